@@ -1,0 +1,22 @@
+"""The weighted mean: not robust, the baseline of everything."""
+
+from dataclasses import dataclass
+
+from phalanx.core import Aggregator, Matrix, Vector, Weights
+
+
+@dataclass(frozen=True)
+class Mean(Aggregator):
+    """The weighted mean of the rows.
+
+    One row can move the result anywhere.  McMahan et al., "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data", 2017.
+
+    Example:
+        >>> Mean()(torch.tensor([[0.0, 1.0], [4.0, 5.0]]), torch.tensor([3.0, 1.0]))
+        tensor([1., 2.])
+    """
+
+    def aggregate(self, deltas: Matrix, weights: Weights) -> Vector:
+        """See `Aggregator`."""
+        return (weights / weights.sum()).to(deltas.dtype) @ deltas

@@ -1,0 +1,64 @@
+"""The coordinate-wise weighted median.
+
+Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", 2018, Definition 1, for equal
+weights; Portnoy et al., "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020, with weights.
+
+Conventions:
+
+* An entry is the median where the weight before it is below one half and the weight up to and including it is above.
+* Where the weight up to and including an entry is one half exactly, the median is the mid-point between this entry and
+  the next one of positive weight.  So an even number of equal weights gives the mean of the two middle entries, as in
+  NumPy, and integer weights give what duplicated rows give.
+* No other interpolation: between quantiles it lets an attacker with less than one half of the weight move the result.
+* With one half of the weight an attacker already sets one end of the mid-point.  It takes less for the rule to hold.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from phalanx.aggregators.columns import ROUNDING, by_column, equal, sort_with_weights
+from phalanx.core import Aggregator, Matrix, Vector, Weights
+
+
+@dataclass(frozen=True)
+class Median(Aggregator):
+    """The coordinate-wise weighted median.
+
+    Stays inside the range of the honest entries of each coordinate while the attackers hold less than half of the
+    weight.
+
+    Example:
+        >>> Median()(torch.tensor([[0.0], [1.0], [100.0]]))
+        tensor([1.])
+        >>> Median()(torch.tensor([[0.0], [1.0], [100.0]]), torch.tensor([2.0, 1.0, 1.0]))
+        tensor([0.5000])
+    """
+
+    def aggregate(self, deltas: Matrix, weights: Weights) -> Vector:
+        """See `Aggregator`."""
+        if equal(weights):
+            return by_column(deltas, _middle)
+        positive = weights > 0
+        deltas, weights = (deltas, weights) if bool(positive.all()) else (deltas[positive], weights[positive])
+        return by_column(deltas, lambda rows: _weighted_middle(rows, weights))
+
+
+def _middle(rows: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+    m = rows.shape[1]
+    values = rows.sort(dim=1).values
+    return _midpoint(values[:, (m - 1) // 2], values[:, m // 2])
+
+
+def _weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
+    values, reached = sort_with_weights(rows, weights)
+    half, slack = weights.sum() / 2, weights.sum() * ROUNDING
+    lower = (reached < half - slack).sum(1, keepdim=True)  # first entry that reaches one half
+    upper = (reached <= half + slack).sum(1, keepdim=True)  # first entry that exceeds it
+    return _midpoint(values.gather(1, lower), values.gather(1, upper)).squeeze(1)
+
+
+def _midpoint(low: Tensor, high: Tensor) -> Tensor:
+    return torch.where(low == high, low, low / 2 + high / 2)  # halves first: the sum of two large entries overflows

@@ -1,0 +1,301 @@
+"""The words of the library: vectors, updates, verdicts, algorithms, transports.
+
+A round is a step on m updates, an arrival is a step on one; nothing else differs between synchronous and asynchronous
+federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.run` is the loop.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from typing_extensions import TypeVar
+
+Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
+Matrix = Float[Tensor, "m d"]  # one row per client
+Weights = Float[Tensor, "m"]  # one non-negative scalar per row
+
+
+class Infeasible(ValueError):
+    """What was asked for cannot be done with what is there.
+
+    The message says what was expected, what came, and the remedy.
+    """
+
+
+class Stalled(RuntimeError):
+    """The run cannot go on: nobody is left who could bring the next update.
+
+    The message says who is missing and why.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What one server step consumes: a whole round (m rows) or a single arrival (one row).
+
+    Ids, versions and bases come from the server's own record of what it sent; a client can lie about delta and loss
+    only.
+
+    Args:
+        clients: m ids, increasing.
+        versions: the age of the state that each client was sent, in server updates.
+        bases: the vector that each client was sent; shared storage where equal.
+        deltas: trained minus received parameters, a descent direction, one row per client.
+        losses: mean training loss of each client in its first local epoch, in nats per example.
+    """
+
+    clients: tuple[int, ...]
+    versions: tuple[int, ...]
+    bases: tuple[Vector, ...]
+    deltas: Matrix
+    losses: Weights
+
+    def __post_init__(self) -> None:
+        m = len(self.clients)
+        lengths = {
+            "versions": len(self.versions),
+            "bases": len(self.bases),
+            "deltas": len(self.deltas),
+            "losses": len(self.losses),
+        }
+        if wrong := {name: n for name, n in lengths.items() if n != m}:
+            raise ValueError(f"Updates of {m} clients need {m} of everything, got {wrong}.")
+        if any(a >= b for a, b in zip(self.clients, self.clients[1:], strict=False)):
+            raise ValueError(f"Updates are ordered by client id and name each client once, got {self.clients}.")
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def of(self, members: Set[int]) -> "Updates":
+        """The updates of those clients that are in `members`; `self`, without a copy, where all are."""
+        rows = [row for row, client in enumerate(self.clients) if client in members]
+        if len(rows) == len(self):
+            return self
+        return Updates(
+            tuple(self.clients[r] for r in rows),
+            tuple(self.versions[r] for r in rows),
+            tuple(self.bases[r] for r in rows),
+            self.deltas[rows],
+            self.losses[rows],
+        )
+
+
+class Verdict(NamedTuple):
+    """What became of one client's update in one step."""
+
+    accepted: bool
+    weight: float  # share of this client's update in the step, 0 if rejected
+    score: float | None = None  # the method's own figure: cosine, distance, reputation, Lipschitz quantile
+    reason: str = ""  # in words of the method; empty if accepted without remark
+
+
+class Local(NamedTuple):
+    """What a client remembers between two downloads."""
+
+    params: Vector  # where its last training started
+    delta: Vector  # what it uploaded
+    memory: Tensor | None = None  # the algorithm's own: momentum, error feedback
+
+
+@runtime_checkable
+class AnyState(Protocol):
+    """Everything the server carries over from step to step.  Immutable; an algorithm adds fields of its own."""
+
+    @property
+    def version(self) -> int:
+        """The age: number of server updates so far."""
+
+    @property
+    def model(self) -> Vector:
+        """The global model."""
+
+    @property
+    def verdicts(self) -> Mapping[int, Verdict]:
+        """One for each client that took part in the last step."""
+
+
+State = TypeVar("State", bound=AnyState, default=Any)
+
+
+class Algorithm(ABC, Generic[State]):
+    """A federated learning algorithm: frozen hyper-parameters, a server role and a client role.
+
+    `init` and `step` are pure: a state may be replayed, checkpointed, compared and tested by hand.
+    """
+
+    synchronous: ClassVar[bool] = True  # step on whole rounds, or on arrivals one by one
+    observed: ClassVar[tuple[str, ...]] = ()  # small fields of the state that history writes down and figures plot
+
+    # Role: server
+    @abstractmethod
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[State, Set[int]]:
+        """The first state, and who gets the first download.
+
+        Args:
+            model: initial parameters.
+            sizes: number of examples that each client declares.  Clients may lie.
+
+        Raises:
+            Infeasible: the algorithm cannot serve this population.
+        """
+
+    @abstractmethod
+    def step(self, state: State, updates: Updates) -> tuple[State, Set[int]]:
+        """The next state, and who is ready for a download now.
+
+        Raises:
+            Infeasible: there are fewer updates than the algorithm needs.
+        """
+
+    def download(self, state: State, client: int) -> Vector:
+        """What `client` is sent."""
+        return state.model
+
+    # Role: client
+    def integrate(self, local: Local | None, download: Vector) -> Vector:
+        """The parameters that a client trains, and is served, after a download.  A pure call."""
+        return download
+
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """What a client sends for the change `delta` that it trained, and what it remembers."""
+        return delta, memory
+
+
+class Reply(NamedTuple):
+    """What came back for one download, before anybody has looked at it: delta and loss can be anything."""
+
+    client: int
+    version: int  # of the download that it answers, by the transport's own record
+    delta: object
+    loss: object
+
+
+class Arrivals(NamedTuple):
+    """What one wait brought.  Failures are data, never exceptions."""
+
+    replies: tuple[Reply, ...] = ()
+    refused: Mapping[int, str] = {}  # client -> what was wrong with its answer, in the transport's words
+    lost: Mapping[int, str] = {}  # client -> silent past its deadline, crashed, left
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Brings downloads to clients and their replies back: `Simulation`, or Flower."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+
+    def enroll(self) -> Mapping[int, object]:
+        """The sizes that clients declare, unchecked."""
+
+    def send(self, downloads: Mapping[int, Vector], version: int) -> None:
+        """Sends each client its download, and asks it to train."""
+
+    def receive(self, *, every: bool) -> Arrivals:
+        """Waits for all that is outstanding, or for the next arrival.  Never for ever."""
+
+
+class Aggregator(ABC):
+    """A rule that makes one vector of many.  Usable alone: `Median()(deltas, weights)`.
+
+    Every rule is equivariant to translation, to positive scaling and to the order of clients.  A weight is like a
+    duplication: weights (1, 2) give what weights (1, 1, 1) give with the second row twice.
+    """
+
+    def __call__(self, deltas: Matrix, weights: Weights | None = None) -> Vector:
+        """Aggregates the rows of `deltas`.
+
+        Args:
+            deltas: (m, d), floating point, all finite.
+            weights: (m,), finite and non-negative, at least one positive; equal if not given.  Only ratios matter.
+
+        Raises:
+            ValueError: an argument is not as described, or the rule needs more rows.
+        """
+        return self.aggregate(deltas, checked_weights(deltas, weights))
+
+    @abstractmethod
+    def aggregate(self, deltas: Matrix, weights: Weights) -> Vector:
+        """The rule itself, on checked arguments; `weights` are float64, as they were given (counts stay counts)."""
+
+
+def checked_weights(deltas: Matrix, weights: Weights | None) -> Weights:
+    """The weights of a rule's call in float64, after a look at both arguments.
+
+    Raises:
+        ValueError: not a matrix of finite floating-point numbers, or not as many sensible weights.
+    """
+    if deltas.ndim != 2 or not deltas.is_floating_point() or 0 in deltas.shape:
+        got = f"{deltas.dtype} of shape {tuple(deltas.shape)}"
+        raise ValueError(f"A rule needs a floating-point matrix with a row per client, got {got}.")
+    if not torch.isfinite(deltas.sum()) and not (finite := torch.isfinite(deltas).all(1)).all():
+        rows = torch.nonzero(~finite).flatten().tolist()
+        raise ValueError(
+            f"Rows {rows} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
+        )
+    if weights is None:
+        return torch.ones(len(deltas), dtype=torch.float64, device=deltas.device)
+    w = weights.to(deltas.device, torch.float64)
+    if w.shape != (len(deltas),) or not torch.isfinite(w).all() or bool((w < 0).any()) or not bool((w > 0).any()):
+        raise ValueError(
+            f"Weights must be {len(deltas)} finite non-negative numbers, at least one positive, got {weights.tolist()}."
+        )
+    return w
+
+
+class Progress(NamedTuple):
+    """What observers of a run see.
+
+    They are called before the first step, after each step, and after each wait that brought nothing usable.
+    """
+
+    step: int  # steps so far
+    now: float  # seconds since the run began
+    state: AnyState
+    updates: Updates | None  # of this step; None if no step was taken
+    refused: Mapping[int, str]  # client -> why, since the previous call
+    lost: Mapping[int, str]  # client -> why, since the previous call
+
+
+class Observer(Protocol):
+    """Looks at a run, and never changes it."""
+
+    def __call__(self, progress: Progress, /) -> None:
+        """Takes note."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a run ends: at whichever comes first.
+
+    Args:
+        steps: server steps: rounds of a synchronous algorithm, arrivals of an asynchronous one. None is no limit.
+        seconds: seconds on the run's clock, virtual ones in a simulation. None is no limit.
+    """
+
+    steps: int | None = 30
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.seconds is None:
+            raise ValueError("A run needs an end: give steps, seconds, or both.")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be at least 1, got {self.steps}.")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"seconds must be positive, got {self.seconds}.")
+
+    @classmethod
+    def of(cls, until: "Until | int") -> "Until":
+        """An `Until`, where an integer means steps."""
+        return cls(steps=until) if isinstance(until, int) else until
+
+    def reached(self, steps: int, seconds: float) -> bool:
+        """Whether a run of so many steps and seconds is over."""
+        return (self.steps is not None and steps >= self.steps) or (
+            self.seconds is not None and seconds >= self.seconds
+        )

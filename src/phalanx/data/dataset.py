@@ -1,0 +1,235 @@
+"""Examples with labels, held in memory as two tensors."""
+
+import hashlib
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Examples with labels.  Its tensors are not to be changed in place: clients share their storage.
+
+    Args:
+        x: (n, *shape), the inputs; finite if floating point.
+        y: (n,), int64, the labels, in 0 .. classes - 1; on the device of x.
+        classes: number of classes, at least 1; some may have no example here.
+
+    Raises:
+        ValueError: an argument is not as described.
+    """
+
+    x: Tensor
+    y: Tensor
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.classes < 1:
+            raise ValueError(f"classes must be at least 1, got {self.classes}.")
+        if self.y.ndim != 1 or self.y.dtype != torch.int64:
+            raise ValueError(f"y must be int64 of shape (n,), got {self.y.dtype} of shape {tuple(self.y.shape)}.")
+        if self.x.ndim < 1 or len(self.x) != len(self.y):
+            raise ValueError(
+                f"x must have a row for each of the {len(self.y)} labels, got shape {tuple(self.x.shape)}."
+            )
+        if self.x.device != self.y.device:
+            raise ValueError(f"x and y must be on one device, got {self.x.device} and {self.y.device}.")
+        if len(self.y) and not 0 <= int(self.y.min()) <= int(self.y.max()) < self.classes:
+            low, high = int(self.y.min()), int(self.y.max())
+            raise ValueError(f"Labels must be in 0..{self.classes - 1}, got {low}..{high}. Number the classes from 0.")
+        if self.x.is_floating_point() and not torch.isfinite(self.x.sum()) and not torch.isfinite(self.x).all():
+            rows = int(
+                (~torch.isfinite(self.x).flatten(1).all(1) if self.x.ndim > 1 else ~torch.isfinite(self.x)).sum()
+            )
+            raise ValueError(
+                f"x must be finite; {rows} of {len(self)} examples hold NaN or infinite values. Drop or repair them."
+            )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({len(self)} examples of shape {tuple(self.x.shape[1:])}, {self.x.dtype}, {self.classes} classes)"
+        )
+
+    def of(self, indices: Tensor) -> "Dataset":
+        """The examples with those indices (int64, or a Boolean mask of length n), in that order."""
+        return Dataset(self.x[indices], self.y[indices], self.classes)
+
+    def label_counts(self) -> Tensor:
+        """How many examples each class has: int64 of shape (classes,)."""
+        return torch.bincount(self.y, minlength=self.classes)
+
+    def fingerprint(self) -> str:
+        """SHA-256, in hexadecimal, of all that this data set is; the same on every device."""
+        digest = hashlib.sha256(repr(self.classes).encode())
+        for tensor in (self.x, self.y):
+            digest.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def to(self, device: torch.device | str) -> "Dataset":
+        """The same examples on `device`; without a copy where they are there."""
+        return Dataset(self.x.to(device), self.y.to(device), self.classes)
+
+    @classmethod
+    def from_torch(
+        cls, dataset: torch.utils.data.Dataset[Any] | Sequence[Any], classes: int | None = None
+    ) -> "Dataset":
+        """Reads every example of a map-style torch data set of (input, label).
+
+        Tensors keep type and layout, except that uint8 is taken for pixels and becomes float32 in [0, 1].  NumPy arrays
+        and numbers become float32 or int64.  PIL images become float32 in [0, 1] of shape (channels, height, width).
+
+        Args:
+            dataset: has a length, and gives (input, label) for each index; a list of such pairs will do.
+            classes: number of classes; if not given, as many as the data set lists in its attribute `classes`, or else
+                the largest label + 1.
+
+        Raises:
+            ValueError: the data set is empty, an item is not such a pair, or inputs differ in shape or type.
+            TypeError: the data set has no length.
+        """
+        try:
+            n = len(dataset)  # type: ignore[arg-type]
+        except TypeError as error:
+            kind = type(dataset).__name__
+            message = f"from_torch needs a map-style data set with a length, got {kind}. Collect it into a list first."
+            raise TypeError(message) from error
+        labels: list[int] = []
+
+        def inputs() -> Iterator[object]:
+            for i in range(n):
+                item = dataset[i]
+                if not isinstance(item, tuple | list) or len(item) != 2:
+                    raise ValueError(f"Example {i} must be a pair (input, label), got {type(item).__name__}.")
+                labels.append(_label(item[1], i))
+                yield item[0]
+
+        x = _stacked(inputs(), n)
+        listed = getattr(dataset, "classes", None)
+        if classes is None and isinstance(listed, tuple | list):
+            classes = len(listed)
+        return cls(x, torch.tensor(labels), max(*labels, 0) + 1 if classes is None else classes)
+
+    @classmethod
+    def from_huggingface(
+        cls, dataset: Any, inputs: str = "image", label: str = "label", classes: int | None = None
+    ) -> "Dataset":
+        """Reads two columns of a Hugging Face data set.
+
+        Images become float32 in [0, 1] of shape (channels, height, width).  Numbers, and lists or arrays of numbers
+        that all have one shape, become float32 or int64; uint8 is taken for pixels and becomes float32 in [0, 1].
+
+        Args:
+            dataset: a `datasets.Dataset`: one split, not a dictionary of splits.
+            inputs: the column of the inputs.
+            label: the column of the labels, integers.
+            classes: number of classes; if not given, that of the column's ClassLabel feature, or else the largest
+                label + 1.
+
+        Raises:
+            ValueError: there is no such column, it is not of numbers or images, inputs differ in shape, or there are
+                none.
+        """
+        if isinstance(dataset, Mapping):
+            raise ValueError(
+                f"from_huggingface reads one split, got the splits {list(dataset)}. "
+                f"Choose one: dataset[{next(iter(dataset))!r}]."
+            )
+        if missing := [column for column in (inputs, label) if column not in dataset.column_names]:
+            raise ValueError(
+                f"There is no column {' or '.join(map(repr, missing))}; the columns are {list(dataset.column_names)}."
+            )
+        y = np.asarray(dataset.with_format("numpy")[label][:])
+        if len(y) and (y.ndim != 1 or y.dtype.kind not in "iub"):
+            remedy = f"Number the classes first: dataset.class_encode_column({label!r})."
+            raise ValueError(
+                f"Labels must be integers, column {label!r} holds {y.dtype} of shape {y.shape[1:]}. {remedy}"
+            )
+        x = _stacked(_column(dataset, inputs), len(dataset))
+        if classes is None:
+            classes = getattr(dataset.features[label], "num_classes", None)
+        return cls(x, torch.from_numpy(y.astype(np.int64)), max(int(y.max()), 0) + 1 if classes is None else classes)
+
+
+def _column(dataset: Any, name: str) -> Iterator[object]:
+    """The items of a Hugging Face column: PIL images, or NumPy values of the column's own type."""
+    feature = dataset.features[name]
+    leaf = feature
+    while not hasattr(leaf, "dtype") and hasattr(leaf, "feature"):
+        leaf = leaf.feature
+    if type(feature).__name__ == "Image":
+        view = dataset.with_format(None)
+    elif (
+        getattr(leaf, "dtype", None) == "uint8"
+    ):  # NumPy's view would widen it, and pixels could not be told from counts
+        view = dataset.with_format("numpy", dtype=np.uint8)
+    else:
+        view = dataset.with_format("numpy")
+    for batch in view.select_columns([name]).iter(batch_size=1000):
+        yield from batch[name]
+
+
+def _label(label: object, i: int) -> int:
+    try:
+        return operator.index(label)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Labels must be integers, example {i} has {label!r}. Number the classes from 0.") from error
+
+
+def _stacked(inputs: Iterable[object], n: int) -> Tensor:
+    """One tensor (n, *shape) of n inputs, written in place one by one."""
+    x: Tensor | None = None
+    for i, item in enumerate(inputs):
+        value = _tensor(item, i)
+        if x is None:
+            x = torch.empty((n, *value.shape), dtype=value.dtype)
+        if value.shape != x.shape[1:] or value.dtype != x.dtype:
+            raise ValueError(
+                f"All inputs must have one shape and type. The first has {tuple(x.shape[1:])} and {x.dtype}, "
+                f"example {i} has {tuple(value.shape)} and {value.dtype}. Resize, pad or convert them first."
+            )
+        x[i] = value
+    if x is None:
+        raise ValueError(
+            "The data set is empty; a Dataset read from it would have no shape. Give at least one example."
+        )
+    return x
+
+
+def _tensor(item: object, i: int) -> Tensor:
+    if isinstance(item, Tensor):
+        value = item.detach().cpu()
+        return value.to(torch.float32).div_(255) if value.dtype == torch.uint8 else value
+    image = hasattr(item, "getbands")  # PIL's, without an import of it
+    try:
+        array = _pixels(item) if image else np.asarray(item)
+    except ValueError as error:  # a ragged list
+        raise ValueError(f"Example {i} is not one array of numbers: {error}.") from error
+    if array.dtype == np.uint8:
+        return torch.tensor(array, dtype=torch.float32).div_(255)
+    if array.dtype == np.uint16 and image:
+        return torch.tensor(array.astype(np.float32)).div_(65535)
+    if array.dtype.kind in "iu":
+        return torch.tensor(array.astype(np.float32 if image else np.int64))
+    if array.dtype.kind in "fb":
+        return torch.tensor(array.astype(np.float32))
+    raise ValueError(
+        f"Inputs must be numbers or images, example {i} is {array.dtype} ({type(item).__name__}). "
+        "Encode it as numbers first."
+    )
+
+
+def _pixels(image: Any) -> npt.NDArray[Any]:
+    """(channels, height, width) of a PIL image; palettes are resolved, bits become bytes."""
+    plain = {"1": "L", "P": "RGB", "PA": "RGBA"}.get(image.mode)
+    array = np.asarray(image.convert(plain) if plain else image)
+    return array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)

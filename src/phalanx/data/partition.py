@@ -1,0 +1,416 @@
+"""How examples are dealt to clients.
+
+A partition names one owner for each example, so that every example is held exactly once whatever the rule is.
+`Partition.split` does what all rules share: it checks the arguments, gives every client at least one example and lists
+each client's examples.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Partition(ABC):
+    """A rule that deals examples to clients.  A subclass is a frozen dataclass that writes `assign`."""
+
+    allow_empty: bool = False  # whether a client may end up without examples
+
+    def split(self, labels: Tensor, clients: int, rng: np.random.Generator) -> list[Tensor]:
+        """Deals the examples: each to exactly one client, at least one to each client unless `allow_empty`.
+
+        Where the rule leaves clients without examples, each of them, in increasing order, gets one random example of
+        the client that then has most (the first such client).  The result depends on the arguments and on `rng` alone.
+
+        Args:
+            labels: (n,), integers from 0.
+            clients: number of clients, at least 1.
+            rng: where the random numbers come from, `phalanx.rng.numpy_generator` for one.
+
+        Returns:
+            For each client its examples: int64 indices into `labels`, increasing.
+
+        Raises:
+            ValueError: there are fewer examples than clients and `allow_empty` is not set, or an argument is not as
+                described.
+        """
+        if clients < 1:
+            raise ValueError(f"clients must be at least 1, got {clients}.")
+        whole = not (labels.is_floating_point() or labels.is_complex())
+        if labels.ndim != 1 or not whole or (len(labels) and int(labels.min()) < 0):
+            raise ValueError(f"labels must be (n,) integers from 0, got {labels.dtype} of shape {tuple(labels.shape)}.")
+        if len(labels) < clients and not self.allow_empty:
+            raise ValueError(
+                f"{clients} clients need at least {clients} examples, got {len(labels)}. "
+                "Take fewer clients or more examples, or set allow_empty."
+            )
+        owners = self.assign(labels.cpu().numpy().astype(np.int64), clients, rng)
+        if owners.shape != labels.shape or (len(owners) and not 0 <= owners.min() <= owners.max() < clients):
+            raise ValueError(
+                f"{type(self).__name__}.assign must name one of {clients} clients for each of {len(labels)} examples."
+            )
+        if not self.allow_empty:
+            owners = _without_empty(owners, clients, rng)
+        order, sizes = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=clients)
+        return list(torch.split(torch.from_numpy(order), sizes.tolist()))
+
+    @abstractmethod
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """The owner, in 0 .. clients - 1, of each of the (n,) examples."""
+
+
+def _without_empty(owners: Ints, clients: int, rng: np.random.Generator) -> Ints:
+    owners = owners.copy()
+    sizes = np.bincount(owners, minlength=clients)
+    for client in np.flatnonzero(sizes == 0):
+        donor = sizes.argmax()
+        owners[rng.choice(np.flatnonzero(owners == donor))] = client
+        sizes[donor] -= 1
+        sizes[client] += 1
+    return owners
+
+
+def _apportioned(total: int, shares: Floats) -> Ints:
+    """`total` in whole numbers proportional to `shares` by largest remainder, ties to the first."""
+    quotas = shares / shares.sum() * total
+    counts: Ints = np.floor(quotas).astype(np.int64)
+    counts[np.argsort(counts - quotas, kind="stable")[: total - counts.sum()]] += 1
+    return counts
+
+
+def _dealt(n: int, log_shares: Floats, rng: np.random.Generator) -> Ints:
+    """Owners of n examples drawn without regard to their labels; sizes are proportional to exp(log_shares)."""
+    sizes = _apportioned(n, np.exp(log_shares - log_shares.max()))
+    owners: Ints = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return owners
+
+
+def _require(valid: bool, name: str, allowed: str, value: object) -> None:
+    if not valid:
+        raise ValueError(f"{name} must be {allowed}, got {value}.")
+
+
+@dataclass(frozen=True)
+class Uniform(Partition):
+    """The same number of examples for everybody, give or take one, drawn without regard to their labels.
+
+    Args:
+        allow_empty: whether a client may end up without examples.
+    """
+
+    allow_empty: bool = False
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Deals the shuffled examples in turn."""
+        owners: Ints = rng.permutation(np.arange(len(labels)) % clients)
+        return owners
+
+
+@dataclass(frozen=True)
+class Dirichlet(Partition):
+    """Each class is shared out by proportions drawn from a Dirichlet distribution.
+
+    Yurochkin et al. (2019), Hsu et al. (2019).  The smaller alpha is, the fewer clients hold most of a class; clients
+    differ in size, too.
+
+    Args:
+        alpha: concentration, positive. 100 is close to equal shares, 0.1 leaves most clients with one to three classes.
+        allow_empty: whether a client may end up without examples.
+    """
+
+    alpha: float = 0.5
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        _require(0 < self.alpha < np.inf, "alpha", "positive and finite", self.alpha)
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Shares out one class after the other; whole numbers by largest remainder."""
+        owners = np.empty_like(labels)
+        for c in np.unique(labels):
+            members = np.flatnonzero(labels == c)
+            owners[members] = _dealt(len(members), self._log_shares(clients, rng), rng)
+        return owners
+
+    def _log_shares(self, clients: int, rng: np.random.Generator) -> Floats:
+        """Logarithms of one draw, up to a constant.
+
+        A Gamma(alpha) variable is Gamma(alpha + 1) times U^(1/alpha).  In logarithms, and with the largest U put to 1,
+        this works for every alpha; drawn directly, all variables would be 0 for a small one.
+        """
+        log_u = np.log1p(-rng.random(clients))
+        with np.errstate(over="ignore"):  # minus infinity is a share of zero
+            log_gamma: Floats = (log_u - log_u.max()) / self.alpha + np.log(rng.standard_gamma(self.alpha + 1, clients))
+        return log_gamma
+
+
+@dataclass(frozen=True)
+class Shards(Partition):
+    """Examples sorted by label, cut in shards, some shards for each client (McMahan et al. 2017).
+
+    The shards' sizes differ by one at most, so the clients' sizes by `classes_per_client` at most.  A shard that
+    straddles the border of two classes holds both.  With fewer examples than shards, a shard has one example or none.
+
+    Args:
+        classes_per_client: number of shards of each client, at least 1.
+        allow_empty: whether a client may end up without examples.
+    """
+
+    classes_per_client: int = 2
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.classes_per_client >= 1, "classes_per_client", "at least 1", self.classes_per_client)
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Shuffles within the classes, cuts, and deals the shards at random."""
+        n, each = len(labels), min(self.classes_per_client, max(len(labels), 1))
+        shuffled = rng.permutation(n)
+        order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        shards = min(n, clients * each)  # those with examples
+        owners = np.empty_like(labels)
+        if shards:
+            hands = rng.choice(clients * each, size=shards, replace=False) // each
+            owners[order] = np.repeat(hands, _apportioned(n, np.ones(shards)))
+        return owners
+
+
+@dataclass(frozen=True)
+class PowerLaw(Partition):
+    """Sizes proportional to (1, 2, 3, ...)^-exponent, client 0 the largest; drawn without regard to labels.
+
+    Args:
+        exponent: at least 0; 0 makes all sizes equal.
+        allow_empty: whether a client may end up without examples.
+    """
+
+    exponent: float = 1.5
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.exponent < np.inf, "exponent", "at least 0 and finite", self.exponent)
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Deals the shuffled examples by size."""
+        with np.errstate(over="ignore"):  # minus infinity is a share of zero
+            return _dealt(len(labels), -self.exponent * np.log(np.arange(1, clients + 1)), rng)
+
+
+@dataclass(frozen=True)
+class LinearRamp(Partition):
+    """Sizes linearly spaced, client 0 the smallest; drawn without regard to labels.
+
+    Xu and Lyu (2020) call these sizes a power law: of 6,000 MNIST examples, 10 clients hold 71, 189, 306, ..., 1,130.
+
+    Args:
+        ratio: largest size over smallest, at least 1.
+        allow_empty: whether a client may end up without examples.
+    """
+
+    ratio: float = 15.9
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.ratio < np.inf, "ratio", "at least 1 and finite", self.ratio)
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Deals the shuffled examples by size."""
+        ramp = np.linspace(0, 1, clients) if clients > 1 else np.ones(1)
+        return _dealt(len(labels), np.log((1 - ramp) / self.ratio + ramp), rng)
+
+
+@dataclass(frozen=True)
+class ClassImbalance(Partition):
+    """Client i owns the labels 0 .. c_i - 1; c_i grows from `fewest` to `most` in equal steps, rounded down.
+
+    The examples of each class are dealt evenly to its owners.  In the paper (Xu and Lyu 2020) every client samples the
+    same number of examples, with replacement; here each example is held once, so that a client with more classes holds
+    more examples.  A single client owns `most` labels.  Clients that this leaves empty get an example of any class (see
+    `split`).
+
+    Args:
+        fewest: labels of the first client, at least 1.
+        most: labels of the last client, at least `fewest`; as many as there are (the largest label + 1) if not given.
+        allow_empty: whether a client may end up without examples.
+    """
+
+    fewest: int = 1
+    most: int | None = None
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.fewest >= 1, "fewest", "at least 1", self.fewest)
+        _require(self.most is None or self.most >= self.fewest, "most", f"at least fewest = {self.fewest}", self.most)
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Deals one class after the other to its owners, in random order.
+
+        Raises:
+            ValueError: there are more classes than `most`, or fewer than `fewest` and no `most`.
+        """
+        classes = int(labels.max(initial=-1)) + 1
+        most = max(classes, 1) if self.most is None else self.most
+        if most < classes:
+            raise ValueError(
+                f"most = {most} leaves the labels {most}..{classes - 1} without an owner. "
+                f"Raise it to {classes} or drop their examples."
+            )
+        if most < self.fewest:
+            raise ValueError(f"fewest must be at most the number of classes, {most}, got {self.fewest}.")
+        steps = max(clients - 1, 1)
+        owned = np.array([self.fewest + (most - self.fewest) * i // steps for i in range(clients - 1)] + [most])
+        owners = np.empty_like(labels)
+        for c in np.unique(labels):
+            members = rng.permutation(np.flatnonzero(labels == c))
+            owners[members] = np.resize(rng.permutation(np.flatnonzero(owned > c)), len(members))
+        return owners
+
+
+@dataclass(frozen=True)
+class LognormalSizes(Partition):
+    """Sizes proportional to draws from a lognormal distribution, without regard to labels (Portnoy et al. 2020).
+
+    Args:
+        mu: mean of the draws' logarithm. It scales all draws alike, so the sizes here do not depend on it; it is kept
+            so that a configuration can state the distribution of the paper.
+        sigma: standard deviation of the draws' logarithm, at least 0; 0 makes all sizes equal.
+        allow_empty: whether a client may end up without examples.
+    """
+
+    mu: float = 1.5
+    sigma: float = 3.45
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        _require(-np.inf < self.mu < np.inf, "mu", "finite", self.mu)
+        _require(0 <= self.sigma < np.inf, "sigma", "at least 0 and finite", self.sigma)
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Draws the sizes, then deals the shuffled examples."""
+        draws = rng.standard_normal(clients)
+        with np.errstate(over="ignore"):  # minus infinity is a share of zero
+            return _dealt(len(labels), (draws - draws.max()) * self.sigma, rng)
+
+
+def holdings(labels: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:
+    """How many examples of each class each client holds.
+
+    Args:
+        labels: (n,), integers in 0 .. classes - 1.
+        parts: for each client its indices into `labels`, as `Partition.split` gives them.
+        classes: number of classes.
+
+    Returns:
+        int64 of shape (clients, classes).
+
+    Raises:
+        ValueError: a label is outside 0 .. classes - 1.
+    """
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"Labels must be in 0..{classes - 1}, got {int(labels.min())}..{int(labels.max())}.")
+    counts = [torch.bincount(labels[part], minlength=classes) for part in parts]
+    return torch.stack(counts) if counts else torch.zeros((0, classes), dtype=torch.int64)
+
+
+def plot_holdings(counts: Tensor, byzantine: Set[int] = frozenset()) -> "matplotlib.figure.Figure":
+    """A picture of who holds what: each client's mix of classes as a heat map, and its size as a bar.
+
+    Args:
+        counts: (clients, classes), as `holdings` gives them.
+        byzantine: clients to mark in red.
+
+    Raises:
+        ValueError: `counts` is not such a matrix, or `byzantine` names a client that is not in it.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and needed here only)
+
+    if counts.ndim != 2 or 0 in counts.shape:
+        raise ValueError(f"counts must be (clients, classes), at least one of each, got shape {tuple(counts.shape)}.")
+    table = counts.cpu().numpy()
+    clients, classes = table.shape
+    if strangers := sorted(set(byzantine) - set(range(clients))):
+        raise ValueError(f"byzantine must name clients in 0..{clients - 1}, got {strangers}.")
+    width, height = min(max(0.42 * classes, 3.2), 7.0), min(max(0.3 * clients, 0.6), 7.5)  # inches, of the heat map
+    figure = Figure(figsize=(width + 3.4, height + 1.4), layout="constrained")
+    (scale, corner), (mix, size) = figure.subplots(2, 2, width_ratios=[width, 2.4], height_ratios=[0.12, height])
+    size.sharey(mix)
+    corner.set_axis_off()
+    _draw_mix(mix, scale, table)
+    _draw_sizes(size, table.sum(1), byzantine)
+    ticks = np.arange(0, clients, _step(clients, 25))
+    mix.set_yticks(ticks, [str(t) for t in ticks])
+    mix.set_ylabel("client")
+    if byzantine:
+        marks = {"color": RED, "marker": "<", "linestyle": "", "markersize": 5, "label": "Byzantine"}
+        mix.plot(
+            [1.012] * len(byzantine), sorted(byzantine), transform=mix.get_yaxis_transform(), clip_on=False, **marks
+        )
+        corner.legend(handles=mix.lines[-1:], loc="center right", frameon=False, handletextpad=0.1, fontsize="small")
+        for label in (label for tick, label in zip(ticks, mix.get_yticklabels(), strict=True) if tick in byzantine):
+            label.set(color=RED, fontweight="bold")
+    return figure
+
+
+RED, BLUE, GREY = "#c0392b", "#2f6da8", "#e8e8e8"
+
+
+def _step(n: int, most: int) -> int:
+    """The smallest round distance at which n rows get no more than `most` ticks."""
+    steps: list[int] = [digit * 10**zeros for zeros in range(18) for digit in (1, 2, 5)]
+    return next(step for step in steps if n <= most * step)
+
+
+def _draw_mix(axes: "matplotlib.axes.Axes", scale: "matplotlib.axes.Axes", table: Any) -> None:
+    clients, classes = table.shape
+    total = table.sum(1, keepdims=True)
+    share = np.ma.masked_array(100 * table / np.maximum(total, 1), np.broadcast_to(total == 0, table.shape))
+    top = next(t for t in (5, 10, 20, 50, 100) if t >= min(max(share.max(), 300 / classes), 100) or t == 100)
+    axes.set_facecolor(GREY)  # clients without examples
+    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=top, aspect="auto", interpolation="nearest")
+    ticks = np.arange(0, classes, _step(classes, 15))
+    axes.set_xticks(ticks, [str(t) for t in ticks])
+    axes.set_xlabel("class")
+    axes.tick_params(length=0)
+    if clients <= 25 and classes <= 12:
+        for (i, c), count in np.ndenumerate(table):
+            ink = "white" if share[i, c] > 0.55 * top else "#333333"
+            axes.text(c, i, f"{count:,}" if count else "", ha="center", va="center", fontsize=7, color=ink)
+        for i in range(1, clients):
+            axes.axhline(i - 0.5, color="white", linewidth=1)
+    bar = axes.figure.colorbar(image, cax=scale, orientation="horizontal", ticks=np.linspace(0, top, 6))
+    bar.set_label("share of the client's examples, %", fontsize="small")
+    scale.xaxis.set_label_position("top")
+    scale.tick_params(labelsize="small", length=0)
+    for spine in (*axes.spines.values(), *scale.spines.values()):
+        spine.set_visible(False)
+
+
+def _draw_sizes(axes: "matplotlib.axes.Axes", sizes: Any, byzantine: Set[int]) -> None:
+    colors = [RED if client in byzantine else BLUE for client in range(len(sizes))]
+    axes.barh(np.arange(len(sizes)), sizes, height=0.72 if len(sizes) <= 50 else 1.0, color=colors)
+    axes.set_xlabel("examples")
+    held = sizes[sizes > 0]
+    if len(held) and held.max() > 100 * held.min():
+        axes.set_xscale("log")
+        axes.set_xlim(left=0.6 * held.min())
+    else:
+        axes.set_xlim(0, 1.05 * max(sizes.max(), 1))
+        axes.locator_params(axis="x", nbins=4, integer=True)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.tick_params(axis="y", length=0, labelleft=False)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)

@@ -1,0 +1,95 @@
+"""What a model is worth: accuracy, loss, what each client gets of it, what an attacker got out of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from phalanx.core import Vector
+from phalanx.data import Dataset
+from phalanx.training import batches
+from phalanx.vector import FlatModule
+
+BATCH = 1000  # examples evaluated at once
+
+
+class Score(NamedTuple):
+    """What a model does on a set of examples."""
+
+    accuracy: float  # share of examples whose most likely class is the label
+    loss: float  # mean cross-entropy, nats per example
+    by_class: Float[Tensor, "classes"]  # accuracy on the examples of each class; NaN where there are none
+
+
+def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
+    """Loads `vector` into `model` and evaluates it on `data`.
+
+    A model with NaN parameters predicts the first class, as the arg max of NaN does, and has a loss of NaN.
+    """
+    if not len(data):
+        raise ValueError("There are no examples to evaluate on.")
+    model.load(vector)
+    model.module.eval()
+    right = torch.zeros(data.classes, dtype=torch.float64, device=model.device)
+    total = torch.zeros((), dtype=torch.float64, device=model.device)
+    with torch.inference_mode():
+        for x, y in batches(data, BATCH):
+            logits = model.module(x)
+            total += F.cross_entropy(logits, y, reduction="sum").double()
+            right += torch.bincount(y[logits.argmax(1) == y], minlength=data.classes)
+    counts = data.label_counts().to(right)
+    return Score(float(right.sum()) / len(data), float(total) / len(data), (right / counts).cpu())
+
+
+def client_accuracy(score: Score, holdings: Int[Tensor, "classes"]) -> float:
+    """The accuracy that a client sees whose examples are distributed over the classes as `holdings` are.
+
+    The test accuracy of each class, weighted by how many examples of it the client holds: what a test set of its own,
+    drawn from its own distribution of labels, would show on average.
+    """
+    held = holdings > 0
+    shares = holdings[held].double() / holdings[held].sum()
+    return float((shares * score.by_class[held]).sum())
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When models are evaluated.
+
+    Args:
+        every: steps between two evaluations. The first and the last state are always evaluated.
+    """
+
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1, got {self.every}.")
+
+
+def summary(
+    scores: Mapping[int, Score], holdings: Mapping[int, Int[Tensor, "classes"]], success: float | None
+) -> dict[str, float]:
+    """The figures of one evaluation.
+
+    Args:
+        scores: of the model that each honest client is served.
+        holdings: how many examples of each class each honest client holds.
+        success: share of the attacker's wishes that the model fulfils; None if it has none.
+
+    Returns:
+        accuracy and loss: mean over honest clients of their model on the whole test set;
+        worst_client_accuracy: the smallest accuracy under a client's own distribution of labels;
+        attack_success, if there is one.
+    """
+    own = [client_accuracy(scores[i], holdings[i]) for i in scores]
+    figures = {
+        "accuracy": sum(s.accuracy for s in scores.values()) / len(scores),
+        "loss": sum(s.loss for s in scores.values()) / len(scores),
+        "worst_client_accuracy": min(own),
+    }
+    return figures if success is None else figures | {"attack_success": success}

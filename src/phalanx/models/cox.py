@@ -1,0 +1,50 @@
+"""The MNIST network of Cox, Malan, Chen and Decouchant, *Asynchronous Byzantine Federated Learning* (Catalyst)."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from phalanx.models.model import Model, check_dropout, check_task
+
+
+@dataclass(frozen=True)
+class CoxCNN(Model):
+    """The network for MNIST: 21,840 parameters with 10 classes.
+
+    Conv 1->10 5x5, pool, ReLU, conv 10->20 5x5, dropout of channels, pool, ReLU, fully connected 320->50, ReLU,
+    dropout, 50->classes; pooling is the maximum over 2x2.  The paper (arXiv:2406.01438) says two convolutional and two
+    fully connected layers, the sizes are those of the authors' repository.  Its closing log-softmax is left out:
+    cross-entropy follows, and a second log-softmax changes nothing.
+
+    Args:
+        dropout: probability with which training drops a unit of the hidden fully connected layer.
+        channel_dropout: probability with which training drops a whole channel of the second convolution.
+
+    Raises:
+        ValueError: a probability is outside [0, 1).
+    """
+
+    dropout: float = 0.5
+    channel_dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_dropout("dropout", self.dropout)
+        check_dropout("channel_dropout", self.channel_dropout)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+        """See `Model.build`; shape is (1, 28, 28)."""
+        check_task(self, shape, classes, (1, 28, 28))
+        return nn.Sequential(
+            nn.Conv2d(1, 10, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(10, 20, 5),
+            nn.Dropout2d(self.channel_dropout),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(20 * 4 * 4, 50),
+            nn.ReLU(),
+            nn.Dropout(self.dropout),
+            nn.Linear(50, classes),
+        )

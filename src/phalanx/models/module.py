@@ -1,0 +1,88 @@
+"""Any torch module, by the name under which it is imported."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from phalanx.models.model import Model
+
+
+@dataclass(frozen=True)
+class TorchModule(Model):
+    """A network that somebody else defines: `TorchModule("torchvision.models.resnet18", {"num_classes": 10})`.
+
+    Examples' shape and the number of classes are not passed on: say in `arguments` what the class or function needs.
+    Importing runs code, so a configuration from somebody else is to be trusted like a program from somebody else.
+
+    Args:
+        path: import path of a class or function that returns a `torch.nn.Module`.
+        arguments: keyword arguments of the call.
+
+    Raises:
+        ValueError: the path is not of the form package.module.name.
+    """
+
+    path: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts = self.path.split(".")
+        if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+            raise ValueError(f"path must have the form package.module.name, like torch.nn.Linear, got {self.path!r}.")
+
+    def __hash__(self) -> int:
+        """Of the path alone, because arguments may hold what cannot be hashed; equality looks at both."""
+        return hash(self.path)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Calls what the path names; neither argument is looked at.
+
+        Args:
+            shape: of one example, without the batch.
+            classes: number of classes.
+
+        Raises:
+            ValueError: nothing can be imported there, the call fails, or what it returns is no module of known size.
+        """
+        factory = self._imported()
+        try:
+            module = factory(**self.arguments)
+        except Exception as error:
+            raise ValueError(
+                f"{self.path} does not take the arguments {dict(self.arguments)}: {type(error).__name__}: {error}. "
+                "Correct the arguments, or the path."
+            ) from error
+        if not isinstance(module, nn.Module):
+            raise ValueError(
+                f"{self.path} must return a torch.nn.Module, got {type(module).__name__}. "
+                "Name a module class, or a function that builds one."
+            )
+        if lazy := [name for name, parameter in module.named_parameters() if is_lazy(parameter)]:
+            raise ValueError(
+                f"{self.path} must know its size before the first batch, got lazy parameters {lazy}. "
+                "Give the sizes, and use the layers that are not lazy."
+            )
+        return module
+
+    def _imported(self) -> Callable[..., object]:
+        """What the path names.
+
+        Raises:
+            ValueError: it cannot be imported, or it cannot be called.
+        """
+        package, _, name = self.path.rpartition(".")
+        try:
+            factory: object = getattr(import_module(package), name)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(
+                f"Nothing can be imported from {self.path}: {error}. Correct the path, or install what it belongs to."
+            ) from error
+        if not callable(factory):
+            raise ValueError(
+                f"{self.path} must be a class or a function, got {type(factory).__name__}. Correct the path."
+            )
+        return factory

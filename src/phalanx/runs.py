@@ -1,0 +1,309 @@
+"""A run as a value, and what becomes of it.
+
+Every parameter that could change a number of a `Run` is part of its identity.  Where its data lies, on which device it
+computes and where its results go is not: those are arguments of `simulate`.
+"""
+
+import math
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import phalanx
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import Attack
+from phalanx.canonical import canonical, identity
+from phalanx.core import Algorithm, Infeasible, Observer, Progress, Stalled, Until
+from phalanx.data import Digits, Partition, Source, Uniform, holdings
+from phalanx.engine import Participation, everyone, run
+from phalanx.evaluation import Evaluation, Score, evaluate, summary
+from phalanx.guard import Guard
+from phalanx.history import History, Line, Record, plain, removals
+from phalanx.models import MLP, Model
+from phalanx.rng import borrowed, numpy_generator
+from phalanx.simulation import Constant, Latency, Simulation
+from phalanx.training import LocalSGD, Trainer
+from phalanx.vector import BufferPolicy, FlatModule
+
+
+@dataclass(frozen=True)
+class Run:
+    """One federated training run, all of it.
+
+    Args:
+        algorithm: what server and clients do with models and updates.
+        data: the examples, to train and to test on.
+        clients: number of clients.
+        partition: which client holds which examples.
+        model: what is trained.
+        buffers: what becomes of buffers such as batch statistics: "average", "freeze", or "refuse" such models.
+        training: how a client trains.
+        attack: what Byzantine clients do; null for none.
+        byzantine: how many clients attack: a number, or a share of the clients below 1, rounded down.
+        participation: share of the ready clients that take part in a round, drawn at random; synchronous only.
+        latency: how long clients take, in virtual seconds.
+        guard: what is refused at the door.
+        until: when the run ends.
+        evaluation: when models are evaluated.
+        seed: where all randomness comes from.
+    """
+
+    algorithm: Algorithm = FedAvg()
+    data: Source = Digits()
+    clients: int = 20
+    partition: Partition = Uniform()
+    model: Model = MLP((512,))
+    buffers: BufferPolicy = "refuse"
+    training: LocalSGD = LocalSGD()
+    attack: Attack | None = None
+    byzantine: int | float = 0
+    participation: float = 1.0
+    latency: Latency = Constant()
+    guard: Guard = Guard()
+    until: Until = Until()
+    evaluation: Evaluation = Evaluation()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise ValueError(f"clients must be at least 1, got {self.clients}.")
+        if not 0 <= self.byzantine < self.clients or (self.byzantine > 1 and self.byzantine != int(self.byzantine)):
+            allowed = f"a share in [0, 1) or a number of clients below {self.clients}"
+            raise ValueError(f"byzantine must be {allowed}, got {self.byzantine}.")
+        if self.byzantine and self.attack is None:
+            raise ValueError(f"byzantine is {self.byzantine}, but attack is not set. Choose one, e.g. Gaussian.")
+        if not 0 < self.participation <= 1:
+            raise ValueError(f"participation must lie in (0, 1], got {self.participation}.")
+
+    @cached_property
+    def identity(self) -> str:
+        """The SHA-256 of every parameter."""
+        return identity(self)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What its configuration file says."""
+        form: dict[str, Any] = canonical(self, Run)
+        return form
+
+    @property
+    def title(self) -> str:
+        """A name for people, such as `FedAvg(Median), Gaussian x 6`."""
+        algorithm = type(self.algorithm).__name__
+        rule = getattr(self.algorithm, "aggregate", None)
+        inner = f"({type(rule).__name__})" if rule is not None and algorithm == "FedAvg" else ""
+        enemy = f", {type(self.attack).__name__} x {len(self.attackers())}" if self.byzantine else ""
+        return f"{algorithm}{inner}{enemy}"
+
+    @property
+    def slug(self) -> str:
+        """A name for its folder: readable, and different for different runs."""
+        words = [type(self.data).__name__, type(self.algorithm).__name__]
+        words += [type(self.attack).__name__] if self.byzantine else []
+        return "-".join([*words, self.identity[:10]]).lower()
+
+    def attackers(self) -> frozenset[int]:
+        """Who is Byzantine: drawn at random, by the stream "byzantine"."""
+        share = 0 < self.byzantine < 1
+        count = math.floor(self.byzantine * self.clients + 1e-9) if share else int(self.byzantine)
+        drawn = numpy_generator(self.seed, "byzantine").choice(self.clients, count, replace=False)
+        return frozenset(drawn.tolist())
+
+
+class Federation:
+    """A run made concrete: its data dealt out, its model built, its clients ready.
+
+    Args:
+        plan: the run.
+        data_dir: where data sets lie; they are downloaded if not given.
+        device: where it computes.
+    """
+
+    def __init__(self, plan: Run, data_dir: Path | None = None, device: torch.device | str = "cpu") -> None:
+        self.plan, self.device = plan, torch.device(device)
+        train, test = plan.data.load(data_dir)
+        self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
+        self.train, self.test = train.to(self.device), test.to(self.device)
+        self.parts = plan.partition.split(self.train.y.cpu(), plan.clients, numpy_generator(plan.seed, "partition"))
+        self.holdings = holdings(self.train.y.cpu(), self.parts, self.train.classes)
+        self.byzantine = plan.attackers()
+        self.honest = [i for i in range(plan.clients) if i not in self.byzantine]
+        self.goal = plan.attack.goal(self.test) if plan.attack and self.byzantine else None
+        with borrowed(plan.seed, "model"):
+            module = plan.model.build(tuple(self.train.x.shape[1:]), self.train.classes)
+        self.model = FlatModule(module, plan.buffers, self.device)
+        self.start = self.model.read()
+        self.transport = Simulation(
+            plan.algorithm,
+            Trainer(self.model, plan.training, plan.seed),
+            {i: self.train.of(part.to(self.device)) for i, part in enumerate(self.parts)},
+            attack=plan.attack,
+            byzantine=self.byzantine,
+            latency=plan.latency,
+            seed=plan.seed,
+        )
+
+    def measure(self, progress: Progress) -> Mapping[str, float]:
+        """Evaluates the models of a state, if it is time to."""
+        due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
+        return self.figures(progress.state) if due else {}
+
+    def figures(self, state: Any) -> Mapping[str, float]:
+        """The figures of a state: what honest clients are served, and what the attacker got."""
+        served = {i: self.transport.model_of(i, self.plan.algorithm.download(state, i)) for i in self.honest}
+        distinct = {vector.data_ptr(): vector for vector in served.values()}
+        scores = {key: evaluate(self.model, vector, self.test) for key, vector in distinct.items()}
+        success: float | None = None
+        if self.goal is not None:
+            wishes = [evaluate(self.model, vector, self.goal).accuracy for vector in distinct.values()]
+            success = sum(wishes) / len(wishes)
+        by_client: dict[int, Score] = {i: scores[vector.data_ptr()] for i, vector in served.items()}
+        return summary(by_client, dict(enumerate(self.holdings)), success)
+
+
+def simulate(
+    plan: Run,
+    *,
+    name: str | None = None,
+    folder: Path | None = None,
+    data_dir: Path | None = None,
+    device: torch.device | str = "cpu",
+    observers: Sequence[Observer] = (),
+) -> Record:
+    """Carries out a run in this process, on virtual time.
+
+    Args:
+        plan: what to do.
+        name: for people; made from the run if not given.
+        folder: where run.json, history.jsonl and summary.json go; nothing is written if not given.
+        data_dir: where data sets lie; they are downloaded if not given.
+        device: where it computes.
+        observers: are shown each step.
+
+    Returns:
+        What happened. A run that had to stop, because nobody was left who could go on or the algorithm could not, has
+        the status "failed" and the error in its summary.
+
+    Raises:
+        Infeasible: the run cannot even begin.
+        ValueError: the same, for a part that does not fit another (a model and its data, say).
+    """
+    begun = time.perf_counter()
+    federation = Federation(plan, data_dir, device)
+    history = History(plan.algorithm.observed, federation.measure, folder / "history.jsonl" if folder else None)
+    sample = everyone if plan.participation == 1 else Participation(plan.participation, plan.seed)
+    error: Exception | None = None
+    try:
+        with history, reproducible(federation.device):
+            run(
+                plan.algorithm,
+                federation.transport,
+                federation.start,
+                until=plan.until,
+                sample=sample,
+                guard=plan.guard,
+                observers=(history, *observers),
+            )
+    except (Infeasible, Stalled) as failure:
+        if not history.lines:
+            raise
+        error = failure
+    result = {
+        "identity": plan.identity,
+        "status": "failed" if error else "finished",
+        "error": "\n".join([str(error), *getattr(error, "__notes__", [])]) if error else None,
+        "wall_seconds": round(time.perf_counter() - begun, 3),
+        "dimension": len(federation.start),
+    }
+    record = Record(
+        name or plan.title,
+        plan.config,
+        history.lines,
+        result | outcome(history.lines) | population(federation, history.lines) | {"environment": environment(device)},
+    )
+    if folder is not None:
+        record.save(folder)
+    return record
+
+
+def outcome(history: Sequence[Line]) -> dict[str, Any]:
+    """How far a run came, and what its models were worth at the end and at best."""
+    measured = [line for line in history if line.get("accuracy") is not None]
+    last, best = measured[-1], max(measured, key=lambda line: float(line["accuracy"]))
+    figures = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
+    return {
+        "steps": history[-1]["step"],
+        "seconds": history[-1]["seconds"],
+        "final": {name: last[name] for name in figures if name in last},
+        "best": {"accuracy": best["accuracy"], "step": best["step"]},
+    }
+
+
+def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any]:
+    """Who took part, who was removed, and how well that agrees with the truth."""
+    removed, byzantine = removals(history), federation.byzantine
+    clients = {
+        i: {
+            "declared": federation.transport.declared[i],
+            "size": len(part),
+            "classes": federation.holdings[i],
+            "byzantine": i in byzantine,
+            "removed": asdict(removed[i]) if i in removed else None,
+        }
+        for i, part in enumerate(federation.parts)
+    }
+    data = {
+        "name": type(federation.plan.data).__name__,
+        "train": len(federation.train),
+        "test": len(federation.test),
+        "fingerprint": federation.fingerprint,
+    }
+    facts: dict[str, Any] = plain({"clients": clients, "detection": detection(removed.keys(), byzantine), "data": data})
+    return facts
+
+
+def detection(removed: Set[int], byzantine: Set[int]) -> dict[str, float | None]:
+    """How well the removed clients agree with the Byzantine ones.
+
+    Returns:
+        precision: share of the removed that are Byzantine, None if nobody was removed;
+        recall: share of the Byzantine that were removed, None if nobody is Byzantine; and the counts.
+    """
+    hits = len(removed & byzantine)
+    return {
+        "true_positives": hits,
+        "false_positives": len(removed) - hits,
+        "false_negatives": len(byzantine) - hits,
+        "precision": hits / len(removed) if removed else None,
+        "recall": hits / len(byzantine) if byzantine else None,
+    }
+
+
+def environment(device: torch.device | str) -> dict[str, str | int]:
+    """What a run was computed with: floating-point bits can depend on it."""
+    on_gpu = torch.device(device).type == "cuda"
+    return {
+        "phalanx": phalanx.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
+        "threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+    }
+
+
+@contextmanager
+def reproducible(device: torch.device) -> Iterator[None]:
+    """Has a GPU compute the same bits each time, as a CPU does anyway; puts its settings back on leaving."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield

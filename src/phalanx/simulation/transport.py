@@ -1,0 +1,129 @@
+"""The in-process transport: clients that train at once, and answer when their time has come."""
+
+from collections.abc import Mapping, Set
+from typing import Any, NamedTuple
+
+import torch
+
+from phalanx.attacks import Attack, Knowledge, Update
+from phalanx.core import Algorithm, Arrivals, Infeasible, Local, Reply, Vector
+from phalanx.data import Dataset
+from phalanx.rng import generator
+from phalanx.simulation.clock import Clock
+from phalanx.simulation.latency import Constant, Latency
+from phalanx.training import Trainer
+
+
+class Trained(NamedTuple):
+    """An honest update on its way."""
+
+    update: Update
+    turn: int  # how often the client had trained before
+    loss: float
+
+
+class Simulation:
+    """Clients in this process.
+
+    A client trains when it is sent a download, and its reply is put on the clock.  A Byzantine client forges its reply
+    when it is delivered, so that an omniscient attack can know every honest update of its round, or in flight.
+
+    Args:
+        algorithm: its client role is played here.
+        trainer: how clients train.
+        data: each client's examples, on the trainer's device.
+        attack: what the Byzantine clients do.
+        byzantine: who they are.
+        latency: how long clients take.
+        seed: the run's.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        trainer: Trainer,
+        data: Mapping[int, Dataset],
+        *,
+        attack: Attack | None = None,
+        byzantine: Set[int] = frozenset(),
+        latency: Latency | None = None,
+        seed: int = 0,
+    ) -> None:
+        if byzantine and attack is None:
+            raise Infeasible(
+                f"{len(byzantine)} clients are Byzantine, but there is no attack that they could carry out."
+            )
+        if strangers := sorted(byzantine - data.keys()):
+            raise Infeasible(f"Byzantine clients {strangers} are not among the {len(data)} clients.")
+        self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
+        self.attack, self.byzantine = attack or Attack(), frozenset(byzantine)
+        self.latency = latency or Constant()
+        self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
+        self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
+        self.clock = Clock[Trained]()
+        self._turns = dict.fromkeys(data, 0)
+        self._locals = dict[int, Local]()
+        self._flying = dict[int, Trained]()
+        self._stateful = _remembers(algorithm)
+
+    def _poisoned(self, client: int, data: Dataset) -> Dataset:
+        return self.attack.poison(data, generator(self.seed, "poison", client))
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the run began."""
+        return self.clock.now
+
+    def enroll(self) -> Mapping[int, object]:
+        """See `Transport`."""
+        return self.declared
+
+    def model_of(self, client: int, download: Vector) -> Vector:
+        """The model that `client` would be served with this download.  Changes nothing."""
+        return self.algorithm.integrate(self._locals.get(client), download)
+
+    def send(self, downloads: Mapping[int, Vector], version: int) -> None:
+        """See `Transport`.  All clients train, into one matrix."""
+        model = self.trainer.model
+        rows = torch.empty(len(downloads), model.size, dtype=model.dtype, device=model.device)
+        for row, (client, download) in zip(rows, downloads.items(), strict=True):
+            self._train(client, download, version, row)
+
+    def _train(self, client: int, download: Vector, version: int, row: Vector) -> None:
+        turn, local = self._turns[client], self._locals.get(client)
+        self._turns[client] += 1
+        start = self.algorithm.integrate(local, download)
+        loss = self.trainer.train(start, self.data[client], client=client, turn=turn, version=version, out=row)
+        delta, memory = self.algorithm.upload(row, local.memory if local else None)
+        if self._stateful:
+            self._locals[client] = Local(start, delta, memory)
+        trained = Trained(Update(client, version, download, delta), turn, loss)
+        self._flying[client] = trained
+        self.clock.schedule(self.latency.seconds(client, turn, self.seed), trained)
+
+    def receive(self, *, every: bool) -> Arrivals:
+        """See `Transport`."""
+        due = [self.clock.next() for _ in range(len(self.clock) if every else 1)]
+        replies = tuple(self._reply(trained) for trained in due)
+        for trained in due:
+            del self._flying[trained.update.client]
+        return Arrivals(replies)
+
+    def _reply(self, trained: Trained) -> Reply:
+        update, loss = trained.update, trained.loss
+        if update.client not in self.byzantine:
+            return Reply(update.client, update.version, update.delta, loss)
+        rng = generator(self.seed, "attack", update.client, trained.turn)
+        delta = self.attack.forge(update, self._knowledge() if self.attack.omniscient else None, rng)
+        return Reply(update.client, update.version, delta, loss)
+
+    def _knowledge(self) -> Knowledge:
+        honest = [t.update.delta for i, t in sorted(self._flying.items()) if i not in self.byzantine]
+        rows = torch.stack(honest) if honest else torch.empty(0, self.trainer.model.size)
+        return Knowledge(rows, self.byzantine)
+
+
+def _remembers(algorithm: Algorithm) -> bool:
+    """Whether the algorithm's client role needs what a client remembers."""
+    kind = type(algorithm)
+    return kind.integrate is not Algorithm.integrate or kind.upload is not Algorithm.upload

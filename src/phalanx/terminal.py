@@ -1,0 +1,112 @@
+"""What a run looks like in a terminal: a bar while it goes, a table when it is done."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from phalanx.core import Observer
+from phalanx.core import Progress as Step
+from phalanx.history import Record
+from phalanx.runs import Run
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Progress]:
+    """A bar for each run; nothing where the output is no terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, expand=True) as progress:
+        yield progress
+
+
+def follow(progress: Progress, plan: Run, name: str) -> Observer:
+    """An observer that moves a new bar of `progress`: by steps, or by virtual seconds where only these are limited."""
+    until = plan.until
+    task = progress.add_task(name, total=until.steps or round(until.seconds or 0), note="")
+
+    def observer(step: Step) -> None:
+        done = step.step if until.steps else round(step.now)
+        note = f"{len(step.refused)} refused" if step.refused else ""
+        progress.update(task, completed=done, note=note)
+
+    return observer
+
+
+def results(records: Sequence[Record]) -> Table:
+    """One line per run: what the model is worth, who was removed, how right that was."""
+    table = Table(title="Results", title_justify="left", title_style="bold")
+    for heading, right in (
+        ("run", False),
+        ("final", True),
+        ("best", True),
+        ("removed", True),
+        ("precision", True),
+        ("recall", True),
+        ("attacker's goal", True),
+        ("seconds", True),
+    ):
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "run")
+    for record in records:
+        s, d = record.summary, record.summary["detection"]
+        byzantine = d["true_positives"] + d["false_negatives"]
+        removed = d["true_positives"] + d["false_positives"]
+        table.add_row(
+            record.name + (" [red]failed[/]" if s["status"] == "failed" else ""),
+            percent(s["final"]["accuracy"]),
+            f"{percent(s['best']['accuracy'])} @{s['best']['step']}",
+            f"{removed} of {byzantine}" if byzantine else str(removed),
+            percent(d["precision"]),
+            percent(d["recall"]),
+            percent(s["final"].get("attack_success")),
+            f"{s['wall_seconds']:.1f}",
+        )
+    return table
+
+
+def removals(records: Sequence[Record]) -> Table | None:
+    """Who was removed when and why, clients of one fate on one line; None if nobody was."""
+    table = Table(title="Removed clients", title_justify="left", title_style="bold")
+    for heading in ("run", "step", "clients", "truth", "reason"):
+        table.add_column(heading, justify="right" if heading == "step" else "left")
+    for record in records:
+        fates = [(c["removed"]["step"], c["byzantine"], c["removed"]["reason"], int(i))
+                 for i, c in record.summary["clients"].items() if c["removed"]]  # fmt: skip
+        for (step, byzantine, reason), group in groupby(sorted(fates), key=lambda fate: fate[:3]):
+            truth = "Byzantine" if byzantine else "[yellow]honest[/]"
+            table.add_row(record.name, str(step), listed(sorted(f[3] for f in group)), truth, reason)
+    return table if table.row_count else None
+
+
+def complaints(record: Record) -> list[str]:
+    """What was refused or lost, one line per reason, with how often and by whom."""
+    seen = dict[tuple[str, str], list[int]]()
+    for line in record.history:
+        for kind in ("refused", "lost"):
+            for client, reason in line.get(kind, {}).items():
+                seen.setdefault((kind, reason), []).append(int(client))
+    return [
+        f"{kind} {len(clients)} times, client {listed(sorted(set(clients)))}: {reason}"
+        for (kind, reason), clients in sorted(seen.items())
+    ]
+
+
+def percent(share: Any) -> str:
+    """A share in percent, or a dash."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def listed(clients: Sequence[int], limit: int = 12) -> str:
+    """Some of the ids, and how many there are beyond."""
+    more = f" and {len(clients) - limit} more" if len(clients) > limit else ""
+    return ", ".join(map(str, clients[:limit])) + more

@@ -1,0 +1,195 @@
+"""Local training: stochastic gradient descent on the data of one client.
+
+No data loader, no copy of the module and no new optimiser per round: the client's tensors are resident, the module's
+parameters are views of one vector (`phalanx.vector.FlatModule`), and a step is an addition to it.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
+from torch import Tensor
+
+from phalanx.core import Vector
+from phalanx.data import Dataset
+from phalanx.rng import borrowed, generator
+from phalanx.vector import FlatModule
+
+
+class Schedule(ABC):
+    """A learning rate that changes with the age of the model."""
+
+    @abstractmethod
+    def __call__(self, version: int) -> float:
+        """The learning rate for training from this version."""
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """lr(version) = start * decay^version.
+
+    Args:
+        start: learning rate at version 0.
+        decay: factor per version, in (0, 1].
+    """
+
+    start: float = 0.1
+    decay: float = 0.977
+
+    def __post_init__(self) -> None:
+        if not (self.start > 0 and 0 < self.decay <= 1):
+            raise ValueError(f"start must be positive and decay in (0, 1], got {self.start} and {self.decay}.")
+
+    def __call__(self, version: int) -> float:
+        """See `Schedule`."""
+        return self.start * self.decay**version
+
+
+@dataclass(frozen=True)
+class Steps(Schedule):
+    """lr(version) = start * decay^(version // every).
+
+    Args:
+        start: learning rate at version 0.
+        every: versions between two drops.
+        decay: factor per drop, in (0, 1].
+    """
+
+    start: float = 0.1
+    every: int = 10
+    decay: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.start > 0 and 0 < self.decay <= 1 and self.every >= 1):
+            raise ValueError(
+                f"start must be positive, decay in (0, 1] and every at least 1, "
+                f"got {self.start}, {self.decay} and {self.every}."
+            )
+
+    def __call__(self, version: int) -> float:
+        """See `Schedule`."""
+        return self.start * self.decay ** (version // self.every)
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """How a client trains between a download and its upload.
+
+    Each epoch visits every example once, in a new order; the last minibatch of an epoch may be smaller.
+
+    Args:
+        epochs: passes over the client's data.
+        steps: number of minibatches instead, over as many passes as that takes.
+        batch_size: examples per minibatch.
+        lr: learning rate, or a schedule by the version of the model that was received.
+        momentum: in [0, 1); the velocity starts at zero with every download.
+        weight_decay: lambda of the penalty lambda/2 |w|^2.
+        clip_norm: largest norm of a minibatch's gradient; longer ones are scaled down. None: no limit.
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    batch_size: int = 32
+    lr: float | Schedule = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        checks = (
+            (self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}"),
+            (self.steps is None or self.steps >= 1, f"steps must be at least 1, got {self.steps}"),
+            (self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}"),
+            (isinstance(self.lr, Schedule) or 0 < self.lr < math.inf, f"lr must be positive, got {self.lr}"),
+            (0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}"),
+            (0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, got {self.weight_decay}"),
+            (self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be positive, got {self.clip_norm}"),
+        )
+        if problems := [message for fine, message in checks if not fine]:
+            raise ValueError("; ".join(problems) + ".")
+
+    def learning_rate(self, version: int) -> float:
+        """The learning rate for a model of this version."""
+        return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
+
+    def minibatches(self, data: Dataset, rng: torch.Generator) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The minibatches of one turn, each with the epoch that it belongs to, counted from 0."""
+        count = epoch = 0
+        while self.steps is not None or epoch < self.epochs:
+            order = torch.randperm(len(data), generator=rng).to(data.x.device)
+            for x, y in batches(data.of(order), self.batch_size):
+                if count == self.steps:
+                    return
+                yield epoch, x, y
+                count += 1
+            epoch += 1
+
+
+def batches(data: Dataset, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The examples in their order, `size` at a time; images channels last, as convolutions are fastest."""
+    x = data.x.contiguous(memory_format=torch.channels_last) if data.x.ndim == 4 else data.x
+    return zip(torch.split(x, size), torch.split(data.y, size), strict=True)
+
+
+class Trainer:
+    """Trains one model after the other in the same memory.
+
+    Args:
+        model: the module, bound to its vector.
+        recipe: how to train.
+        seed: the run's; minibatches come from the stream "batches", dropout from the stream "dropout" of each turn.
+    """
+
+    def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int) -> None:
+        self.model, self.recipe, self.seed = model, recipe, seed
+        self._parameters = model.values[: model.trainable]
+        self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
+
+    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+        """Trains from `start`, and writes the change to `out`.
+
+        Args:
+            start: parameters.
+            data: the client's, on the model's device.
+            client: names the random streams.
+            turn: how often this client has trained before; names the random streams.
+            version: of the model that was received, for the schedule.
+            out: receives trained minus start.
+
+        Returns:
+            Mean loss over the minibatches of the first epoch, in nats per example.
+        """
+        recipe, model, lr = self.recipe, self.model, self.recipe.learning_rate(version)
+        model.load(start)
+        model.module.train()
+        if self._velocity is not None:
+            self._velocity.zero_()
+        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), 0
+        minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn))
+        with borrowed(self.seed, "dropout", client, turn, device=model.device):
+            for epoch, x, y in minibatches:
+                loss = F.cross_entropy(model.module(x), y)
+                model.gradient.zero_()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self._descend(lr)
+                if epoch == 0:
+                    total += loss.detach() * len(y)
+                    seen += len(y)
+        model.read(out)
+        out -= start
+        return float(total) / seen
+
+    def _descend(self, lr: float) -> None:
+        """One step of gradient descent, in place."""
+        recipe, gradient, parameters = self.recipe, self.model.gradient, self._parameters
+        if recipe.clip_norm is not None:
+            norm = torch.linalg.vector_norm(gradient)
+            gradient *= (recipe.clip_norm / norm).clamp(max=1.0)
+        if recipe.weight_decay:
+            gradient.add_(parameters, alpha=recipe.weight_decay)
+        if self._velocity is not None:
+            gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
+        parameters.add_(gradient, alpha=-lr)

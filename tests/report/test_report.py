@@ -1,0 +1,291 @@
+import hashlib
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import report_records as records
+from report_records import Record
+
+from phalanx.report import render, write
+from phalanx.report.page import describe, duration, ids, percent, sentence, styles
+
+ATTACK = '"><script>alert("x")</script><img src=x onerror=alert(1)>\' $a_b$ {{ 7*7 }} {% raw %} </pre></svg>'
+
+
+class Page(HTMLParser):
+    """Elements, ids and text of a page; void elements aside, every element must be closed by its own end tag."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "image", "path", "rect", "use", "circle"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.stack: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.stack
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.text += " " if tag in ("td", "th", "li", "dt", "dd", "p", "h3") else ""
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.stack.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        if not self.stack or self.stack[-1] not in ("style", "script"):
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def six() -> str:
+    return render(records.six(), "Digits under attack")
+
+
+MAKE = (
+    f"import sys; sys.path.insert(0, {str(Path(records.__file__).parent)!r}); "
+    "import report_records as records; from phalanx.report import render"
+)
+
+
+def python(code: str) -> str:
+    """What the code prints in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
+
+
+def words(page: str) -> str:
+    return " ".join(Page(page).text.split())
+
+
+def test_page_says_in_words_what_happened(six: str) -> None:
+    text = words(six)
+    assert "ByzantineCFL, attacked: 96.0 % at the end; 6 of 6 Byzantine clients removed, no honest one" in text
+    assert "FedAvg, attacked: 18.9 % at the end; 0 of 6 Byzantine clients removed, no honest one" in text
+    assert "FedAvg, clean: 94.9 % at the end; every client is honest, none removed" in text
+    assert "1,437 training and 360 test examples" in text
+
+
+def test_who_was_excluded_when_why_and_what_it_cost() -> None:
+    runs = [records.make(wrong=True), records.make(attacked=False)]
+    text = words(render(runs, "t"))
+    assert "cosine cluster of 4, benign cluster has 13" in text
+    assert "Removing 1 honest client (3) gave up 99 examples (9.1 % of all honest ones)." in text
+    assert re.search(
+        r"Final accuracy is \d\.\d points below that of the same run without the attack \(ByzantineCFL, clean", text
+    )
+    assert "Byzantine clients are 30.0 % of all clients and carried 2.0 % of all weight." in text
+    assert "Byzantine SignFlip(scale=3)" in text
+    assert "step 2: cosine cluster of 3, benign cluster has 17" in text
+    assert "refused as malformed delta holds NaN 7 1 6 6" in text
+    assert "and 3 more that differ in numbers" in text
+
+
+def test_a_class_that_no_honest_client_holds_any_more_is_named() -> None:
+    run = records.make(wrong=True)
+    for client, about in run.summary["clients"].items():
+        about["classes"] = [0, 5, 5] if client == "3" else [5, 0, 5]
+    assert "No honest client is left that holds examples of class 1." in words(render([run], "t"))
+
+
+def test_markup_is_closed_and_ids_are_unique(six: str) -> None:
+    page = Page(six)
+    assert len(page.ids) == len(set(page.ids))
+    used = set(re.findall(r'(?:xlink:href|href)="#([^"]+)"|url\(#([^)]+)\)', six))
+    assert {a or b for a, b in used} <= set(page.ids)
+    assert "<?xml" not in six
+    assert "<metadata" not in six
+    assert "fe01" not in re.sub(r"base64,[^\"]*", "", six)  # every placeholder became a variable
+
+
+def test_pictures_and_tables_are_accessible(six: str) -> None:
+    pictures = re.findall(r'<svg class="w\d+" role="img" aria-label="([^"]+)"', six)
+    assert len(pictures) == 2 + 6 * 3 + 2  # comparison; progress, weights and holdings each; alpha_cross twice
+    assert all(len(label) > 20 for label in pictures)
+    assert six.count("<figcaption>") == len(pictures)
+    assert all('scope="' in tag for tag in re.findall(r"<th\b[^>]*>", six))
+
+
+def test_page_loads_nothing(six: str) -> None:
+    addresses = [value for name, value in Page(six).attributes if name in ("src", "href", "xlink:href")]
+    assert all(value.startswith(("#", "data:")) for value in addresses)
+    assert "@import" not in six
+    assert "default-src 'none'" in six.replace("&#39;", "'")
+
+
+def test_same_records_same_page() -> None:
+    runs = [records.make(), records.make_async(300)]
+    assert render(runs, "t") == render(runs, "t")
+    code = f"{MAKE}; import hashlib; print(hashlib.sha256(render([records.make()], 't').encode()).hexdigest())"
+    assert python(code) == hashlib.sha256(render([records.make()], "t").encode()).hexdigest()
+
+
+def test_untrusted_text_stays_text() -> None:
+    run = records.make(steps=6)
+    history = [dict(line) for line in run.history]
+    history[3]["refused"] = {"1": ATTACK}
+    history[4]["lost"] = {"2": ATTACK}
+    summary = run.summary | {"status": "failed", "error": ATTACK, "environment": {"platform": ATTACK}}
+    summary["clients"]["5"]["removed"] = {"step": 3, "reason": ATTACK}
+    hostile = replace(
+        run, name=ATTACK, config=run.config | {"seed": ATTACK, ATTACK: ATTACK}, history=history, summary=summary
+    )
+    page = render([hostile, run], ATTACK)
+    assert Page(page).tags.count("script") == 1
+    assert "img" not in Page(page).tags
+    assert not [name for name, _ in Page(page).attributes if name.startswith("on")]
+    assert "49" not in re.findall(r"\$a_b\$ (\S+)", page)
+    assert page.count("&lt;script&gt;") >= 6
+    assert 'alert("x")</script>' in words(page)
+
+
+def test_numbers_that_are_not_there() -> None:
+    run = records.make(attacked=False, steps=8)
+    for line in run.history:
+        for key in ("accuracy", "loss", "worst_client_accuracy"):
+            if key in line and line["step"] > 2:
+                line[key] = None
+        if "alpha_cross" in line.get("state", {}):
+            line["state"] = {"alpha_cross": None, "threshold": None}
+        for verdict in line.get("verdicts", {}).values():
+            verdict["score"] = None
+    nothing = {"accuracy": None, "loss": None, "worst_client_accuracy": None, "attack_success": None}
+    text = words(
+        render([replace(run, summary=run.summary | {"final": nothing, "best": {"accuracy": None, "step": None}})], "t")
+    )
+    assert "no accuracy was measured; every client is honest, none removed" in text
+    assert "A line that breaks off had no finite accuracy there." in text
+    assert "That never happened in this run." in text
+    assert "nan" not in text.lower().replace("holds nan", "")
+
+
+@pytest.mark.parametrize("history", [[], [{"step": 0, "version": 0, "seconds": 0.0, "accuracy": 0.1}]])
+def test_failed_run_shows_its_error_first(history: list) -> None:
+    summary = {"status": "failed", "error": "Stalled: nobody is left.\nwaited for 3, 4", "steps": 0}
+    page = render([Record("Krum", {"algorithm": {"class_path": "phalanx.Krum"}}, history, summary)], "t")
+    text = words(page)
+    assert "Krum: failed after 0 steps: Stalled: nobody is left." in text
+    assert "This run failed." in text
+    assert "waited for 3, 4" in text
+    assert 'role="alert"' in page
+
+
+def test_nobody_removed_nobody_known_to_be_byzantine() -> None:
+    run = records.make("FedAvg", attacked=False, steps=4)
+    for about in run.summary["clients"].values():
+        about["byzantine"] = None
+    text = words(render([run], "t"))
+    assert "94.9 % at the end" not in text
+    assert "at the end; 0 clients removed" in text
+    assert "No client was excluded for good in this run." in text
+    assert "unknown" in text
+
+
+def test_asynchronous_run_is_binned() -> None:
+    run = records.make_async(3000)
+    page = render([run, records.make("FedAvg", attacked=False)], "t")
+    assert "One column stands for 22 steps" in words(page)
+    assert "The axis is logarithmic" in words(page)
+    assert "versions late, at most 16" in words(page)
+    assert len(page) < 400_000
+
+
+def test_lines_without_a_step_of_their_own() -> None:
+    run = records.make(steps=3)
+    waits = {"step": 2, "version": 2, "seconds": 99.0, "lost": {"1": "left"}}
+    run.history.insert(3, waits)
+    assert "lost left 1 1 2 2" in words(render([run], "t"))
+
+
+def test_configuration_is_yaml() -> None:
+    import html
+
+    import yaml
+
+    run = records.make()
+    block = re.search(r'<pre class="yaml"[^>]*>(.*?)</pre>', render([run], "t"), flags=re.S)
+    assert block
+    assert yaml.safe_load(html.unescape(block[1])) == run.config
+
+
+def test_colours_follow_algorithms_and_dashes_attacks() -> None:
+    assert [(s.colour, s.dashed) for s in styles(records.six(steps=2))] == [
+        (c, d) for c in range(3) for d in (False, True)
+    ]
+    twice = [records.make(steps=2), records.make(steps=2, seed=1)]
+    assert [(s.colour, s.dashed) for s in styles(twice)] == [(0, True), (1, True)]
+
+
+def test_size_and_time() -> None:
+    render([records.make(steps=2)], "warm")
+    begun = time.perf_counter()
+    assert len(render(records.six(), "t")) < 1_500_000
+    assert time.perf_counter() - begun < 5
+    assert len(render([records.make(clients=100, steps=200)], "t")) < 2_000_000
+
+
+def test_write_is_whole_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new" / "report.html"
+    run = [records.make(steps=2)]
+    assert write(run, path, "first") == path
+    first = path.read_text(encoding="utf-8")
+    assert first == render(run, "first")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write(run, path, "second")
+    assert path.read_text(encoding="utf-8") == first
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_no_records_no_report() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        render([], "t")
+
+
+def test_import_is_light() -> None:
+    code = "import sys, phalanx.report; print([m for m in ('matplotlib', 'jinja2') if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+def test_pyplot_is_never_imported() -> None:
+    assert python(f"{MAKE}; render([records.make(steps=2)], 't'); print('matplotlib.pyplot' in sys.modules)") == "False"
+
+
+def test_settings_of_matplotlib_stay() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    render([records.make(steps=2)], "t")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_words() -> None:
+    assert [percent(v) for v in (0.95, 1, None, float("nan"))] == ["95.0 %", "100.0 %", "–", "–"]
+    assert [duration(v) for v in (4.2, 119, 600, 86400, 200000, None)] == [
+        "4.2 s",
+        "119.0 s",
+        "10.0 min",
+        "24.0 h",
+        "2.3 d",
+        "–",
+    ]
+    assert ids((0, 1, 2, 4, 5, 9)) == "0–2, 4, 5, 9"
+    assert describe({"class_path": "a.b.C", "init_args": {"x": 1, "rule": {"class_path": "D"}}}) == "C(x=1, rule=D())"
+    assert sentence(records.make(wrong=True)).endswith("6 of 6 Byzantine clients removed, and 1 honest one")

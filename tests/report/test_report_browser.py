@@ -1,0 +1,100 @@
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import report_records as records
+
+from phalanx.report import write
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.browser
+
+# Elements that reach past the window, other than inside a box that scrolls or hides its overflow.
+TOO_WIDE = """() => [...document.body.querySelectorAll("*")].filter(e => {
+    if (e.getBoundingClientRect().right <= document.documentElement.clientWidth + 1) return false;
+    for (let p = e; p; p = p.parentElement) if (getComputedStyle(p).overflowX !== "visible") return false;
+    return true;
+}).map(e => e.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["sync_api.Browser"]:
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = [*records.six(), records.make_async(1000)]
+    return write(runs, tmp_path_factory.mktemp("report") / "report.html", "Digits under attack")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_in_a_browser(browser: "sync_api.Browser", report: Path, width: int, scheme: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    requests, complaints = [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(report.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page.wait_for_timeout(100)
+    assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
+    assert complaints == []
+    for kind, least in (("figure svg", 20), ("table", 8), ("pre.yaml", 7)):
+        found = page.locator(kind).all()
+        assert len(found) >= least
+        assert all(one.is_visible() for one in found)
+    sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map(s => [s.clientWidth, s.clientHeight])")
+    assert all(w > 200 and h > 80 for w, h in sizes)
+    images = page.evaluate("[...document.querySelectorAll('svg image')].map(i => i.getBoundingClientRect().width)")
+    assert len(images) >= 7
+    assert all(images)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(TOO_WIDE) == []
+    assert page.get_by_text("cosine cluster of 3, benign cluster has 17").first.is_visible()
+    page.close()
+
+
+def test_colours_follow_the_scheme(browser: "sync_api.Browser", report: Path) -> None:
+    seen = set()
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(report.as_uri())
+        seen.add(page.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill"))
+        page.close()
+    assert len(seen) == 2
+
+
+def test_link_unfolds_and_header_sorts(browser: "sync_api.Browser", report: Path) -> None:
+    page = browser.new_page()
+    page.goto(report.as_uri())
+    assert not page.locator("#run-6").is_visible()
+    page.get_by_role("link", name="ByzantineCFL, attacked").click()
+    page.locator("#run-6").wait_for(state="visible")
+    page.locator("table.compare").get_by_role("button", name="Final accuracy").click()
+    order = page.locator("table.compare tbody th").all_inner_texts()
+    assert order[0].strip() == "FedAvg, attacked"
+    assert order[-1].strip() == "ByzantineCFL, attacked"
+    page.close()
+
+
+def test_page_reads_without_script_and_prints_unfolded(
+    browser: "sync_api.Browser", report: Path, tmp_path: Path
+) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    page.locator("summary", has_text="ByzantineCFL, attacked").click()
+    page.get_by_text("Who was excluded, when, why, and what it cost").nth(5).wait_for(state="visible")
+    folded = page.pdf(path=str(tmp_path / "report.pdf"))
+    assert folded.count(b"/Type /Page\n") + folded.count(b"/Type /Page ") > 10
+    context.close()
