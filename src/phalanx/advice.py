@@ -27,6 +27,7 @@ def advice(message: str, root: type, options: Sequence[str] = ()) -> str:
     if found := re.search(r"unrecognized arguments: (.+)", message):
         return _unknown_option(found[1].split()[0].split("=")[0], options)
     steps = re.findall(r"Parser key \"([\w.]+)\"|class_path '([\w.]+)'", message)
+    steps = [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]  # some reports say it twice
     path = ".".join(key for key, _ in steps if key)
     if found := re.search(r"Option '([\w.]+)' is not accepted", message):
         classes = [class_path for _, class_path in steps if class_path]
@@ -35,6 +36,8 @@ def advice(message: str, root: type, options: Sequence[str] = ()) -> str:
         re.search(r"(?:Got value: |Given value: NestedArg\(.*val=')([^'\n)]*)", message)
         or re.search(r"Expected a dot import path string: (.*)", message)
         or re.search(r"Given value: (.*)", message)
+        or re.search(r"Import path (\S+) does not correspond", message)
+        or re.search(r"Unable to load config '(.*)'", message)
     )
     kind = _declared(root, steps)
     if not found or not path or kind is None:
@@ -101,7 +104,9 @@ def _described(kind: Any) -> str:
         elif typing.get_origin(member) is Literal:
             words.append("one of " + ", ".join(map(str, typing.get_args(member))))
         elif names := [c.__name__ for c in _choices(member)]:
-            words.append(f"one of {', '.join(names)}, or the import path of a {member.__name__} of yours")
+            words.append(f"one of {', '.join(names)}, or the import path of your own {member.__name__}")
+        elif typing.get_origin(member) in (tuple, list):
+            words.append("a list, such as [1, 2]")
         elif dataclasses.is_dataclass(member):
             fields = ", ".join(f.name for f in dataclasses.fields(member))
             words.append(f"given by its options ({fields}) or by a file that holds them")

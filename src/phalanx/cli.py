@@ -16,6 +16,7 @@ import phalanx
 from phalanx import advice, demo, terminal
 from phalanx.core import Infeasible, Stalled
 from phalanx.data import holdings
+from phalanx.help import Help
 from phalanx.history import Record
 from phalanx.report import write
 from phalanx.rng import numpy_generator
@@ -28,11 +29,16 @@ EXECUTION = ("folder", "data_dir", "device", "threads", "again", "config")  # wh
 class Parser(ArgumentParser):
     """Ends with a sentence instead of a page."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=Help, **options)
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Says what was wrong and what would have been right, and exits with 2."""
+        if not self.exit_on_error:  # a parser within the parser, of the options of one class
+            super().error(message, ex)
+        name = self.prog.replace(" [options]", "")
         options = [o for action in self._actions for o in action.option_strings if o.startswith("--")]
-        print(f"{self.prog}: {advice.advice(str(message), Run, options)}", file=sys.stderr)
-        print(f"See: {self.prog} --help", file=sys.stderr)
+        print(f"{name}: {advice.advice(str(message), Run, options)}\nSee: {name} --help", file=sys.stderr)
         sys.exit(2)
 
 
@@ -128,6 +134,10 @@ def _carry_out(
     plans: Mapping[str, Run], folders: Mapping[str, Path], options: Namespace, console: Console
 ) -> list[Record]:
     torch.set_num_threads(options.threads or torch.get_num_threads())
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise Infeasible(
+            f"--device {options.device}: torch {torch.__version__} finds no CUDA device here. Use --device cpu."
+        )
     records = []
     with terminal.progress_bar(console) as progress:
         for name, plan in plans.items():
@@ -163,8 +173,7 @@ def _show(records: Sequence[Record], folder: Path, title: str, console: Console)
 
 
 def _run_parser() -> Parser:
-    parser = Parser(description="Train one federation in simulation.", default_env=False)
-    parser.epilog = EXAMPLES
+    parser = Parser(description="Train one federation in simulation.", epilog=EXAMPLES, usage=USAGE.format("run"))
     parser.add_argument(
         "--config", action="config", help="A YAML file with any of the options; later ones override it."
     )
@@ -174,7 +183,7 @@ def _run_parser() -> Parser:
 
 
 def _partition_parser() -> Parser:
-    parser = Parser(description="Show which client would hold which examples.")
+    parser = Parser(description="Show which client would hold which examples.", usage=USAGE.format("partition"))
     parser.add_argument("--config", action="config", help="A YAML file, as for `phalanx run`.")
     parser.add_class_arguments(Run, None)
     parser.add_argument("--picture", type=Path | None, help="Where to save a picture (.png, .svg or .pdf).")
@@ -230,6 +239,10 @@ def _warn(message: Warning | str, category: type[Warning], *_: Any) -> None:
     print(f"Warning: {message}", file=sys.stderr)
 
 
+USAGE = """phalanx {} [--config FILE] [--OPTION VALUE ...]
+
+Options of a class follow its name: --attack Gaussian --attack.std 2.
+--attack.help Gaussian lists them."""
 EXAMPLES = """Examples:
   phalanx run --algorithm ByzantineCFL --attack Gaussian --byzantine 0.3
   phalanx run --algorithm.aggregate TrimmedMean --algorithm.aggregate.beta 0.3

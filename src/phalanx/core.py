@@ -262,6 +262,7 @@ class Progress(NamedTuple):
     lost: Mapping[int, str]  # client -> why, since the previous call
 
 
+@runtime_checkable
 class Observer(Protocol):
     """Looks at a run, and never changes it."""
 

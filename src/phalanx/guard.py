@@ -103,6 +103,7 @@ class Guard:
             yield f"update is {_dtype(delta)} on {delta.device}, expected {_dtype(model)} on {model.device}"
         norm = float(torch.linalg.vector_norm(delta))  # is NaN or infinite if any entry is
         if not norm <= self.max_norm:
+            norm = float(torch.linalg.vector_norm(delta.double()))
             yield _why_not_finite(delta) or f"update has norm {norm:.3g}, allowed is {self.max_norm:.3g}"
         if not isinstance(loss, float) or not math.isfinite(loss):
             yield f"loss is {_short(loss)}, not a finite number"

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from torch import Tensor
 
@@ -43,7 +43,7 @@ class History:
         self._observed, self._measure, self._path = tuple(observed), measure, path
         self._file: TextIO | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "History":
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("w", encoding="utf-8")
@@ -108,7 +108,7 @@ class Record:
         _write_json(folder / "summary.json", {"name": self.name, **self.summary})
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path) -> "Record":
         """Reads what `save` and the run have written.
 
         Raises:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -45,18 +46,11 @@ def follow(progress: Progress, plan: Run, name: str) -> Observer:
 
 def results(records: Sequence[Record]) -> Table:
     """One line per run: what the model is worth, who was removed, how right that was."""
-    table = Table(title="Results", title_justify="left", title_style="bold")
-    for heading, right in (
-        ("run", False),
-        ("final", True),
-        ("best", True),
-        ("removed", True),
-        ("precision", True),
-        ("recall", True),
-        ("attacker's goal", True),
-        ("seconds", True),
-    ):
-        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "run")
+    wanted = any("attack_success" in record.summary["final"] for record in records)
+    table = Table(title="Results", title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("run", min_width=20)
+    for heading in ("final", "best", "removed", "precision", "recall", *(["attack"] if wanted else []), "time"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
         s, d = record.summary, record.summary["detection"]
         byzantine = d["true_positives"] + d["false_negatives"]
@@ -68,15 +62,15 @@ def results(records: Sequence[Record]) -> Table:
             f"{removed} of {byzantine}" if byzantine else str(removed),
             percent(d["precision"]),
             percent(d["recall"]),
-            percent(s["final"].get("attack_success")),
-            f"{s['wall_seconds']:.1f}",
+            *([percent(s["final"].get("attack_success"))] if wanted else []),
+            f"{s['wall_seconds']:.1f} s",
         )
     return table
 
 
 def removals(records: Sequence[Record]) -> Table | None:
     """Who was removed when and why, clients of one fate on one line; None if nobody was."""
-    table = Table(title="Removed clients", title_justify="left", title_style="bold")
+    table = Table(title="Removed clients", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for heading in ("run", "step", "clients", "truth", "reason"):
         table.add_column(heading, justify="right" if heading == "step" else "left")
     for record in records:

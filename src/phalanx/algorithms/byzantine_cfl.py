@@ -78,14 +78,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ByzantineCFLState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess(sizes)
-        floor = noise_floor(len(sizes), len(model))
-        if self.threshold <= floor:
-            warnings.warn(
-                f"threshold = {self.threshold:g} is not above {floor:.3f}, the largest cosine to expect among "
-                f"{len(sizes)} random vectors of {len(model):,} parameters: attackers that send noise may stay. "
-                f"Set threshold = {0.02 + 2 * floor:.2g}, or take a larger model.",
-                stacklevel=2,
-            )
+        self._warn(len(sizes), len(model))
         benign = frozenset(sizes)
         return ByzantineCFLState(0, model, weights, benign, None, self.threshold, {}), benign
 
@@ -131,6 +124,18 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
                 break
         verdicts |= {ids[row]: Verdict(True, 0.0, _closest(alpha, row), remark) for row in c}
         return {ids[row] for row in c}, alpha_cross, verdicts
+
+    def _warn(self, m: int, d: int) -> None:
+        floor = noise_floor(m, d)
+        if self.threshold > floor:
+            return
+        enough = 0.02 + 2 * floor
+        remedy = f"Set threshold = {enough:.2g}, or take a larger model" if enough < 1 else "Take a larger model"
+        warnings.warn(
+            f"threshold = {self.threshold:g} is not above {floor:.3f}, the largest cosine to expect between one random "
+            f"vector and {m} others of {d:,} parameters: attackers that send noise may stay. {remedy}.",
+            stacklevel=3,
+        )
 
 
 def noise_floor(m: int, d: int) -> float:

@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from phalanx.algorithms.fedasync import Constant, FedAsync, Hinge, Polynomial
+from toys import close, updates
+
+
+def test_mixes_by_hand():
+    algorithm = FedAsync(mixing=0.5, staleness=Constant())
+    state, ready = algorithm.init(torch.tensor([1.0]), {0: 1, 1: 1})
+    assert set(ready) == {0, 1}
+    base = torch.tensor([1.0])
+    state, ready = algorithm.step(state, updates([[2.0]], clients=[1], bases=(base,)))
+    assert close(state.model, [0.5 * 1 + 0.5 * 3])
+    assert ready == {1}
+    state, ready = algorithm.step(state, updates([[4.0]], clients=[0], bases=(base,)))
+    assert close(state.model, [0.5 * 2 + 0.5 * 5])
+    assert state.version == 2
+    assert state.verdicts[0].score == 1.0
+    assert state.verdicts[0].reason == "1 updates old"
+
+
+def test_one_step_on_two_arrivals_is_two_steps_on_one():
+    algorithm = FedAsync(mixing=0.7, staleness=Polynomial(0.5))
+    start, _ = algorithm.init(torch.randn(5, generator=torch.Generator().manual_seed(0)), {0: 1, 1: 1})
+    rows = torch.randn(2, 5, generator=torch.Generator().manual_seed(1)).tolist()
+    together, ready = algorithm.step(start, updates(rows))
+    first, _ = algorithm.step(start, updates(rows[:1], clients=[0]))
+    second, _ = algorithm.step(first, updates(rows[1:], clients=[1]))
+    assert torch.equal(together.model, second.model)
+    assert together.version == second.version == 2
+    assert ready == {0, 1}
+
+
+def test_staleness_functions_by_hand():
+    assert [Constant()(age) for age in (0, 100)] == [1.0, 1.0]
+    assert Polynomial(0.5)(0) == 1.0
+    assert Polynomial(0.5)(3) == 0.5
+    hinge = Hinge(a=10, b=4)
+    assert [hinge(age) for age in (0, 4, 5, 6)] == [1.0, 1.0, 1 / 11, 1 / 21]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: FedAsync(0.0), lambda: FedAsync(1.1), lambda: Polynomial(-1), lambda: Hinge(b=-1)]
+)
+def test_out_of_range(make):
+    with pytest.raises(ValueError, match="must"):
+        make()

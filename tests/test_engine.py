@@ -1,0 +1,162 @@
+import math
+
+import pytest
+import torch
+
+import phalanx
+from phalanx.aggregators import Median
+from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.core import Infeasible, Reply, Stalled, Until
+from phalanx.engine import Participation
+from toys import Scripted
+
+START = torch.zeros(2)
+pytestmark = pytest.mark.filterwarnings("ignore:threshold")  # two parameters are few for Byzantine CFL
+
+
+def history(seen):
+    return [(p.step, None if p.updates is None else p.updates.clients, dict(p.refused), dict(p.lost)) for p in seen]
+
+
+def test_a_round_is_a_step_on_all_updates():
+    seen = []
+    state = phalanx.run(FedAvg(), Scripted({0: [1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
+    assert state.version == 2
+    assert state.model.tolist() == [4.0, 4.0]
+    assert history(seen) == [(0, None, {}, {}), (1, (0, 1), {}, {}), (2, (0, 1), {}, {})]
+
+
+def test_an_arrival_is_a_step_on_one_update():
+    transport = Scripted({0: [1.0], 1: [3.0]})
+    seen = []
+    state = phalanx.run(FedAsync(mixing=0.5), transport, START, until=3, observers=[seen.append])
+    assert state.version == 3
+    assert [p.updates.clients for p in seen[1:]] == [(0,), (1,), (0,)]
+    assert [p.updates.versions for p in seen[1:]] == [(0,), (0,), (1,)]
+    assert transport.sent == [{0: 0, 1: 0}, {0: 1}, {1: 2}], "who has arrived is served at once, nobody else"
+
+
+def test_the_run_ends_before_the_first_arrival_past_its_time():
+    state = phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, until=Until(steps=None, seconds=3.5))
+    assert state.version == 3
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), FedAvg(Median()), ByzantineCFL(threshold=-1.0)])
+def test_a_client_that_sends_nan_changes_nothing_for_the_others(algorithm):
+    honest = {0: [1.0, 2.0, 3.0], 1: [2.0], 2: [4.0]}
+    without = phalanx.run(algorithm, Scripted(honest), START, until=3)
+    among = phalanx.run(algorithm, Scripted({**honest, 3: [math.nan]}), START, until=3)
+    assert torch.equal(without.model, among.model)
+
+
+def test_a_nan_client_changes_nothing_for_others_in_asynchronous_runs():
+    without = phalanx.run(FedAsync(), Scripted({0: [1.0], 1: [2.0]}), START, until=6)
+    among = phalanx.run(FedAsync(), Scripted({0: [1.0], 1: [2.0], 2: [math.nan]}), START, until=6)
+    assert torch.equal(without.model, among.model)
+
+
+def test_refusals_and_losses_reach_observers_and_the_client_is_asked_again():
+    transport = Scripted({0: [1.0], 1: [math.nan, 1.0], 2: [1.0]}, lost={2: [0]})
+    seen = []
+    phalanx.run(FedAvg(), transport, START, until=2, observers=[seen.append])
+    assert history(seen)[1] == (1, (0,), {1: "update holds 2 NaN of 2 values"}, {2: "silent"})
+    assert history(seen)[2] == (2, (0, 1, 2), {}, {})
+    assert transport.sent == [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 1}]
+
+
+def test_a_refused_arrival_is_no_step_and_the_client_is_asked_again():
+    transport = Scripted({0: [math.nan, 1.0], 1: [1.0]})
+    seen = []
+    phalanx.run(FedAsync(), transport, START, until=2, observers=[seen.append])
+    assert history(seen) == [
+        (0, None, {}, {}),
+        (0, None, {0: "update holds 2 NaN of 2 values"}, {}),
+        (1, (1,), {}, {}),
+        (2, (0,), {}, {}),
+    ]
+
+
+def test_all_refused_ends_the_run_with_the_reasons():
+    seen = []
+    transport = Scripted({0: [math.nan], 1: [torch.zeros(5)]})
+    with pytest.raises(Stalled, match="step 1: all 2 clients") as failure:
+        phalanx.run(FedAvg(), transport, START, until=2, observers=[seen.append])
+    assert "client 0: update holds 2 NaN" in str(failure.value)
+    assert "client 1: update has shape (5,), expected (2,)" in str(failure.value)
+    assert seen[-1].refused.keys() == {0, 1}
+
+
+def test_an_asynchronous_run_ends_when_everybody_was_refused_since_the_last_step():
+    transport = Scripted({0: [1.0, math.nan], 1: [math.nan], 2: [1.0, math.nan]})
+    seen = []
+    with pytest.raises(Stalled, match="step 3"):
+        phalanx.run(FedAsync(), transport, START, until=10, observers=[seen.append])
+    assert sum(p.updates is not None for p in seen) == 2
+
+
+def test_fewer_than_the_algorithm_needs_ends_the_run_with_an_error_that_says_so():
+    class NeedsThree(Median):
+        def aggregate(self, deltas, weights):
+            if len(deltas) < 3:
+                raise Infeasible(f"needs at least 3 updates, got {len(deltas)}")
+            return super().aggregate(deltas, weights)
+
+    seen = []
+    transport = Scripted({0: [1.0], 1: [1.0], 2: [1.0, math.nan]})
+    with pytest.raises(Infeasible, match="needs at least 3 updates, got 2") as failure:
+        phalanx.run(FedAvg(NeedsThree()), transport, START, until=5, observers=[seen.append])
+    assert "client 2: update holds 2 NaN" in failure.value.__notes__[0]
+    assert seen[-1].refused.keys() == {2}
+
+
+def test_clients_with_absurd_sizes_never_take_part():
+    seen = []
+    transport = Scripted({0: [1.0], 1: [9.0], 2: [3.0]}, sizes={0: 10, 1: 10**12, 2: 10})
+    state = phalanx.run(FedAvg(), transport, START, until=1, observers=[seen.append])
+    assert state.model.tolist() == [2.0, 2.0]
+    assert "declares 1,000,000,000,000 examples" in seen[0].refused[1]
+    with pytest.raises(Infeasible, match="No client can take part"):
+        phalanx.run(FedAvg(), Scripted({0: [1.0]}, sizes={0: -1}), START, until=1)
+
+
+def test_duplicates_replays_and_strangers_do_not_count():
+    bad = [1.0, Reply(0, 0, torch.full((2,), 100.0), 1.0), Reply(7, 0, torch.full((2,), 100.0), 1.0)]
+    seen = []
+    state = phalanx.run(FedAvg(), Scripted({0: [bad, 1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
+    assert state.model.tolist() == [4.0, 4.0]
+    assert "duplicate" in seen[1].refused[0]
+    assert "unasked" in seen[1].refused[7]
+    assert seen[2].refused == {}
+
+
+def test_excluded_clients_are_never_asked_again():
+    transport = Scripted({0: [torch.tensor([1.0, 0.0])], 1: [torch.tensor([1.0, 0.1])], 2: [torch.tensor([-1.0, 0.0])]})
+    state = phalanx.run(ByzantineCFL(threshold=0.5), transport, START, until=3)
+    assert state.benign == {0, 1}
+    assert transport.sent == [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1}, {0: 2, 1: 2}]
+
+
+def test_participation_samples_rounds_and_is_refused_for_arrivals():
+    transport = Scripted({i: [1.0] for i in range(10)})
+    phalanx.run(FedAvg(), transport, START, until=30, sample=Participation(0.3, seed=1))
+    assert {len(round_) for round_ in transport.sent} == {3}
+    assert len({tuple(round_) for round_ in transport.sent}) > 10, "rounds differ"
+    assert {i for round_ in transport.sent for i in round_} == set(range(10)), "everybody comes to turn"
+    with pytest.raises(Infeasible, match="FedAsync is asynchronous"):
+        phalanx.run(FedAsync(), transport, START, until=1, sample=Participation(0.3, seed=1))
+
+
+def test_a_sampled_round_without_any_usable_update_is_repeated_with_others():
+    transport = Scripted({0: [1.0], 1: [math.nan], 2: [math.nan]})
+    state = phalanx.run(FedAvg(), transport, START, until=3, sample=Participation(0.3, seed=0))
+    assert state.version == 3
+    assert len(transport.sent) > 3
+
+
+def test_observers_cannot_disturb_what_the_engine_keeps():
+    def vandal(progress):
+        progress.refused.clear()
+        progress.lost.clear()
+
+    state = phalanx.run(FedAvg(), Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, until=3, observers=[vandal])
+    assert state.model.tolist() == [3.0, 3.0]
