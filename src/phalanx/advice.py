@@ -38,6 +38,7 @@ def advice(message: str, root: type, options: Sequence[str] = ()) -> str:
         or re.search(r"Given value: (.*)", message)
         or re.search(r"Import path (\S+) does not correspond", message)
         or re.search(r"Unable to load config '(.*)'", message)
+        or re.search(r"class_path '([\w.]+)':\s+(?:No module|module )", message)
     )
     kind = _declared(root, steps)
     if not found or not path or kind is None:
@@ -65,7 +66,7 @@ def _unknown_field(given: str, owner: type | None, path: str) -> str:
     return f"{where}{name} has no option {given!r}.{_meant(given, fields)} {has}"
 
 
-def _declared(root: type, steps: Iterable[tuple[str, str]]) -> Any:
+def _declared(root: Any, steps: Iterable[tuple[str, str]]) -> Any:
     """The type of the field at the end of the path; None if it cannot be told."""
     owner: Any = root
     kind: Any = None
@@ -118,7 +119,8 @@ def _described(kind: Any) -> str:
 def _meant(given: str, names: Iterable[str]) -> str:
     lower = {name.lower(): name for name in names}
     close = difflib.get_close_matches(given.lower(), lower, n=1)
-    return f" Did you mean {lower[close[0]]}?" if close and lower[close[0]] != given else ""
+    own = "." in given and not given.startswith("-")  # the import path of something that we do not know
+    return f" Did you mean {lower[close[0]]}?" if close and not own else ""
 
 
 def _imported(class_path: str) -> type | None:

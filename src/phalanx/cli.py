@@ -18,6 +18,7 @@ from phalanx.core import Infeasible, Stalled
 from phalanx.data import holdings
 from phalanx.help import Help
 from phalanx.history import Record
+from phalanx.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs import Run, simulate
@@ -45,6 +46,7 @@ class Parser(ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status: 0, 1 for a run that failed, 2 for one that could not begin."""
     warnings.showwarning = _warn  # type: ignore[assignment]
+    sys.path.insert(0, os.getcwd())  # a user's own classes are found beside the user, as by `python -m`
     parsers = {
         "run": _run_parser(),
         "demo": _demo_parser(),
@@ -133,6 +135,7 @@ def report_command(options: Namespace, console: Console) -> int:
 def _carry_out(
     plans: Mapping[str, Run], folders: Mapping[str, Path], options: Namespace, console: Console
 ) -> list[Record]:
+    keep_freed_memory()
     torch.set_num_threads(options.threads or torch.get_num_threads())
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise Infeasible(

@@ -26,6 +26,7 @@ class Help(DefaultHelpFormatter):
             return f"{text[: found.start()]}({choice}; default: {_as_call(action, found['default'])})"
         if found := PLAIN.search(text):
             return f"{text[: found.start()]}({found['type']}; default: {found['default']})"
+        text = re.sub(r"\(required, type: .+\)$", "(required)", text)
         return re.sub(r"Show the help for the given subclass of \w+", "List the options of one of these", text)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 from phalanx.core import Observer
 from phalanx.core import Progress as Step
 from phalanx.history import Record
+from phalanx.report.troubles import troubles
 from phalanx.runs import Run
 
 
@@ -83,15 +84,11 @@ def removals(records: Sequence[Record]) -> Table | None:
 
 
 def complaints(record: Record) -> list[str]:
-    """What was refused or lost, one line per reason, with how often and by whom."""
-    seen = dict[tuple[str, str], list[int]]()
-    for line in record.history:
-        for kind in ("refused", "lost"):
-            for client, reason in line.get(kind, {}).items():
-                seen.setdefault((kind, reason), []).append(int(client))
+    """What was refused or lost, one line for what differs in nothing but numbers."""
     return [
-        f"{kind} {len(clients)} times, client {listed(sorted(set(clients)))}: {reason}"
-        for (kind, reason), clients in sorted(seen.items())
+        f"{t.kind} {t.count} times (clients {listed(t.clients)}): {t.reason}"
+        + (f" (and {t.others} more such reasons)" if t.others else "")
+        for t in troubles(record.history)
     ]
 
 

@@ -34,7 +34,7 @@ class FlatModule:
         module: taken over: its parameters are moved into one flat tensor.
         buffers: what becomes of buffers, such as the running statistics of batch normalisation.  "refuse": a module
             with buffers is an error; "average": floating-point buffers travel behind the parameters, and are aggregated
-            like them; "freeze": they keep the values that they have now.
+            like them, the others keep the values that they have now; "freeze": all keep the values that they have now.
         device: where it computes.
 
     Raises:
@@ -59,7 +59,9 @@ class FlatModule:
         self.values = torch.empty(self.size, dtype=self.dtype, device=self.device)
         self.gradient = torch.zeros(self.trainable, dtype=self.dtype, device=self.device)
         self._entries = _bind(travelling, self.values, self.gradient)
-        self._frozen = [(b, b.clone()) for b in self.module.buffers()] if buffers == "freeze" else []
+        self._frozen = [
+            (b, b.clone()) for b in self.module.buffers() if buffers == "freeze" or not b.is_floating_point()
+        ]
 
     def load(self, vector: Vector) -> None:
         """Sets all parameters."""

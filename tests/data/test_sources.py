@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from phalanx.data import CIFAR10, MNIST, Dataset, Digits, FashionMNIST, HuggingFace, InMemory, Source, sources
+from phalanx.data import CIFAR10, MNIST, Dataset, Digits, FashionMNIST, HuggingFace, InMemory, Source, files
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 CIFAR = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
@@ -287,8 +287,8 @@ def web(tmp_path, monkeypatch):
     server.root = root
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    for key in sources.URLS:
-        monkeypatch.setitem(sources.URLS, key, f"http://127.0.0.1:{server.server_port}/{key}/")
+    for key in files.URLS:
+        monkeypatch.setitem(files.URLS, key, f"http://127.0.0.1:{server.server_port}/{key}/")
     yield server
     server.shutdown()
     thread.join()
@@ -302,7 +302,7 @@ def sha256(path):
 @pytest.mark.parametrize(("source", "key"), [(MNIST, "mnist"), (FashionMNIST, "fashion_mnist")])
 def test_download_of_idx_files_happens_once(web, monkeypatch, source, key):
     pixels, _ = write_idx(web.root / key, zipped=True)
-    monkeypatch.setitem(sources.HASHES, key, {f"{name}.gz": sha256(web.root / key / f"{name}.gz") for name in IDX})
+    monkeypatch.setitem(files.HASHES, key, {f"{name}.gz": sha256(web.root / key / f"{name}.gz") for name in IDX})
     train, test = source().load()
     np.testing.assert_array_equal(train.x[:, 0].numpy(), pixels.astype(np.float32) / np.float32(255))
     assert web.asked == [f"/{key}/{name}.gz" for name in IDX]
@@ -314,7 +314,7 @@ def test_download_of_idx_files_happens_once(web, monkeypatch, source, key):
 def test_a_damaged_file_in_the_cache_is_fetched_again(web, monkeypatch, tmp_path):
     write_idx(web.root / "mnist", zipped=True)
     monkeypatch.setitem(
-        sources.HASHES, "mnist", {f"{name}.gz": sha256(web.root / "mnist" / f"{name}.gz") for name in IDX}
+        files.HASHES, "mnist", {f"{name}.gz": sha256(web.root / "mnist" / f"{name}.gz") for name in IDX}
     )
     train, _ = MNIST().load()
     cached = tmp_path / "cache/phalanx/mnist" / f"{IDX[0]}.gz"
@@ -349,7 +349,7 @@ def test_download_of_cifar_extracts_six_files(web, monkeypatch, tmp_path):
     tables = [records(2, seed) for seed in range(6)]
     write_archive(web.root / "cifar10/cifar-10-binary.tar.gz", tables)
     monkeypatch.setitem(
-        sources.HASHES, "cifar10", {"cifar-10-binary.tar.gz": sha256(web.root / "cifar10/cifar-10-binary.tar.gz")}
+        files.HASHES, "cifar10", {"cifar-10-binary.tar.gz": sha256(web.root / "cifar10/cifar-10-binary.tar.gz")}
     )
     train, test = CIFAR10().load()
     np.testing.assert_array_equal(train.y.numpy(), np.concatenate(tables[:5])[:, 0])
@@ -380,8 +380,8 @@ def test_a_missing_page_is_a_failed_download(web):
 
 
 def test_every_download_has_a_hash():
-    assert sources.URLS.keys() == sources.HASHES.keys()
-    assert all(len(bytes.fromhex(digest)) == 32 for files in sources.HASHES.values() for digest in files.values())
+    assert files.URLS.keys() == files.HASHES.keys()
+    assert all(len(bytes.fromhex(digest)) == 32 for one in files.HASHES.values() for digest in one.values())
 
 
 # --- Hugging Face
@@ -539,6 +539,6 @@ def test_published_test_labels(published):
 
 def test_published_idx_files_have_the_hashes_that_downloads_must_have(published):
     for key in ("mnist", "fashion_mnist"):
-        for name, digest in sources.HASHES[key].items():
+        for name, digest in files.HASHES[key].items():
             if (path := published / key / name).is_file():
                 assert sha256(path) == digest

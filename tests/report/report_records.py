@@ -32,7 +32,7 @@ def _holdings(client: int, size: int) -> list[int]:
     return counts
 
 
-def make(  # noqa: PLR0917
+def make(
     algorithm: str = "ByzantineCFL",
     attacked: bool = True,
     clients: int = 20,

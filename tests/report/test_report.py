@@ -12,7 +12,10 @@ import report_records as records
 from report_records import Record
 
 from phalanx.report import render, write
-from phalanx.report.page import describe, duration, ids, percent, sentence, styles
+from phalanx.report.ledger import Ledger
+from phalanx.report.outcome import sentence
+from phalanx.report.page import styles
+from phalanx.report.words import describe, duration, ids, percent
 
 ATTACK = '"><script>alert("x")</script><img src=x onerror=alert(1)>\' $a_b$ {{ 7*7 }} {% raw %} </pre></svg>'
 
@@ -288,4 +291,4 @@ def test_words() -> None:
     ]
     assert ids((0, 1, 2, 4, 5, 9)) == "0–2, 4, 5, 9"
     assert describe({"class_path": "a.b.C", "init_args": {"x": 1, "rule": {"class_path": "D"}}}) == "C(x=1, rule=D())"
-    assert sentence(records.make(wrong=True)).endswith("6 of 6 Byzantine clients removed, and 1 honest one")
+    assert sentence(Ledger(records.make(wrong=True))).endswith("6 of 6 Byzantine clients removed, and 1 honest one")

@@ -27,16 +27,18 @@ class AllLabelsTo(Attack):
 
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
+        return self._relabelled(data)
+
+    def goal(self, test: Dataset) -> Dataset | None:
+        """Every example of another class, taken for the target."""
+        return self._relabelled(test.of(test.y != self.target))
+
+    def _relabelled(self, data: Dataset) -> Dataset:
         if self.target >= data.classes:
             raise ValueError(
                 f"target must be one of the {data.classes} classes, 0 to {data.classes - 1}, got {self.target}."
             )
         return replace(data, y=torch.full_like(data.y, self.target))
-
-    def goal(self, test: Dataset) -> Dataset | None:
-        """Every example of another class, taken for the target."""
-        others = test.of(torch.nonzero(test.y != self.target).flatten())
-        return replace(others, y=torch.full_like(others.y, self.target))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 """
 
 from phalanx.data.dataset import Dataset
+from phalanx.data.holdings import holdings, plot_holdings
 from phalanx.data.partition import (
     ClassImbalance,
     Dirichlet,
@@ -13,8 +14,6 @@ from phalanx.data.partition import (
     PowerLaw,
     Shards,
     Uniform,
-    holdings,
-    plot_holdings,
 )
 from phalanx.data.sources import CIFAR10, MNIST, Digits, FashionMNIST, HuggingFace, InMemory, Source
 

@@ -1,57 +1,16 @@
-"""Where data sets come from: files in their publishers' formats, checked downloads, Hugging Face, or memory.
+"""Where data sets come from: publications that are downloaded or given as files, Hugging Face, or memory."""
 
-Nothing here unpickles anything.  What a file declares about itself is compared with its length before memory is taken.
-"""
-
-import gzip
-import struct
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from phalanx.data.dataset import Dataset
-
-# Where files are downloaded from, if they are not given.
-URLS = {
-    "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-    "cifar10": "https://www.cs.toronto.edu/~kriz/",
-}
-
-# SHA-256 of each download.
-HASHES = {
-    "mnist": {
-        "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    },
-    "fashion_mnist": {
-        "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    },
-    "cifar10": {
-        "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    },
-}
-
-IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-CIFAR_FOLDER = "cifar-10-batches-bin"
-CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
-CIFAR_SHAPE = (3, 32, 32)
-TEN = 10  # classes of each of these publications
-GZIP_MAGIC, GZIP_MOST = b"\x1f\x8b", 1032  # DEFLATE makes no more than 1,032 bytes of one
-FETCH_AGAIN = "Delete it and fetch it again."
+from phalanx.data.files import TEN, Bytes, read_cifar10, read_idx
 
 
 class Source(ABC):
@@ -131,7 +90,8 @@ class MNIST(Source):
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
-        return _load_idx("mnist", ("mnist", "MNIST/raw"), data_dir, self.standardize, self.limit)
+        parts = read_idx("MNIST", ("mnist", "MNIST/raw"), data_dir)
+        return _datasets(*parts, self.standardize, self.limit)
 
 
 @dataclass(frozen=True)
@@ -153,7 +113,8 @@ class FashionMNIST(Source):
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
-        return _load_idx("fashion_mnist", ("fashion_mnist", "FashionMNIST/raw"), data_dir, self.standardize, self.limit)
+        parts = read_idx("FashionMNIST", ("fashion_mnist", "FashionMNIST/raw"), data_dir)
+        return _datasets(*parts, self.standardize, self.limit)
 
 
 @dataclass(frozen=True)
@@ -176,27 +137,7 @@ class CIFAR10(Source):
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 3, 32, 32)."""
-        root = data_dir
-        if root is None:
-            members = [f"{CIFAR_FOLDER}/{name}" for name in CIFAR_FILES]
-            root = _download("cifar10", "", members)
-        paths = _found("CIFAR10", root, (CIFAR_FOLDER,), CIFAR_FILES, ("",))
-        if len({path.stat().st_size for path in paths}) != 1:
-            listed = ", ".join(f"{path.name} {path.stat().st_size}" for path in paths)
-            raise ValueError(
-                f"The six files in {paths[0].parent} must be equally long, got these lengths in bytes: {listed}. "
-                "At least one is truncated or not the original; fetch them again."
-            )
-        *train, test = (_records(path) for path in paths)
-        whole = _Bytes(torch.cat([part.pixels for part in train]), torch.cat([part.labels for part in train]))
-        return _parts(whole, test, self.standardize, self.limit)
-
-
-class _Bytes(NamedTuple):
-    """One part of a publication as it is stored, checked."""
-
-    pixels: Tensor  # (n, channels, height, width), uint8
-    labels: Tensor  # (n,), uint8
+        return _datasets(*read_cifar10(data_dir), self.standardize, self.limit)
 
 
 def _check_limit(limit: int | None) -> None:
@@ -204,9 +145,9 @@ def _check_limit(limit: int | None) -> None:
         raise ValueError(f"limit must be at least 1, or None for all train examples, got {limit}.")
 
 
-def _parts(train: _Bytes, test: _Bytes, standardize: bool, limit: int | None) -> tuple[Dataset, Dataset]:
+def _datasets(train: Bytes, test: Bytes, standardize: bool, limit: int | None) -> tuple[Dataset, Dataset]:
     moments = _moments(train.pixels) if standardize else None
-    kept = _Bytes(train.pixels[:limit], train.labels[:limit])
+    kept = Bytes(train.pixels[:limit], train.labels[:limit])
     parts = [Dataset(_scaled(part.pixels, moments), part.labels.to(torch.int64), TEN) for part in (kept, test)]
     return parts[0], parts[1]
 
@@ -225,123 +166,6 @@ def _moments(pixels: Tensor) -> tuple[Tensor, Tensor]:
     std = (share * (value - mean[:, None]) ** 2).sum(1).sqrt()
     std[std == 0] = 1  # pixels that are all the same become 0
     return mean.float()[:, None, None], std.float()[:, None, None]
-
-
-def _found(what: str, root: Path, folders: Sequence[str], names: Sequence[str], endings: Sequence[str]) -> list[Path]:
-    """The files, each with one of the endings, from the first of the folders that holds them all."""
-    lacking = []
-    for folder in (Path(root) / folder for folder in folders):
-        paths = [next((p for end in endings if (p := folder / (name + end)).is_file()), None) for name in names]
-        if all(paths):
-            return [path for path in paths if path]
-        lacking.append(f"{folder} lacks {', '.join(name for name, path in zip(names, paths, strict=True) if not path)}")
-    also = f", each also with {endings[-1]}" if len(endings) > 1 else ""
-    raise FileNotFoundError(
-        f"{what} needs {len(names)} files in one folder{also}: {'; '.join(lacking)}. "
-        "Put them there, or leave data_dir away to download them."
-    )
-
-
-def _download(key: str, folder: str, members: Sequence[str] = ()) -> Path:
-    """Downloads what is not yet in the cache, checks it, and gives the cache's folder, laid out like a data_dir.
-
-    Args:
-        key: of `URLS` and `HASHES`.
-        folder: within the cache, for the files.
-        members: what to extract, if the files are tar archives.
-    """
-    import pooch  # noqa: PLC0415  (needed here only)
-
-    cache = Path(pooch.os_cache("phalanx"))
-    remedy = f"Fetch {' and '.join(HASHES[key])} in another way, lay them out in a folder and give that as data_dir."
-    for name, sha256 in HASHES[key].items():
-        url = URLS[key] + name
-        extract = pooch.Untar(members=list(members), extract_dir=".") if members else None
-        try:
-            pooch.retrieve(url, f"sha256:{sha256}", fname=name, path=cache / folder, processor=extract)
-        except ValueError as error:
-            raise ValueError(f"{url} is refused: {error} {remedy}") from error
-        except OSError as error:
-            raise OSError(
-                f"{url} could not be downloaded to {cache / folder}: {error}. Without network access: {remedy}"
-            ) from error
-    return cache
-
-
-def _load_idx(
-    key: str, folders: tuple[str, ...], data_dir: Path | None, standardize: bool, limit: int | None
-) -> tuple[Dataset, Dataset]:
-    root = _download(key, folders[0]) if data_dir is None else data_dir
-    paths = _found({"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}[key], root, folders, IDX_FILES, ("", ".gz"))
-    train, test = (_idx_pair(images, labels) for images, labels in (paths[:2], paths[2:]))
-    return _parts(train, test, standardize, limit)
-
-
-def _idx_pair(images: Path, labels: Path) -> _Bytes:
-    pixels, numbers = _idx(images, 28, 28), _idx(labels)
-    if len(pixels) != len(numbers):
-        raise ValueError(
-            f"{images} has {len(pixels)} images, {labels} has {len(numbers)} labels. One of them is not the original."
-        )
-    _check_labels(labels, numbers)
-    return _Bytes(pixels[:, None], numbers)
-
-
-def _check_labels(path: Path, labels: Tensor) -> None:
-    if int(labels.max()) >= TEN:
-        raise ValueError(f"{path} has the label {int(labels.max())}, allowed are 0..{TEN - 1}. {FETCH_AGAIN}")
-
-
-def _idx(path: Path, *shape: int) -> Tensor:
-    """The bytes (n, *shape) of an IDX file, gzipped or not."""
-    with path.open("rb") as start:
-        zipped = start.read(2) == GZIP_MAGIC
-    try:
-        with gzip.open(path) if zipped else path.open("rb") as file:
-            n = _idx_count(path, file.read(8 + 4 * len(shape)), shape)
-            size = n * int(np.prod(shape, dtype=np.int64))
-            room = path.stat().st_size * (GZIP_MOST if zipped else 1)
-            if size > room:
-                raise ValueError(
-                    f"{path} declares {size} bytes of data and cannot hold more than {room}; it is truncated. "
-                    f"{FETCH_AGAIN}"
-                )
-            data = bytearray(file.read(size + 1))  # one more than there may be; this also makes gzip check its sum
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}. {FETCH_AGAIN}") from error
-    if len(data) != size:
-        found = "more" if len(data) > size else f"{len(data)}; it is truncated"
-        raise ValueError(f"{path} declares {size} bytes of data and holds {found}. {FETCH_AGAIN}")
-    return torch.frombuffer(data, dtype=torch.uint8).reshape(n, *shape)
-
-
-def _idx_count(path: Path, header: bytes, shape: tuple[int, ...]) -> int:
-    """How many examples the header of an IDX file declares."""
-    magic = bytes((0, 0, 8, 1 + len(shape)))
-    if header[:4] != magic:
-        raise ValueError(
-            f"{path} must start with {magic.hex(' ')} (IDX, bytes, {magic[3]} dimensions), got {header[:4].hex(' ')!r}."
-        )
-    if len(header) != 4 + 4 * magic[3]:
-        raise ValueError(f"{path} ends within its header, after {len(header)} bytes; it is truncated. {FETCH_AGAIN}")
-    n, *rest = struct.unpack(f">{magic[3]}I", header[4:])
-    if tuple(rest) != shape or n == 0:
-        raise ValueError(
-            f"{path} must declare dimensions (n{''.join(f', {s}' for s in shape)}) with n > 0, got {(n, *rest)}."
-        )
-    return int(n)
-
-
-def _records(path: Path) -> _Bytes:
-    """The records of a file of CIFAR-10's binary version: 1 byte of label, 3,072 of pixels."""
-    record, size = 1 + int(np.prod(CIFAR_SHAPE)), path.stat().st_size
-    if size == 0 or size % record:
-        raise ValueError(
-            f"{path} must hold whole records of {record} bytes, got {size} bytes; it is truncated. {FETCH_AGAIN}"
-        )
-    table = torch.from_numpy(np.fromfile(path, dtype=np.uint8)).reshape(-1, record)
-    _check_labels(path, table[:, 0])
-    return _Bytes(table[:, 1:].reshape(-1, *CIFAR_SHAPE), table[:, 0])
 
 
 # --- Hugging Face, memory ---------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The in-process transport: clients that train at once, and answer when their time has come."""
 
 from collections.abc import Mapping, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 

@@ -1,0 +1,48 @@
+# make demo    installs, and shows a federation under attack
+# make test    installs, and runs the tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-slow lint format types check clean
+
+demo: $(VENV)/user
+	$(BIN)/phalanx demo
+
+test: $(VENV)/developer
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(VENV)/developer
+	$(BIN)/pytest -m slow
+
+lint: $(VENV)/developer
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/developer
+	$(BIN)/mypy
+
+check: lint types test test-slow
+
+format: $(VENV)/developer
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Phalanx needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Give another one: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/user: $(VENV)/python pyproject.toml constraints.txt
+	@echo "Installing Phalanx in $(VENV) (some minutes the first time)"
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/developer: $(VENV)/user
+	@echo "Installing what the tests need"
+	$(PIP) --editable ".[dev]"
+	@touch $@

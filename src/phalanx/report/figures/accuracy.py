@@ -1,0 +1,80 @@
+"""The accuracy of all runs, over steps and over virtual time."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from phalanx.report.figures.drawing import HALF, MARKERS, Picture, Style, canvas, line, percents, styled, svg
+from phalanx.report.figures.series import Series, series
+from phalanx.report.words import percent
+
+if TYPE_CHECKING:
+    from phalanx.history import Record
+
+UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
+
+
+def pictures(records: "Sequence[Record]", styles: Sequence[Style]) -> tuple[Picture, ...]:
+    """Both pictures; none if accuracy was never measured.
+
+    Args:
+        records: the runs.
+        styles: for each run, how it is drawn.
+    """
+    over_steps = [series(r, "accuracy", "step") for r in records]
+    over_time = [series(r, "accuracy", "seconds") for r in records]
+    if not any(s.finite for s in over_steps):
+        return ()
+    longest = max((max(s.x, default=0.0) for s in over_time), default=0.0)
+    name, unit = next(((n, size) for n, size in UNITS if longest >= 3 * size), ("seconds", 1.0))
+    ends = ", ".join(
+        f"{r.name} {percent(s.finite[-1] if s.finite else None)}" for r, s in zip(records, over_steps, strict=True)
+    )
+    lasts = [s.x[-1] for s in over_steps if s.x and s.x[-1] > 0]
+    uneven = bool(lasts) and max(lasts) > 8 * min(lasts)  # rounds beside single arrivals
+    spoken = f"Accuracy over steps. Last values: {ends}."
+    spoken_time = f"Accuracy over virtual time in {name}. Last values: {ends}."
+    return (
+        Picture(
+            _draw(over_steps, styles, "step", key="f-steps", label=spoken, logarithmic=uneven),
+            "Accuracy over steps",
+            "Share of the test set that the model classifies correctly, mean over honest clients, at each evaluated"
+            " step of the server."
+            + (" Dashed lines with hollow markers are runs under attack." if any(s.dashed for s in styles) else "")
+            + (" A line that breaks off had no finite accuracy there." if _broken(over_steps) else "")
+            + (" The axis is logarithmic: runs differ widely in their numbers of steps." if uneven else ""),
+        ),
+        Picture(
+            _draw(over_time, styles, f"virtual time in {name}", key="f-time", label=spoken_time, unit=unit),
+            "Accuracy over virtual time",
+            "The same over the clock of the run: a method that waits for the slowest client of each round pays for it.",
+        ),
+    )
+
+
+def _broken(lines: Sequence[Series]) -> bool:
+    return any(len(s.finite) < len(s.y) for s in lines)
+
+
+def _draw(
+    lines: Sequence[Series],
+    styles: Sequence[Style],
+    xlabel: str,
+    *,
+    key: str,
+    label: str,
+    unit: float = 1.0,
+    logarithmic: bool = False,
+) -> str:
+    """The curves in one figure; `unit` is how many seconds one unit of the axis has."""
+    with styled(key):
+        figure, axes = canvas(HALF, 300)
+        if logarithmic:
+            axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        for s, style in zip(lines, styles, strict=True):
+            x = [x / unit for x in s.x]
+            line(axes, x, s.y, f"s{style.colour}", MARKERS[style.colour], dashed=style.dashed)
+        lowest = min(y for s in lines for y in s.finite)
+        percents(axes, 0.5 if lowest > 0.55 else 0.0)
+        axes.set_xlabel(xlabel)
+        return svg(figure, key, label)

@@ -1,0 +1,74 @@
+"""One run over its steps: accuracy, the client served worst, the attacker's success, and when clients were removed."""
+
+from collections.abc import Mapping, Sequence
+
+from phalanx.report.figures.drawing import COLOUR, FULL, HALF, Picture, beside, canvas, line, percents, styled, svg
+from phalanx.report.figures.series import Series, series
+from phalanx.report.ledger import Ledger, Removals
+
+FIELDS = {"accuracy": "accuracy", "worst client": "worst_client_accuracy", "attack success": "attack_success"}
+LOOKS = (("s0", "o", False), ("s4", "^", True), ("s1", "s", True))
+
+
+def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
+    """The picture; None if nothing was measured.
+
+    Args:
+        ledger: of the run.
+        key: unique in the page, prefixes every id.
+        full: whether it takes a row for itself.
+    """
+    lines = {name: series(ledger.record, field) for name, field in FIELDS.items()}
+    lines = {name: s for name, s in lines.items() if s.finite}
+    if not lines:
+        return None
+    removals = ledger.removals
+    goal = ", and the share of attempts in which the attack reaches its goal" if "attack success" in lines else ""
+    return Picture(
+        _draw(
+            lines,
+            removals,
+            key=key,
+            label=f"Accuracy of {ledger.record.name} over steps. Removals: {in_words(removals)}.",
+            width=FULL if full else HALF,
+        ),
+        "Progress",
+        f"The global model over the run: on the whole test set, for the client that it serves worst{goal}"
+        + (". Dotted verticals: steps in which clients were removed." if removals else "."),
+        full=full,
+    )
+
+
+def in_words(removals: Sequence[Removals]) -> str:
+    """Who was removed when, for those who cannot see it."""
+    return ", ".join(f"step {r.step}: {r.byzantine} Byzantine and {r.others} other" for r in removals) or "none"
+
+
+def _draw(lines: Mapping[str, Series], removals: Sequence[Removals], *, key: str, label: str, width: int) -> str:
+    """The curves, each with its name at its end, and a dotted vertical for each step with removals."""
+    with styled(key):
+        figure, axes = canvas(width, 280, right=118)
+        for removal in removals:
+            axes.axvline(removal.step, color=COLOUR["muted"], linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+        ends: list[tuple[float, str, str]] = []
+        for (name, s), (colour, marker, dashed) in zip(lines.items(), LOOKS, strict=False):
+            line(axes, s.x, s.y, colour, marker, dashed=dashed)
+            ends.append((s.finite[-1], name, colour))
+        percents(axes, 0.0)
+        axes.set_xlabel("step")
+        ends.sort()
+        for y, (_, name, colour) in zip(_spread([end[0] for end in ends], 0.075), ends, strict=True):
+            beside(axes, y, name, colour, weight="bold")
+        return svg(figure, key, label)
+
+
+def _spread(values: Sequence[float], least: float) -> list[float]:
+    """The increasing `values`, moved apart to differ by `least` or more, and as a whole kept below 1."""
+    out: list[float] = []
+    for value in values:
+        out.append(max(value, out[-1] + least) if out else value)
+    limit = 1.0
+    for index in reversed(range(len(out))):
+        out[index] = min(out[index], limit)
+        limit = out[index] - least
+    return out

@@ -1,0 +1,102 @@
+"""The similarity across the two clusters over steps, and whom it cost: Figure 2 of Sattler et al. (2020)."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from phalanx.report.figures.drawing import COLOUR, HALF, Picture, beside, canvas, line, styled, svg
+from phalanx.report.figures.progress import in_words
+from phalanx.report.figures.series import number
+from phalanx.report.ledger import Ledger, Removals
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from phalanx.history import Record
+
+
+class Similarity(NamedTuple):
+    """What the picture shows.
+
+    Args:
+        steps: one for each value.
+        alpha: largest cosine similarity across the two clusters, -1 .. 1, NaN where there is none.
+        threshold: below it the smaller cluster is removed; NaN where there is none.
+    """
+
+    steps: Sequence[int]
+    alpha: Sequence[float]
+    threshold: Sequence[float]
+
+
+def measured(record: "Record") -> list[Mapping[str, Any]]:
+    """The lines of the history that tell the similarity."""
+    return [line for line in record.history if "alpha_cross" in (line.get("state") or {})]
+
+
+def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
+    """The picture; None if the method has no such similarity.
+
+    Args:
+        ledger: of the run.
+        key: unique in the page, prefixes every id.
+        full: whether it takes a row for itself.
+    """
+    lines = measured(ledger.record)
+    if not lines:
+        return None
+    removals = ledger.removals
+    told = Similarity(
+        [int(line["step"]) for line in lines],
+        [number(line["state"]["alpha_cross"]) for line in lines],
+        [number(line["state"].get("threshold")) for line in lines],
+    )
+    label = f"Cross-cluster similarity over steps. Removals: {in_words(removals)}."
+    return Picture(
+        _draw(told, removals, key=key, label=label),
+        "Similarity across the two clusters",
+        "The largest cosine similarity between an update of one cluster and an update of the other (alpha_cross)."
+        " In a step where it is below the threshold, the smaller cluster is excluded"
+        + ("; the numbers count those clients." if removals else ". That never happened in this run."),
+        keys="removals" if removals else "",
+        full=full,
+    )
+
+
+def _draw(told: Similarity, removals: Sequence[Removals], *, key: str, label: str) -> str:
+    known = [t for t in told.threshold if np.isfinite(t)]
+    finite = [v for v in (*told.alpha, *told.threshold) if np.isfinite(v)] or [0.0]
+    low, high = min(finite), max(finite)
+    with styled(key):
+        figure, axes = canvas(HALF, 280, right=118 if known else 16)
+        line(axes, told.steps, told.alpha, "s0", "", dashed=False)
+        line(axes, told.steps, told.threshold, "muted", "", dashed=True)
+        if known:
+            beside(axes, known[-1], f"threshold {known[-1]:.3g}", "muted")
+        _badges(axes, told, removals, low)
+        span = max(high - low, 0.05)
+        axes.set_ylim(low - 0.14 * span, high + 0.14 * span)
+        axes.set_xlabel("step")
+        return svg(figure, key, label)
+
+
+def _badges(axes: "Axes", told: Similarity, removals: Sequence[Removals], low: float) -> None:
+    """Badges that count the removed clients, on the curve; one above the other where they would overlap."""
+    at = {step: a if np.isfinite(a) else t for step, a, t in zip(*told, strict=True)}
+    previous, stack = -np.inf, 0
+    for removal in removals:
+        y = at.get(removal.step, np.nan)
+        pixel = removal.step * (HALF - 76) / max(told.steps[-1], 1)
+        stack = stack + 1 if pixel - previous < 19 else 0
+        previous = pixel
+        kinds = [k for k in ((removal.byzantine, "good", "circle,pad=0.28"), (removal.others, "bad", "square,pad=0.36"))
+                 if k[0]]  # fmt: skip
+        for place, (count, name, shape) in enumerate(kinds):
+            stack += place
+            box = {"boxstyle": shape, "facecolor": COLOUR[name], "edgecolor": COLOUR["page"]}
+            axes.annotate(
+                f"{count}", (removal.step, y if np.isfinite(y) else low), (0, 18 * stack),
+                textcoords="offset points", ha="center", va="center", color=COLOUR["page"], fontsize=10,
+                fontweight="bold", bbox=box, annotation_clip=False,
+            )  # fmt: skip

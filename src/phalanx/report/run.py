@@ -1,0 +1,109 @@
+"""The section of one run: all that the template shows of a record."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from phalanx.report import outcome, tables
+from phalanx.report.figures import holdings, participation, progress, similarity
+from phalanx.report.figures.drawing import Picture, Style
+from phalanx.report.ledger import Ledger
+from phalanx.report.troubles import Trouble, troubles
+from phalanx.report.words import describe
+
+if TYPE_CHECKING:
+    from phalanx.history import Record
+
+KINDS = 40  # rows of the table of what was turned away, at most
+
+SETUP = {
+    "algorithm": "Algorithm",
+    "attack": "Attack",
+    "byzantine": "Byzantine clients",
+    "clients": "Clients",
+    "data": "Data",
+    "partition": "Partition",
+    "model": "Model",
+    "training": "Training",
+    "participation": "Participation",
+    "latency": "Latency",
+    "guard": "Guard",
+    "until": "Runs until",
+    "evaluation": "Evaluation",
+    "seed": "Seed",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the template shows of one record."""
+
+    anchor: str
+    name: str
+    style: Style
+    failed: bool
+    error: str
+    sentence: str
+    row: Mapping[str, tables.Cell]
+    tiles: tuple[tuple[str, tables.Cell, str], ...]
+    costs: tuple[str, ...]
+    exclusions: tuple[outcome.Exclusion, ...]
+    pictures: tuple[Picture, ...]
+    troubles: tuple[Trouble, ...]
+    hidden: int  # kinds of trouble that the table leaves out
+    clients: tuple[tables.Client, ...]
+    setup: tuple[tuple[str, str], ...]
+    yaml: str
+    environment: tuple[tuple[str, str], ...]
+
+
+def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: str) -> Run:
+    """The section of the run.
+
+    Args:
+        ledger: of the run.
+        style: how it is drawn.
+        records: all runs of the report.
+        anchor: unique in the page, prefixes every id.
+    """
+    record = ledger.record
+    met = troubles(record.history, ("rejected", "refused", "lost", "remark"))
+    told = [item for part in ("environment", "data") for item in (record.summary.get(part) or {}).items()]
+    return Run(
+        anchor=anchor,
+        name=record.name,
+        style=style,
+        failed=record.summary.get("status") != "finished",
+        error=outcome.error(record),
+        sentence=outcome.sentence(ledger),
+        row=tables.comparison(ledger),
+        tiles=tables.tiles(ledger),
+        costs=outcome.costs(ledger, records),
+        exclusions=outcome.exclusions(ledger),
+        pictures=_pictures(ledger, anchor),
+        troubles=tuple(met[:KINDS]),
+        hidden=max(0, len(met) - KINDS),
+        clients=tables.clients(ledger),
+        setup=tuple((label, describe(record.config[key])) for key, label in SETUP.items() if key in record.config),
+        yaml=_yaml(record.config),
+        environment=tuple((str(key), describe(value)) for key, value in told),
+    )
+
+
+def _pictures(ledger: Ledger, anchor: str) -> tuple[Picture, ...]:
+    course = progress.picture(ledger, f"{anchor}-progress", full=not similarity.measured(ledger.record))
+    candidates = (
+        course,
+        similarity.picture(ledger, f"{anchor}-alpha", full=course is None),
+        participation.picture(ledger, f"{anchor}-weights"),
+        holdings.picture(ledger, f"{anchor}-data"),
+    )
+    return tuple(picture for picture in candidates if picture)
+
+
+def _yaml(config: Mapping[str, Any]) -> str:
+    import yaml  # noqa: PLC0415
+
+    plain = json.loads(json.dumps(config, default=str))
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)).rstrip()

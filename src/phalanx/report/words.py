@@ -1,0 +1,61 @@
+"""Numbers, client ids and configurations as a reader wants to see them."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+NONE = "–"  # where there is no number
+
+
+def percent(value: object) -> str:
+    """A share in 0 .. 1 in words: 0.95 is "95.0 %"."""
+    number = finite(value)
+    return NONE if number is None else f"{100 * number:.1f} %"
+
+
+def duration(value: object) -> str:
+    """Seconds in words, to three digits or so."""
+    seconds = finite(value)
+    if seconds is None:
+        return NONE
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def finite(value: object) -> float | None:
+    """The number that `value` is, or None if it is none, or not finite."""
+    number = float(value) if isinstance(value, int | float) else math.nan
+    return number if math.isfinite(number) else None
+
+
+def ids(clients: Sequence[int]) -> str:
+    """Client ids, runs of three and more drawn together: "0–4, 7, 9"."""
+    parts: list[str] = []
+    start = 0
+    for end in range(1, len(clients) + 1):
+        if end < len(clients) and clients[end] == clients[end - 1] + 1:
+            continue
+        run = clients[start:end]
+        parts += [f"{run[0]}–{run[-1]}"] if len(run) > 2 else [str(client) for client in run]
+        start = end
+    return ", ".join(parts)
+
+
+def plural(count: int, noun: str) -> str:
+    """The count with its noun: "1 client", "2 clients"."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def describe(value: object) -> str:
+    """A value of the configuration in one line: a class as its call, a mapping as its items."""
+    if isinstance(value, Mapping):
+        if "class_path" in value:
+            arguments = ", ".join(f"{k}={describe(v)}" for k, v in (value.get("init_args") or {}).items())
+            return f"{str(value['class_path']).rpartition('.')[2]}({arguments})"
+        return ", ".join(f"{k} {describe(v)}" for k, v in value.items() if v is not None)
+    if isinstance(value, list | tuple):
+        return ", ".join(describe(v) for v in value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)

@@ -1,0 +1,51 @@
+import subprocess
+import sys
+
+import pytest
+import report_records as records
+
+from phalanx.report.troubles import troubles
+
+HISTORY = [
+    {"step": 1, "refused": {"3": "norm 12.5 is above 10", "1": "norm 3e-07 is above 10"}, "lost": {"2": "left"}},
+    {"step": 2, "verdicts": {"4": {"accepted": False, "weight": 0.0, "score": 1.0, "reason": "norm 5 is above 10"}}},
+    {"step": 2, "lost": {"2": "left"}, "refused": {"5": "delta holds NaN"}},
+    {"step": 7, "refused": {"3": "norm 12.5 is above 10"}, "verdicts": {"4": {"accepted": True, "reason": "clipped"}}},
+]
+
+
+def test_reasons_that_differ_in_numbers_only_are_one() -> None:
+    assert [tuple(trouble) for trouble in troubles(HISTORY)] == [
+        ("refused", "norm 12.5 is above 10", 1, (1, 3), 3, 1, 7),
+        ("refused", "delta holds NaN", 0, (5,), 1, 2, 2),
+        ("lost", "left", 0, (2,), 2, 1, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"),
+    [(("rejected",), ["norm 5 is above 10"]), (("remark", "lost"), ["clipped", "left"]), ((), [])],
+)
+def test_only_the_kinds_that_are_asked_for_in_that_order(kinds: tuple[str, ...], found: list[str]) -> None:
+    assert [trouble.reason for trouble in troubles(HISTORY, kinds)] == found
+
+
+def test_missing_reason_and_nothing_at_all() -> None:
+    silent = [{"step": 1, "verdicts": {"0": {"accepted": False, "reason": None}}, "refused": None}]
+    assert [t.reason for t in troubles(silent, ("rejected", "refused"))] == [""]
+    assert troubles([]) == []
+
+
+def test_every_update_of_a_record_is_counted() -> None:
+    history = records.make_async(700).history
+    (refused,) = troubles(history)
+    assert (refused.clients, refused.count, refused.first) == ((11,), 1, 611)
+    late = sum(not v["accepted"] for line in history for v in line.get("verdicts", {}).values())
+    assert [t.count for t in troubles(history, ("rejected",))] == [late]
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, phalanx.report.troubles; print([m for m in ('matplotlib', 'jinja2', 'yaml') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"

@@ -1,0 +1,275 @@
+"""What identifies a run: every parameter of it, and nothing else."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from phalanx import Guard, LocalSGD, Run, Until, cli
+from phalanx.aggregators import Mean, Median, TrimmedMean
+from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms.fedasync import Hinge, Polynomial
+from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
+from phalanx.canonical import canonical, identity, import_path
+from phalanx.core import Infeasible
+from phalanx.data import Dataset, Digits, Dirichlet, InMemory, Uniform
+from phalanx.models import MLP, LeNet
+from phalanx.models.module import TorchModule
+from phalanx.simulation import Constant
+from phalanx.simulation.latency import Lognormal
+from phalanx.training import Exponential, Steps
+from phalanx.weighting import AsDeclared, Ignore
+
+# What stands for None and for words; numbers and lists are changed by a rule.
+OTHER = {
+    "steps": 7,
+    "clip_norm": 1.5,
+    "seconds": 90.0,
+    "max_staleness": 3,
+    "buffers": "freeze",
+    "attack": SignFlip(),
+    "algorithm": FedAvg(Median(), Ignore(), 0.75),
+    "aggregate": Mean(),
+    "preprocess": Ignore(),
+    "data": InMemory(Dataset(torch.ones(1, 1), torch.tensor([0]), 1), Dataset(torch.ones(1, 1), torch.tensor([0]), 1)),
+    "partition": Uniform(),
+    "model": LeNet(),
+    "latency": Constant(),
+    "lr": 0.1,
+}
+RICH = Run(
+    algorithm=FedAvg(TrimmedMean(0.2), AsDeclared(), 0.5),
+    partition=Dirichlet(),
+    model=MLP((8, 4)),
+    training=LocalSGD(lr=Exponential(), momentum=0.5, weight_decay=0.01),
+    attack=Gaussian(),
+    byzantine=2,
+    latency=Lognormal(),
+)
+
+
+def changed(name, value):
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value / 2 or 0.125
+    if isinstance(value, tuple):
+        return (*value, 3)
+    return OTHER[name]
+
+
+def variants(value):
+    """The value with one field changed, wherever in it; each with the path of the field."""
+    for f in dataclasses.fields(value):
+        inner = getattr(value, f.name)
+        if not dataclasses.is_dataclass(inner) or f.name in OTHER:
+            yield f.name, replace(value, **{f.name: changed(f.name, inner)})
+        if dataclasses.is_dataclass(inner):
+            for path, other in variants(inner):
+                yield f"{f.name}.{path}", replace(value, **{f.name: other})
+
+
+VARIANTS = dict(variants(RICH))
+
+
+def test_all_fields_are_among_those_that_are_changed():
+    top = {path.split(".")[0] for path in VARIANTS}
+    assert top == {f.name for f in dataclasses.fields(Run)}
+    assert {"algorithm.aggregate.beta", "training.lr.decay", "training.clip_norm", "guard.max_norm"} < VARIANTS.keys()
+    assert {"attack.std", "model.hidden", "until.seconds", "latency.sigma", "data.test_share"} < VARIANTS.keys()
+
+
+@pytest.mark.parametrize("path", VARIANTS)
+def test_identity_changes_with_every_field(path):
+    other = VARIANTS[path]
+    assert other != RICH
+    assert other.identity != RICH.identity
+    assert other.slug != RICH.slug
+
+
+def test_no_two_of_them_share_an_identity():
+    found = {run.identity for run in VARIANTS.values()} | {RICH.identity}
+    assert len(found) == len(VARIANTS) + 1
+
+
+def test_classes_of_one_form_are_told_apart():
+    runs = [Run(algorithm=FedAvg(rule)) for rule in (Mean(), Median(), TrimmedMean(0.0))]
+    runs += [Run(algorithm=FedAsync(staleness=s)) for s in (Polynomial(1.0), Hinge(1.0))]
+    runs += [Run(byzantine=1, attack=attack) for attack in (SignFlip(), Rescale(-1.0), NonFinite(), AllLabelsTo(0))]
+    assert len({run.identity for run in runs}) == len(runs)
+
+
+def test_equal_values_have_equal_identities():
+    def build():
+        return Run(
+            algorithm=ByzantineCFL(until_stable=True),
+            model=TorchModule("torch.nn.Linear", {"in_features": 2, "out_features": 3}),
+            training=LocalSGD(lr=Steps(0.3, 4)),
+            until=Until(steps=3, seconds=9.0),
+        )
+
+    one, other = build(), build()
+    assert one == other
+    assert one.identity == other.identity
+    assert replace(one, seed=1).identity == replace(other, seed=1).identity != one.identity
+
+
+def test_mappings_do_not_depend_on_their_order():
+    one, other = ({"a": 1, "b": [2.0, None]}, {"b": (2.0, None), "a": 1})
+    assert identity(one) == identity(other)
+    assert identity(frozenset({3, 1, 2})) == identity([1, 2, 3])
+
+
+def test_the_identity_is_a_sha256():
+    assert len(Run().identity) == 64
+    assert set(Run().identity) <= set("0123456789abcdef")
+    assert Run().identity == Run().identity == identity(Run())
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (FedAvg, "phalanx.algorithms.FedAvg"),
+        (Hinge, "phalanx.algorithms.fedasync.Hinge"),
+        (TrimmedMean, "phalanx.aggregators.TrimmedMean"),
+        (MLP, "phalanx.models.MLP"),
+        (Digits, "phalanx.data.Digits"),
+        (AsDeclared, "phalanx.weighting.AsDeclared"),
+        (Exponential, "phalanx.training.Exponential"),
+        (LocalSGD, "phalanx.LocalSGD"),
+        (Guard, "phalanx.Guard"),
+        (Run, "phalanx.Run"),
+        (torch.nn.Linear, "torch.nn.Linear"),
+    ],
+)
+def test_the_shortest_path_from_which_a_class_can_be_imported(kind, path):
+    assert import_path(kind) == path
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A class that no package exports, with a field that is derived."""
+
+    rate: float = 0.5
+    rates: tuple[float, ...] = (1.0, 2.0)
+    names: frozenset[str] = frozenset({"b", "a"})
+    derived: object = field(default=None, init=False)
+
+
+def test_a_form_by_hand():
+    fields = {"rate": 0.5, "rates": [1.0, 2.0], "names": ["a", "b"]}
+    assert canonical(Mine(), Mine) == fields
+    assert canonical(Mine()) == canonical(Mine(), object) == {"class_path": f"{__name__}.Mine", "init_args": fields}
+
+
+def test_only_what_could_be_several_classes_is_named():
+    config = Run().config
+    assert config["algorithm"]["class_path"] == "phalanx.algorithms.FedAvg"
+    assert config["algorithm"]["init_args"]["aggregate"] == {"class_path": "phalanx.aggregators.Mean", "init_args": {}}
+    assert config["training"]["epochs"] == 1
+    assert config["guard"].keys() == {"max_norm", "max_staleness", "max_size"}
+    assert config["attack"] is None
+
+
+# --- what has no form
+
+
+class Plain:
+    def __repr__(self):
+        return "a plain thing"
+
+
+@dataclass(frozen=True)
+class Holder:
+    inside: object
+
+
+@pytest.mark.parametrize("wrap", [lambda v: v, Holder, lambda v: [1, v], lambda v: {"a": (v,)}])
+@pytest.mark.parametrize("value", [Plain(), torch.ones(2), 1j, b"bytes", Mine, len], ids=repr)
+def test_what_cannot_be_told_from_something_else_is_refused(wrap, value):
+    with pytest.raises(TypeError) as error:
+        identity(wrap(value))
+    assert str(error.value).startswith(f"{value!r} has no canonical form")
+    assert "Make its class a frozen dataclass of plain values, or give it a property `canonical`." in str(error.value)
+
+
+class Own:
+    """Says itself what identifies it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    @property
+    def canonical(self):
+        return {"name": self.name}
+
+
+def test_an_own_canonical_form():
+    assert canonical(Own("a")) == {"class_path": f"{__name__}.Own", "init_args": {"name": "a"}}
+    assert identity(Holder(Own("a"))) == identity(Holder(Own("a"))) != identity(Holder(Own("b")))
+
+
+# --- data in memory
+
+
+def in_memory(x=1.0, y=0, name="in-memory", dtype=torch.float32):
+    train = Dataset(torch.tensor([[x], [2.0]], dtype=dtype), torch.tensor([y, 1]), 2)
+    return InMemory(train, Dataset(torch.zeros(1, 1, dtype=dtype), torch.tensor([0]), 2), name)
+
+
+def test_data_in_memory_are_identified_by_content():
+    base = Run(data=in_memory())
+    assert base.identity == Run(data=in_memory()).identity
+    others = [in_memory(x=1.5), in_memory(y=1), in_memory(name="mine"), in_memory(dtype=torch.float64)]
+    swapped = InMemory(in_memory().train, in_memory().train)
+    found = {Run(data=data).identity for data in (*others, swapped)} | {base.identity}
+    assert len(found) == 6
+
+
+# --- files
+
+
+@pytest.mark.parametrize("run", [Run(), RICH, *VARIANTS.values()], ids=["default", "rich", *VARIANTS])
+def test_the_configuration_survives_json(run):
+    text = json.dumps(run.config, allow_nan=False)
+    assert json.loads(text) == run.config
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(),
+        RICH,
+        Run(algorithm=ByzantineCFL(), attack=NonFinite("-inf"), byzantine=0.25),
+        Run(algorithm=FedAsync(staleness=Hinge()), until=Until(steps=None, seconds=50.0)),
+        Run(training=LocalSGD(lr=Steps(0.3, 4), steps=3, clip_norm=2.0), buffers="average"),
+        Run(model=TorchModule("torch.nn.Linear", {"in_features": 2, "out_features": 3}), seed=7),
+    ],
+    ids=lambda run: run.title,
+)
+def test_a_saved_run_is_the_same_run_when_it_is_read_again(run, tmp_path, monkeypatch):
+    """`phalanx run --config run.json`, up to the moment when the federation would be built."""
+    plans = []
+
+    def stop(plan, **_):
+        plans.append(plan)
+        raise Infeasible("far enough")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # puts sys.path back
+    monkeypatch.setattr(cli, "simulate", stop)
+    monkeypatch.setattr(cli, "keep_freed_memory", lambda: None, raising=False)
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(run.config))
+    assert cli.main(["run", "--config", str(path), "--folder", str(tmp_path / "out"), "--threads", "1"]) == 2
+    (read,) = plans
+    assert read == run
+    assert read.identity == run.identity

@@ -1,0 +1,129 @@
+"""Inner products and cosines against float64."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx import linalg
+from phalanx.linalg import cosine_similarity, gram, norms
+
+
+def reference(rows):
+    """Cosines by the book, in float64."""
+    unit = torch.nn.functional.normalize(rows.double(), dim=1)
+    return unit @ unit.T
+
+
+def check(cosines):
+    assert cosines.dtype == torch.float64
+    assert torch.equal(cosines, cosines.T)
+    assert bool((cosines.abs() <= 1).all())
+    assert bool((cosines.diagonal() == 1).all())
+
+
+def test_by_hand():
+    rows = torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [1.0, 1.0], [6.0, 8.0]])
+    half = 0.5**0.5
+    expected = [
+        [1, 0, -1, half, 0.6],
+        [0, 1, 0, half, 0.8],
+        [-1, 0, 1, -half, -0.6],
+        [half, half, -half, 1, 1.4 * half],
+        [0.6, 0.8, -0.6, 1.4 * half, 1],
+    ]
+    torch.testing.assert_close(cosine_similarity(rows), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_zero_rows_are_orthogonal_to_others_and_equal_to_each_other():
+    rows = torch.tensor([[0.0, 0.0], [1.0, -2.0], [0.0, 0.0], [-0.0, 0.0]])
+    expected = torch.tensor([[1.0, 0, 1, 1], [0, 1, 0, 0], [1, 0, 1, 1], [1, 0, 1, 1]], dtype=torch.float64)
+    assert torch.equal(cosine_similarity(rows), expected)
+    assert torch.equal(cosine_similarity(torch.zeros(3, 4)), torch.ones(3, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equals_float64(dtype):
+    rows = torch.randn(7, 300, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    cosines = cosine_similarity(rows)
+    check(cosines)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-14
+    torch.testing.assert_close(cosines, reference(rows), rtol=0, atol=tolerance)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 5).flatmap(
+        lambda d: st.lists(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=d, max_size=d), min_size=1, max_size=6)
+    )
+)
+def test_bounds_hold_for_anything_finite(rows):
+    cosines = cosine_similarity(torch.tensor(rows, dtype=torch.float32))
+    check(cosines)
+    tiny = torch.tensor(rows, dtype=torch.float64)
+    scale = tiny.abs().amax(1, keepdim=True)
+    torch.testing.assert_close(cosines, cosine_similarity(tiny / torch.where(scale > 0, scale, 1.0)), rtol=0, atol=1e-6)
+
+
+def test_parallel_rows_do_not_exceed_one():
+    row = torch.randn(1, 999, generator=torch.Generator().manual_seed(1))
+    rows = row * torch.tensor([1.0, 3.0, 0.1, -7.0, -1 / 3]).unsqueeze(1)
+    cosines = cosine_similarity(rows)
+    check(cosines)
+    signs = torch.tensor([1.0, 1, 1, -1, -1], dtype=torch.float64)
+    torch.testing.assert_close(cosines, signs.outer(signs), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scales", [(1e-30, 1e-30), (1e30, 1e30), (1e-30, 1e30), (1e-38, 3e37)])
+def test_extreme_scales_neither_vanish_nor_overflow(scales):
+    rows = torch.randn(6, 50, generator=torch.Generator().manual_seed(2))
+    factors = torch.tensor([scales[i % 2] for i in range(6)]).unsqueeze(1)
+    cosines = cosine_similarity(factors * rows)
+    check(cosines)
+    torch.testing.assert_close(cosines, reference(rows), rtol=0, atol=1e-5)
+
+
+def test_one_huge_entry_beside_ordinary_ones():
+    rows = torch.tensor([[1e30, 1.0, -1.0], [1.0, 0.0, 0.0], [0.0, 1.0, -1.0]])
+    torch.testing.assert_close(cosine_similarity(rows)[0], torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
+
+
+def test_an_update_is_not_changed():
+    rows = torch.randn(4, 9, generator=torch.Generator().manual_seed(3))
+    before = rows.clone()
+    cosine_similarity(rows)
+    gram(rows)
+    assert torch.equal(rows, before)
+
+
+def test_gram_by_hand():
+    rows = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    assert gram(rows).tolist() == [[5.0, 1.0], [1.0, 10.0]]
+    assert gram(rows).dtype == torch.float64
+
+
+@pytest.mark.parametrize("block", [1, 3, 9, 10, 11])
+def test_blocks_of_columns_add_up(block, monkeypatch):
+    """Whole numbers, so that sums are exact: each column counts once."""
+    rows = torch.randint(-9, 10, (4, 10), generator=torch.Generator().manual_seed(4)).float()
+    monkeypatch.setattr(linalg, "COLUMNS", block)
+    assert torch.equal(gram(rows), rows.double() @ rows.double().T)
+
+
+def test_many_columns_keep_their_digits():
+    """A million columns whose products all have one sign, which is where float32 sums go wrong."""
+    rows = torch.rand(4, 1_000_000, generator=torch.Generator().manual_seed(5)) + 0.1
+    expected = rows.double() @ rows.double().T
+    torch.testing.assert_close(gram(rows), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(cosine_similarity(rows), reference(rows), rtol=0, atol=1e-6)
+
+
+def test_many_random_columns_are_nearly_orthogonal():
+    rows = torch.randn(4, 1_000_000, generator=torch.Generator().manual_seed(6))
+    torch.testing.assert_close(cosine_similarity(rows), reference(rows), rtol=0, atol=1e-6)
+
+
+def test_norms():
+    assert norms(torch.tensor([[3.0, 4.0], [0.0, 0.0], [-5.0, 12.0]])).tolist() == [5.0, 0.0, 13.0]
+    assert norms(torch.ones(2, 3)).dtype == torch.float32
+    assert norms(torch.ones(2, 3, dtype=torch.float64)).dtype == torch.float64
