@@ -54,7 +54,9 @@ def test_equals_float64(dtype):
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.integers(1, 5).flatmap(
-        lambda d: st.lists(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=d, max_size=d), min_size=1, max_size=6)
+        lambda d: st.lists(
+            st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=d, max_size=d), min_size=1, max_size=6
+        )
     )
 )
 def test_bounds_hold_for_anything_finite(rows):

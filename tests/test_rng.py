@@ -100,10 +100,14 @@ def test_no_global_state_is_read():
 
 
 def test_borrowed_puts_the_state_back_when_its_body_raises():
+    def fails():
+        with borrowed(0, "a"):
+            torch.rand(100)
+            raise KeyError
+
     before = global_states()
-    with pytest.raises(KeyError), borrowed(0, "a"):
-        torch.rand(100)
-        raise KeyError
+    with pytest.raises(KeyError):
+        fails()
     assert global_states() == before
 
 

@@ -56,9 +56,7 @@ def plain_torch(module, recipe, data, *, lr, seed, client, turn):
     """The same in torch's words: a module, an optimiser, an order from the same stream."""
     module = copy.deepcopy(module).train()
     before = parameters_to_vector(module.parameters()).detach()
-    optimizer = torch.optim.SGD(
-        module.parameters(), lr=lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
-    )
+    optimizer = torch.optim.SGD(module.parameters(), lr=lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     rng, losses, taken = generator(seed, "batches", client, turn), [], 0
     for epoch in range(10**6 if recipe.steps else recipe.epochs):
         order = torch.randperm(len(data), generator=rng)

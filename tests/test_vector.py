@@ -318,8 +318,9 @@ ROWS = torch.arange(16.0).view(4, 4)
         [ROWS.T[0], ROWS.T[1]],
         [ROWS[0, :2], ROWS[1, :2]],
         [torch.zeros(4).as_strided((4,), (0,)), ROWS[1]],
+        [ROWS.as_strided((2,), (2,), 0), ROWS.as_strided((2,), (2,), 2)],
     ],
-    ids=["reversed", "gap", "twice", "elsewhere", "first elsewhere", "columns", "parts", "expanded"],
+    ids=["reversed", "gap", "twice", "elsewhere", "first elsewhere", "columns", "parts", "expanded", "every other"],
 )
 def test_other_rows_are_copied(rows):
     matrix = rows_as_matrix(rows)

@@ -26,6 +26,8 @@ def advice(message: str, root: type, options: Sequence[str] = ()) -> str:
     """
     if found := re.search(r"unrecognized arguments: (.+)", message):
         return _unknown_option(found[1].split()[0].split("=")[0], options)
+    if found := re.search(r"Subcommand '\w+' does not accept option '([\w.]+)'", message):
+        return _unknown_field(found[1], root, "")
     steps = re.findall(r"Parser key \"([\w.]+)\"|class_path '([\w.]+)'", message)
     steps = [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]  # some reports say it twice
     path = ".".join(key for key, _ in steps if key)
@@ -40,9 +42,12 @@ def advice(message: str, root: type, options: Sequence[str] = ()) -> str:
         or re.search(r"Unable to load config '(.*)'", message)
         or re.search(r"class_path '([\w.]+)':\s+(?:No module|module )", message)
     )
-    kind = _declared(root, steps)
-    if not found or not path or kind is None:
+    if not found or not path:
         return message
+    if (kind := _declared(root, steps)) is None:
+        expected = re.findall(r"Expected an? <class '(\w+)'>", message)
+        words = " or ".join(word for kind, word in PLAIN.items() if kind.__name__ in expected)
+        return f"{path} must be {words}, got {found[1]}." if words else message
     value, names = found[1], [c.__name__ for c in _choices(kind)]
     why = re.search(
         r"(No module named .*|module .* has no attribute .*|does not correspond to a subclass of \w+)", message
@@ -59,7 +64,9 @@ def _unknown_option(given: str, options: Sequence[str]) -> str:
 
 
 def _unknown_field(given: str, owner: type | None, path: str) -> str:
-    fields = [f.name for f in dataclasses.fields(owner) if f.init] if dataclasses.is_dataclass(owner) else []
+    if owner is not None and not dataclasses.is_dataclass(owner):
+        return f"{path}.{given} is an option of a class: choose the class first, {path} is {_described(owner)}."
+    fields = [f.name for f in dataclasses.fields(owner) if f.init] if owner is not None else []
     name = owner.__name__ if owner else path
     has = f"It has: {', '.join(fields)}." if fields else "It has none."
     where = f"{path}: " if path else ""
@@ -92,9 +99,10 @@ def _choices(kind: Any) -> list[type]:
 
 
 def _subclasses(base: type) -> Iterable[type]:
-    for kind in base.__subclasses__():
-        yield kind
-        yield from _subclasses(kind)
+    children: list[type] = base.__subclasses__()
+    for child in children:
+        yield child
+        yield from _subclasses(child)
 
 
 def _described(kind: Any) -> str:

@@ -30,18 +30,26 @@ def canonical(value: Any, declared: Any = None) -> Any:
         types = typing.get_type_hints(type(value))
         fields = {f.name: canonical(getattr(value, f.name), types[f.name]) for f in dataclasses.fields(value) if f.init}
         return fields if type(value) is declared else {"class_path": import_path(type(value)), "init_args": fields}
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, (list, tuple)):
-        return [canonical(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(canonical(item) for item in value)
+    if isinstance(value, (int, float)):
+        return _number(value, typing.get_args(declared) or (declared,))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [canonical(item) for item in value]
+        return sorted(items) if isinstance(value, (set, frozenset)) else items
     if isinstance(value, Mapping):
         return {str(key): canonical(item) for key, item in value.items()}
     raise TypeError(
         f"{value!r} has no canonical form, so a run that contains it has no identity. "
         "Make its class a frozen dataclass of plain values, or give it a property `canonical`."
     )
+
+
+def _number(value: int | float, declared: tuple[Any, ...]) -> int | float:
+    """One form for numbers that are equal: what is declared as a float is one, and 3.0 is 3 where both are allowed."""
+    if float in declared and int not in declared:
+        return float(value)
+    return int(value) if float(value).is_integer() and int in declared else value
 
 
 def identity(value: Any) -> str:

@@ -31,7 +31,7 @@ class Parser(ArgumentParser):
     """Ends with a sentence instead of a page."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=Help, **options)
+        super().__init__(formatter_class=Help, allow_abbrev=False, **options)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Says what was wrong and what would have been right, and exits with 2."""

@@ -212,7 +212,8 @@ class Aggregator(ABC):
 
         Args:
             deltas: (m, d), floating point, all finite.
-            weights: (m,), finite and non-negative, at least one positive; equal if not given.  Only ratios matter.
+            weights: (m,), finite and non-negative, at least one positive; equal if not given.  Only ratios matter. Give
+                counts, or shares in float64: shares in float32 are rounded, and ties between them are missed.
 
         Raises:
             ValueError: an argument is not as described, or the rule needs more rows.
@@ -241,7 +242,7 @@ def checked_weights(deltas: Matrix, weights: Weights | None) -> Weights:
     if weights is None:
         return torch.ones(len(deltas), dtype=torch.float64, device=deltas.device)
     w = weights.to(deltas.device, torch.float64)
-    if w.shape != (len(deltas),) or not torch.isfinite(w).all() or bool((w < 0).any()) or not bool((w > 0).any()):
+    if w.shape != (len(deltas),) or bool((w < 0).any()) or not 0 < float(w.sum()) < float("inf"):
         raise ValueError(
             f"Weights must be {len(deltas)} finite non-negative numbers, at least one positive, got {weights.tolist()}."
         )

@@ -1,5 +1,6 @@
 """What a model is worth: accuracy, loss, what each client gets of it, what an attacker got out of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -49,11 +50,12 @@ def client_accuracy(score: Score, holdings: Int[Tensor, "classes"]) -> float:
     """The accuracy that a client sees whose examples are distributed over the classes as `holdings` are.
 
     The test accuracy of each class, weighted by how many examples of it the client holds: what a test set of its own,
-    drawn from its own distribution of labels, would show on average.
+    drawn from its own distribution of labels, would show on average.  Classes that are not in the test set are left
+    out; NaN if the client holds no others.
     """
-    held = holdings > 0
+    held = (holdings > 0) & ~score.by_class.isnan()
     shares = holdings[held].double() / holdings[held].sum()
-    return float((shares * score.by_class[held]).sum())
+    return float((shares * score.by_class[held]).sum()) if bool(held.any()) else math.nan
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,14 @@ def summary(
 
     Returns:
         accuracy and loss: mean over honest clients of their model on the whole test set;
-        worst_client_accuracy: the smallest accuracy under a client's own distribution of labels;
+        worst_client_accuracy: the smallest accuracy under a client's own distribution of labels, of those that hold
+            examples;
         attack_success, if there is one.
     """
-    own = [client_accuracy(scores[i], holdings[i]) for i in scores]
+    own = [accuracy for i in scores if not math.isnan(accuracy := client_accuracy(scores[i], holdings[i]))]
     figures = {
         "accuracy": sum(s.accuracy for s in scores.values()) / len(scores),
         "loss": sum(s.loss for s in scores.values()) / len(scores),
-        "worst_client_accuracy": min(own),
+        "worst_client_accuracy": min(own, default=math.nan),
     }
     return figures if success is None else figures | {"attack_success": success}

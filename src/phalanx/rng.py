@@ -21,7 +21,7 @@ def stream(seed: int, *key: int | str) -> int:
         seed: the run's seed.
         key: what the stream is for, from the general to the particular.  `1` and `"1"` are different keys.
     """
-    name = repr((seed, *key)).encode()
+    name = repr(tuple(part if isinstance(part, str) else int(part) for part in (seed, *key))).encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
 
 

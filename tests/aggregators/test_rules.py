@@ -287,7 +287,8 @@ def test_entries_near_the_largest_number_do_not_overflow(rule):
     for weights in (None, torch.tensor([1.0, 2.0, 1.0, 1.0])):
         result = rule(rows, weights)
         assert torch.isfinite(result).all()
-        assert bool((result >= rows.amin(0)).all()) and bool((result <= rows.amax(0)).all())
+        assert bool((result >= rows.amin(0)).all())
+        assert bool((result <= rows.amax(0)).all())
 
 
 # --- breakdown

@@ -52,4 +52,5 @@ class TrimmedMean(Aggregator):
         inside = reached.clamp(low, high)
         kept = inside.diff(dim=1, prepend=torch.full_like(inside[:, :1], float(low)))
         # A rounding error of a weight is no weight, however large the entry is that it would multiply.
-        return (values.double() * kept).where(kept > ROUNDING * weights.sum(), 0.0).sum(1) / (high - low)
+        shares = (kept / (high - low)).where(kept > ROUNDING * weights.sum(), 0.0)
+        return (values.double() * shares).sum(1)

@@ -44,8 +44,7 @@ def bipartition(similarity: Float[Tensor, "m m"]) -> Groups:
     order, parent, strength = _maximum_spanning_tree(alpha)
     weakest = int(strength.argmin())
     cut_off = _descendants(order, parent, weakest)
-    group = tuple(np.flatnonzero(~cut_off).tolist()), tuple(np.flatnonzero(cut_off).tolist())
-    return group if group[0][0] == 0 else (group[1], group[0])
+    return tuple(np.flatnonzero(~cut_off).tolist()), tuple(np.flatnonzero(cut_off).tolist())
 
 
 def cross_similarity(similarity: Float[Tensor, "m m"], groups: Groups) -> float:
