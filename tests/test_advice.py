@@ -289,3 +289,24 @@ def test_mistakes_in_a_config_file(said, tmp_path, content, start, contained):
     text = said("run", "--config", str(path))
     assert text.startswith(start)
     assert all(part in text for part in contained)
+
+
+def test_an_unknown_key_of_a_configuration_file_is_named_with_the_right_ones(capsys, tmp_path):
+    (tmp_path / "mine.yaml").write_text("klients: 3")
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--config", str(tmp_path / "mine.yaml")])
+    assert "no option 'klients'. Did you mean clients? It has: algorithm, data, clients" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("run --threads x", "threads must be an integer or null, got x"),
+        ("run --attack.std 1", "attack.std is an option of a class: choose the class first"),
+        ("run --client 3", "There is no option --client. Did you mean --clients?"),
+    ],
+)
+def test_what_is_no_parameter_of_a_run_or_comes_too_early(capsys, command, says):
+    with pytest.raises(SystemExit):
+        cli.main(command.split())
+    assert says in capsys.readouterr().err

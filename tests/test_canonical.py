@@ -273,3 +273,15 @@ def test_a_saved_run_is_the_same_run_when_it_is_read_again(run, tmp_path, monkey
     (read,) = plans
     assert read == run
     assert read.identity == run.identity
+
+
+def test_equal_runs_have_one_identity_whatever_kind_of_number_they_were_given():
+    pairs = [
+        (Run(participation=1), Run(participation=1.0)),
+        (Run(training=LocalSGD(lr=1)), Run(training=LocalSGD(lr=1.0))),
+        (Run(byzantine=0), Run(byzantine=0.0)),
+        (Run(guard=Guard(max_norm=10)), Run(guard=Guard(max_norm=10.0))),
+    ]
+    for one, other in pairs:
+        assert one == other
+        assert one.identity == other.identity

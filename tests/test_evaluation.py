@@ -9,7 +9,7 @@ from torch import nn
 from phalanx import evaluation
 from phalanx.attacks import AllLabelsTo
 from phalanx.data import Dataset
-from phalanx.evaluation import Evaluation, Score, client_accuracy, evaluate, summary
+from phalanx.evaluation import Evaluation, Score, client_accuracy, evaluate, figures
 from phalanx.vector import FlatModule
 
 
@@ -129,17 +129,27 @@ def test_client_accuracy_on_the_test_distribution_is_the_accuracy():
     assert client_accuracy(score, data.label_counts()) == pytest.approx(score.accuracy)
 
 
-def test_summary_by_hand():
+def test_figures_by_hand():
     scores = {3: score_of(0.8, 1.0, (0.6, 1.0)), 5: score_of(0.4, 3.0, (0.2, 0.6)), 9: score_of(0.3, 5.0, (0.3, 0.3))}
     holdings = {3: torch.tensor([1, 1]), 5: torch.tensor([4, 0]), 9: torch.tensor([0, 1]), 7: torch.tensor([1, 1])}
-    figures = summary(scores, holdings, None)
-    assert figures == pytest.approx({"accuracy": 0.5, "loss": 3.0, "worst_client_accuracy": 0.2})
+    found = figures(scores, holdings, None)
+    assert found.pop("client_accuracy") == pytest.approx({3: 0.8, 5: 0.2, 9: 0.3})
+    assert found == pytest.approx({"accuracy": 0.5, "loss": 3.0, "worst_client_accuracy": 0.2})
+
+
+def test_clients_without_examples_and_classes_without_tests_do_not_count_as_worst():
+    nan = float("nan")
+    scores = dict.fromkeys(range(3), score_of(0.5, by_class=(0.5, nan)))
+    holdings = {0: torch.tensor([0, 0]), 1: torch.tensor([2, 6]), 2: torch.tensor([0, 5])}
+    found = figures(scores, holdings, None)
+    assert found["worst_client_accuracy"] == 0.5
+    assert [math.isnan(a) for a in found["client_accuracy"].values()] == [True, False, True]
 
 
 def test_the_worst_client_may_share_a_good_model():
     score = score_of(0.9, by_class=(1.0, 0.1))
     holdings = {i: torch.tensor([9 - i, i]) for i in range(4)}
-    assert summary(dict.fromkeys(range(4), score), holdings, None)["worst_client_accuracy"] == pytest.approx(
+    assert figures(dict.fromkeys(range(4), score), holdings, None)["worst_client_accuracy"] == pytest.approx(
         (6 * 1.0 + 3 * 0.1) / 9
     )
 
@@ -147,8 +157,8 @@ def test_the_worst_client_may_share_a_good_model():
 @pytest.mark.parametrize("success", [0.0, 0.25, 1.0])
 def test_attack_success_is_there_if_there_is_an_attacker(success):
     scores, holdings = {0: score_of(0.5, by_class=(0.5,))}, {0: torch.tensor([1])}
-    assert summary(scores, holdings, success)["attack_success"] == success
-    assert "attack_success" not in summary(scores, holdings, None)
+    assert figures(scores, holdings, success)["attack_success"] == success
+    assert "attack_success" not in figures(scores, holdings, None)
 
 
 def test_attack_success_is_the_accuracy_on_the_goal():

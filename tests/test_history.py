@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from phalanx.algorithms import ByzantineCFL
-from phalanx.core import Progress, Verdict
+from phalanx.core import Progress, Until, Verdict
+from phalanx.evaluation import Evaluation
 from phalanx.history import History, Record, plain, removals
 from phalanx.runs import Run, simulate
 
@@ -51,3 +52,13 @@ def test_a_folder_without_a_finished_run(tmp_path):
         FileNotFoundError, match=r"holds no finished run: run.json, summary.json, history.jsonl missing"
     ):
         Record.load(tmp_path)
+
+
+def test_a_run_that_ends_at_a_time_has_its_last_state_measured():
+    plan = Run(clients=4, until=Until(steps=None, seconds=3.5), evaluation=Evaluation(every=10))
+    history = simulate(plan).history
+    assert ["accuracy" in line for line in history] == [True, False, False, False, True]
+    assert history[-1]["step"] == history[-2]["step"] == 3
+    in_steps = simulate(Run(clients=4, until=Until(3), evaluation=Evaluation(every=10))).history
+    assert in_steps[-1]["accuracy"] == history[-1]["accuracy"]
+    assert len(in_steps) == 4

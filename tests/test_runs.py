@@ -61,7 +61,7 @@ def test_nan_senders_change_no_bit_for_the_others(rule):
     import phalanx
 
     absent = phalanx.run(rule, honest, federation.start, until=plan.until)
-    measured = federation.figures(absent)
+    measured = federation.worth(absent)
     assert present.summary["final"]["loss"] == measured["loss"]
 
 

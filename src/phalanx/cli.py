@@ -24,7 +24,7 @@ from phalanx.rng import numpy_generator
 from phalanx.runs import Run, simulate
 
 DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
-EXECUTION = ("folder", "data_dir", "device", "threads", "again", "config")  # what is not part of a run's identity
+DEBUG = "PHALANX_DEBUG"  # environment variable: show where an error comes from
 
 
 class Parser(ArgumentParser):
@@ -45,8 +45,13 @@ class Parser(ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status: 0, 1 for a run that failed, 2 for one that could not begin."""
-    warnings.showwarning = _warn  # type: ignore[assignment]
-    sys.path.insert(0, os.getcwd())  # a user's own classes are found beside the user, as by `python -m`
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn  # type: ignore[assignment]
+        sys.path.insert(0, os.getcwd())  # a user's own classes are found beside the user, as by `python -m`
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parsers = {
         "run": _run_parser(),
         "demo": _demo_parser(),
@@ -65,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values = parser.instantiate(chosen)
         return command[chosen.command](values[chosen.command], Console(highlight=False))
     except (Infeasible, Stalled, ValueError, OSError) as error:
-        lines = [str(error), *getattr(error, "__notes__", [])]
+        if DEBUG in os.environ:
+            raise
+        lines = [str(error), *getattr(error, "__notes__", []), f"({DEBUG}=1 shows where this comes from.)"]
         print(f"phalanx {chosen.command}: " + "\n".join(lines), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -103,7 +110,7 @@ def demo_command(options: Namespace, console: Console) -> int:
 def partition_command(options: Namespace, console: Console) -> int:
     """Who would hold what: a table, and a picture."""
     plan = _plan(options)
-    train, _ = plan.data.load(options.data_dir)
+    train, _ = plan.data.load(_data_dir(options))
     parts = plan.partition.split(train.y, plan.clients, numpy_generator(plan.seed, "partition"))
     counts = holdings(train.y, parts, train.classes)
     table = Table(
@@ -150,7 +157,7 @@ def _carry_out(
                     plan,
                     name=name,
                     folder=folders[name],
-                    data_dir=options.data_dir,
+                    data_dir=_data_dir(options),
                     device=options.device,
                     observers=[observer],
                 )
@@ -181,7 +188,9 @@ def _run_parser() -> Parser:
         "--config", action="config", help="A YAML file with any of the options; later ones override it."
     )
     parser.add_class_arguments(Run, None)
-    _add_execution(parser, "runs/<name and identity of the run>")
+    group = _add_execution(parser, "runs/<name and identity of the run>")
+    _add_data_dir(group)
+    group.add_argument("--again", action="store_true", help="Repeat a run that is done already.")
     return parser
 
 
@@ -198,7 +207,7 @@ def _demo_parser() -> Parser:
     parser = Parser(description="See an attack fail: six runs on handwritten digits, side by side.")
     parser.add_argument("--seed", type=int, default=0, help="Where all randomness comes from.")
     _add_execution(parser, "runs/demo")
-    parser.set_defaults({"folder": Path("runs/demo"), "threads": 1})
+    parser.set_defaults({"folder": "runs/demo", "threads": 1})
     return parser
 
 
@@ -212,25 +221,27 @@ def _report_parser() -> Parser:
     return parser
 
 
-def _add_execution(parser: Parser, folder: str) -> None:
+def _add_execution(parser: Parser, folder: str) -> Any:
     group = parser.add_argument_group("How it is carried out (no part of the run's identity)")
     group.add_argument("--folder", type=Path | None, help=f"Where results go; {folder} if not given.")
-    _add_data_dir(group)
     group.add_argument("--device", type=str, default="cpu", help="Where it computes: cpu, cuda, cuda:1.")
-    group.add_argument(
-        "--threads", type=int | None, help="CPU threads; torch decides if not given. 1 is best for small models."
-    )
-    group.add_argument("--again", action="store_true", help="Repeat a run that is done already.")
+    help_ = "CPU threads; torch decides if not given. 1 is best for small models."
+    group.add_argument("--threads", type=int | None, help=help_)
+    return group
 
 
 def _add_data_dir(parser: Any) -> None:
     parser.add_argument(
         "--data_dir",
         type=Path | None,
-        default=os.environ.get(DATA_DIR),
         help=f"Where data sets lie, in their publishers' formats; the environment variable {DATA_DIR} if not given, "
         "and downloaded if neither is.",
     )
+
+
+def _data_dir(options: Namespace) -> Path | None:
+    given = options.get("data_dir") or os.environ.get(DATA_DIR)
+    return Path(given) if given else None
 
 
 def _plan(options: Namespace) -> Run:

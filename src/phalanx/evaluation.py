@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
@@ -73,9 +73,9 @@ class Evaluation:
             raise ValueError(f"every must be at least 1, got {self.every}.")
 
 
-def summary(
+def figures(
     scores: Mapping[int, Score], holdings: Mapping[int, Int[Tensor, "classes"]], success: float | None
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """The figures of one evaluation.
 
     Args:
@@ -85,14 +85,16 @@ def summary(
 
     Returns:
         accuracy and loss: mean over honest clients of their model on the whole test set;
-        worst_client_accuracy: the smallest accuracy under a client's own distribution of labels, of those that hold
-            examples;
+        client_accuracy: for each honest client, the accuracy under its own distribution of labels;
+        worst_client_accuracy: the smallest of these, of clients that hold examples;
         attack_success, if there is one.
     """
-    own = [accuracy for i in scores if not math.isnan(accuracy := client_accuracy(scores[i], holdings[i]))]
-    figures = {
+    own = {i: client_accuracy(scores[i], holdings[i]) for i in scores}
+    known = [accuracy for accuracy in own.values() if not math.isnan(accuracy)]
+    out = {
         "accuracy": sum(s.accuracy for s in scores.values()) / len(scores),
         "loss": sum(s.loss for s in scores.values()) / len(scores),
-        "worst_client_accuracy": min(own, default=math.nan),
+        "worst_client_accuracy": min(known, default=math.nan),
+        "client_accuracy": own,
     }
-    return figures if success is None else figures | {"attack_success": success}
+    return out if success is None else out | {"attack_success": success}

@@ -2,11 +2,17 @@
 
     pandas.read_json("history.jsonl", lines=True)
 
-Each line has `step`, `version` (server updates) and `seconds` (on the run's clock); where the model was evaluated
-`accuracy`, `loss`, `worst_client_accuracy` and, with an attacker who wants something, `attack_success`; `state`, the
-figures of the algorithm itself; `verdicts`, one for each client that took part; and `refused` and `lost`, with reasons.
+Each line has
+
+* `step`, `version` (server updates) and `seconds` (on the run's clock);
+* where the model was evaluated, `accuracy`, `loss`, `worst_client_accuracy`, `client_accuracy` and, with an attacker
+  who wants something, `attack_success`: `phalanx.evaluation.figures` says what they are;
+* `state`, the figures of the algorithm itself;
+* `verdicts`, one for each client that took part; `refused` and `lost`, clients with the reason.
+
 A number that is not finite is null.  Line 0 is the model before training.  A line that repeats the step of the line
-above stands for a wait that brought nothing but refused or lost replies.
+above stands for a wait that brought nothing but refused or lost replies, or, as the last line, for the evaluation of
+the last state.
 """
 
 import json
@@ -18,7 +24,7 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from phalanx.core import Progress, Verdict
+from phalanx.core import AnyState, Progress, Verdict
 
 Line = dict[str, Any]
 
@@ -36,12 +42,13 @@ class History:
     def __init__(
         self,
         observed: Iterable[str] = (),
-        measure: Callable[[Progress], Mapping[str, float]] = lambda progress: {},
+        measure: Callable[[Progress], Mapping[str, Any]] = lambda progress: {},
         path: Path | None = None,
     ) -> None:
         self.lines = list[Line]()
         self._observed, self._measure, self._path = tuple(observed), measure, path
         self._file: TextIO | None = None
+        self._last: Progress | None = None
 
     def __enter__(self) -> "History":
         if self._path is not None:
@@ -64,6 +71,17 @@ class History:
             line["state"] = {name: getattr(state, name) for name in self._observed}
             line["verdicts"] = {i: state.verdicts[i]._asdict() for i in updates.clients if i in state.verdicts}
         line |= {name: dict(what) for name, what in (("refused", progress.refused), ("lost", progress.lost)) if what}
+        self._last = progress
+        self._write(line)
+
+    def conclude(self, measure: Callable[[AnyState], Mapping[str, Any]]) -> None:
+        """Measures the last state if that has not been done, as when a run ends at a time and not at a step."""
+        last = self._last
+        if last is not None and "accuracy" not in self.lines[-1]:
+            line = {"step": last.step, "version": last.state.version, "seconds": last.now}
+            self._write(line | dict(measure(last.state)))
+
+    def _write(self, line: Line) -> None:
         line = plain(line)
         self.lines.append(line)
         if self._file is not None:

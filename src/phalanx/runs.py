@@ -20,10 +20,10 @@ import phalanx
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack
 from phalanx.canonical import canonical, identity
-from phalanx.core import Algorithm, Infeasible, Observer, Progress, Stalled, Until
+from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Stalled, Until
 from phalanx.data import Digits, Partition, Source, Uniform, holdings
 from phalanx.engine import Participation, everyone, run
-from phalanx.evaluation import Evaluation, Score, evaluate, summary
+from phalanx.evaluation import Evaluation, Score, evaluate, figures
 from phalanx.guard import Guard
 from phalanx.history import History, Line, Record, plain, removals
 from phalanx.models import MLP, Model
@@ -150,12 +150,12 @@ class Federation:
             seed=plan.seed,
         )
 
-    def measure(self, progress: Progress) -> Mapping[str, float]:
+    def measure(self, progress: Progress) -> Mapping[str, Any]:
         """Evaluates the models of a state, if it is time to."""
         due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
-        return self.figures(progress.state) if due else {}
+        return self.worth(progress.state) if due else {}
 
-    def figures(self, state: Any) -> Mapping[str, float]:
+    def worth(self, state: AnyState) -> Mapping[str, Any]:
         """The figures of a state: what honest clients are served, and what the attacker got."""
         served = {i: self.transport.model_of(i, self.plan.algorithm.download(state, i)) for i in self.honest}
         distinct = {vector.data_ptr(): vector for vector in served.values()}
@@ -165,7 +165,7 @@ class Federation:
             wishes = [evaluate(self.model, vector, self.goal).accuracy for vector in distinct.values()]
             success = sum(wishes) / len(wishes)
         by_client: dict[int, Score] = {i: scores[vector.data_ptr()] for i, vector in served.items()}
-        return summary(by_client, dict(enumerate(self.holdings)), success)
+        return figures(by_client, dict(enumerate(self.holdings)), success)
 
 
 def simulate(
@@ -211,6 +211,7 @@ def simulate(
                 guard=plan.guard,
                 observers=(history, *observers),
             )
+            history.conclude(federation.worth)
     except (Infeasible, Stalled) as failure:
         if not history.lines:
             raise

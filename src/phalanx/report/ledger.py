@@ -43,6 +43,7 @@ class Ledger:
         removed: for each removed client, what the summary says of its removal.
         weight: for each client, the sum of the weights of its updates.
         times: how often each client was ("accepted", client), "rejected", "refused" or "lost".
+        accuracy: for each client whose accuracy under its own distribution of labels is known, the last such.
         shares: for each removal (step, client), the client's share of all weight up to then, where there was any.
     """
 
@@ -53,6 +54,8 @@ class Ledger:
         self.removed = {c: about["removed"] for c, about in self.clients.items() if about.get("removed")}
         self.weight: dict[int, float] = defaultdict(float)
         self.times = Counter[tuple[str, int]]()
+        lasts = [line["client_accuracy"] for line in record.history if line.get("client_accuracy")]
+        self.accuracy = {int(c): accuracy for c, accuracy in (lasts[-1] if lasts else {}).items()}
         self.shares: dict[tuple[int, int], float] = {}
         for line in record.history:
             self._read(line)

@@ -46,6 +46,7 @@ class Client:
     declared: Cell
     size: Cell
     share: Cell
+    accuracy: Cell
     accepted: int
     rejected: int
     refused: int
@@ -118,6 +119,7 @@ def _client(ledger: Ledger, client: int, total: float) -> Client:
         declared=_cell(declared, "{:,.0f}", "bad" if lied else ""),
         size=_cell(size, "{:,.0f}"),
         share=_share(ledger.weight[client] / total if total > 0 else None),
+        accuracy=_share(ledger.accuracy.get(client)),
         accepted=ledger.times["accepted", client],
         rejected=ledger.times["rejected", client],
         refused=ledger.times["refused", client],

@@ -119,7 +119,7 @@ class Simulation:
 
     def _knowledge(self) -> Knowledge:
         honest = [t.update.delta for i, t in sorted(self._flying.items()) if i not in self.byzantine]
-        rows = torch.stack(honest) if honest else torch.empty(0, self.trainer.model.size)
+        rows = torch.stack(honest) if honest else self.trainer.model.values.new_empty(0, self.trainer.model.size)
         return Knowledge(rows, self.byzantine)
 
 
