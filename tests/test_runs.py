@@ -164,3 +164,20 @@ def test_rescaled_updates_are_removed_within_five_rounds():
     record = simulate(Run(algorithm=ByzantineCFL(), attack=Rescale(), byzantine=6, until=Until(5)))
     removed = {int(i) for i, c in record.summary["clients"].items() if c["removed"]}
     assert removed == Run(attack=Rescale(), byzantine=6).attackers()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"in_features": 64, "out_features": 10}, "cannot take examples of shape"),
+        ({"in_features": 8, "out_features": 10}, r"must give 10 scores for each of 2 examples, gave \(2, 1, 8, 10\)"),
+    ],
+)
+def test_a_module_that_does_not_fit_the_data_is_an_error_in_words(arguments, why):
+    with pytest.raises(ValueError, match=why):
+        simulate(dataclasses.replace(SHORT, model=TorchModule("torch.nn.Linear", arguments)))
+
+
+def test_a_stopped_run_has_its_last_state_measured():
+    plan = dataclasses.replace(SHORT, training=LocalSGD(lr=1e30), evaluation=Evaluation(every=100))
+    assert "accuracy" in simulate(plan).history[-1]

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from phalanx.data import Dataset
+from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
 from phalanx.training import Exponential, LocalSGD, Steps, Trainer, batches
 from phalanx.vector import FlatModule
@@ -358,3 +359,13 @@ def test_bad_recipes_name_the_allowed_range(wrong, message):
 def test_bad_schedules_name_the_allowed_range(kind, wrong, message):
     with pytest.raises(ValueError, match=message):
         kind(*wrong)
+
+
+@pytest.mark.parametrize("recipe", [LocalSGD(), LocalSGD(steps=5)])
+def test_a_client_without_examples_changes_nothing_and_ends(recipe):
+    model = FlatModule(MLP((4,)).build((3,), 2))
+    start = model.read()
+    out = torch.ones_like(start)
+    data = Dataset(torch.empty(0, 3), torch.empty(0, dtype=torch.int64), 2)
+    assert math.isnan(Trainer(model, recipe, seed=0).train(start, data, client=0, turn=0, version=0, out=out))
+    assert not out.any()

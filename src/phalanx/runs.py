@@ -140,6 +140,7 @@ class Federation:
             module = plan.model.build(tuple(self.train.x.shape[1:]), self.train.classes)
         self.model = FlatModule(module, plan.buffers, self.device)
         self.start = self.model.read()
+        self._try_out()
         self.transport = Simulation(
             plan.algorithm,
             Trainer(self.model, plan.training, plan.seed),
@@ -149,6 +150,22 @@ class Federation:
             latency=plan.latency,
             seed=plan.seed,
         )
+
+    def _try_out(self) -> None:
+        """Raises ValueError if the model does not give one score per class for each example."""
+        x, classes = self.test.x[:2], self.test.classes
+        self.model.module.eval()
+        try:
+            with torch.inference_mode():
+                shape = tuple(self.model.module(x).shape)
+        except RuntimeError as error:
+            raise ValueError(
+                f"{self.plan.model} cannot take examples of shape {tuple(x.shape[1:])}: {error}"
+            ) from error
+        if shape[:2] != (len(x), classes):
+            raise ValueError(
+                f"{self.plan.model} must give {classes} scores for each of {len(x)} examples, gave {shape}."
+            )
 
     def measure(self, progress: Progress) -> Mapping[str, Any]:
         """Evaluates the models of a state, if it is time to."""
@@ -200,8 +217,8 @@ def simulate(
     history = History(plan.algorithm.observed, federation.measure, folder / "history.jsonl" if folder else None)
     sample = everyone if plan.participation == 1 else Participation(plan.participation, plan.seed)
     error: Exception | None = None
-    try:
-        with history, reproducible(federation.device):
+    with history, reproducible(federation.device):
+        try:
             run(
                 plan.algorithm,
                 federation.transport,
@@ -211,11 +228,11 @@ def simulate(
                 guard=plan.guard,
                 observers=(history, *observers),
             )
-            history.conclude(federation.worth)
-    except (Infeasible, Stalled) as failure:
-        if not history.lines:
-            raise
-        error = failure
+        except (Infeasible, Stalled) as failure:
+            if not history.lines:
+                raise
+            error = failure
+        history.conclude(federation.worth)
     result = {
         "identity": plan.identity,
         "status": "failed" if error else "finished",

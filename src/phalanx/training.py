@@ -118,6 +118,8 @@ class LocalSGD:
     def minibatches(self, data: Dataset, rng: torch.Generator) -> Iterator[tuple[int, Tensor, Tensor]]:
         """The minibatches of one turn, each with the epoch that it belongs to, counted from 0."""
         count = epoch = 0
+        if not len(data):
+            return
         while self.steps is not None or epoch < self.epochs:
             order = torch.randperm(len(data), generator=rng).to(data.x.device)
             for x, y in batches(data.of(order), self.batch_size):
@@ -160,7 +162,7 @@ class Trainer:
             out: receives trained minus start.
 
         Returns:
-            Mean loss over the minibatches of the first epoch, in nats per example.
+            Mean loss over the minibatches of the first epoch, in nats per example. NaN if there are no examples.
         """
         recipe, model, lr = self.recipe, self.model, self.recipe.learning_rate(version)
         model.load(start)
@@ -180,7 +182,7 @@ class Trainer:
                     seen += len(y)
         model.read(out)
         out -= start
-        return float(total) / seen
+        return float(total) / seen if seen else math.nan
 
     def _descend(self, lr: float) -> None:
         """One step of gradient descent, in place."""
