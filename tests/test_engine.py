@@ -6,7 +6,7 @@ import torch
 import phalanx
 from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
-from phalanx.core import Infeasible, Reply, Stalled, Until
+from phalanx.core import Arrivals, Infeasible, Reply, Stalled, Until
 from phalanx.engine import Participation
 from toys import Scripted
 
@@ -96,10 +96,10 @@ def test_an_asynchronous_run_ends_when_everybody_was_refused_since_the_last_step
 
 def test_fewer_than_the_algorithm_needs_ends_the_run_with_an_error_that_says_so():
     class NeedsThree(Median):
-        def aggregate(self, deltas, weights):
-            if len(deltas) < 3:
-                raise Infeasible(f"needs at least 3 updates, got {len(deltas)}")
-            return super().aggregate(deltas, weights)
+        def aggregate(self, points):
+            if len(points) < 3:
+                raise Infeasible(f"needs at least 3 updates, got {len(points)}")
+            return super().aggregate(points)
 
     seen = []
     transport = Scripted({0: [1.0], 1: [1.0], 2: [1.0, math.nan]})
@@ -160,3 +160,20 @@ def test_observers_cannot_disturb_what_the_engine_keeps():
 
     state = phalanx.run(FedAvg(), Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, until=3, observers=[vandal])
     assert state.model.tolist() == [3.0, 3.0]
+
+
+def test_a_wait_that_brings_nothing_ends_the_run():
+    class Silent(Scripted):
+        def receive(self, *, every):
+            self.now += 1.0
+            return Arrivals()
+
+    with pytest.raises(Stalled, match="brought nothing, and 2 clients owe an answer"):
+        phalanx.run(FedAvg(), Silent({0: [1.0], 1: [3.0]}), START, until=2)
+
+
+@pytest.mark.parametrize(
+    ("until", "ends"), [(Until(), 30), (Until(steps=2), 2), (Until(seconds=40.0), 40), (Until(2, 40.0), 2)]
+)
+def test_a_limit_in_seconds_is_none_in_steps(until, ends):
+    assert phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, until=until).version == ends

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,8 +45,10 @@ def test_good_replies_become_updates_in_order_of_id():
         (torch.tensor([0.0, -math.inf, 1.0]), "1 infinite of 3 values"),
         (torch.tensor([0.0, 1e20, 1.0]), "norm 1e+20, allowed is 1e+15"),
         (torch.tensor([0.0, 3e38, 3e38]), "norm 4.24e+38, allowed is 1e+15"),
-        ([0.0, 0.0, 0.0], "a list, not a tensor"),
-        (None, "a NoneType, not a tensor"),
+        ([0.0, 0.0, 0.0], "a list, not a torch.Tensor"),
+        (None, "a NoneType, not a torch.Tensor"),
+        (torch.nn.Parameter(torch.zeros(3)), "a Parameter, not a torch.Tensor"),
+        (torch.zeros(3).to_sparse(), "laid out as sparse_coo, expected strided"),
     ],
 )
 def test_bad_content_is_refused_with_the_reason(delta, why):
@@ -111,3 +114,22 @@ def test_absurd_sizes_are_refused(size, why):
 def test_settings_out_of_range(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Guard(**wrong)
+
+
+@pytest.mark.parametrize("loss", [0.0, 1, np.float32(0.5), np.int64(2)])
+def test_losses_are_numbers_of_any_library(loss):
+    assert inspect(Reply(0, 2, GOOD, loss)).updates.losses.tolist() == [float(loss)]
+
+
+@pytest.mark.parametrize("loss", [-0.1, 1e300, True, torch.tensor(1.0)])
+def test_losses_that_no_training_has(loss):
+    assert "not a finite number of at least 0" in refusal(Reply(0, 2, GOOD, loss))
+
+
+def test_sizes_are_integers_of_any_library():
+    assert Guard().enroll({0: np.int64(5), 1: np.uint8(7)})[0] == {0: 5, 1: 7}
+
+
+def test_what_is_accepted_brings_no_graph_along():
+    checked = inspect(Reply(0, 2, GOOD.clone().requires_grad_(True) * 1, 1.0))
+    assert not checked.updates.deltas.requires_grad

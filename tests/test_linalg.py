@@ -108,7 +108,8 @@ def test_gram_by_hand():
 def test_blocks_of_columns_add_up(block, monkeypatch):
     """Whole numbers, so that sums are exact: each column counts once."""
     rows = torch.randint(-9, 10, (4, 10), generator=torch.Generator().manual_seed(4)).float()
-    monkeypatch.setattr(linalg, "COLUMNS", block)
+    monkeypatch.setattr(linalg, "DEPTH", block)
+    monkeypatch.setattr(linalg, "PRODUCTS", 1)
     assert torch.equal(gram(rows), rows.double() @ rows.double().T)
 
 

@@ -369,3 +369,12 @@ def test_a_client_without_examples_changes_nothing_and_ends(recipe):
     data = Dataset(torch.empty(0, 3), torch.empty(0, dtype=torch.int64), 2)
     assert math.isnan(Trainer(model, recipe, seed=0).train(start, data, client=0, turn=0, version=0, out=out))
     assert not out.any()
+
+
+def test_batch_normalisation_is_never_given_a_single_example():
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4))
+    model = FlatModule(module, "average")
+    data = Dataset(torch.randn(9, 8, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 4, 4)
+    out = torch.empty(model.size)
+    Trainer(model, LocalSGD(epochs=2, batch_size=4), 0).train(model.read(), data, client=0, turn=0, version=0, out=out)
+    assert torch.isfinite(out).all()

@@ -2,8 +2,8 @@
 
 __version__ = "0.1.0"
 
+from phalanx.aggregators import Aggregator
 from phalanx.core import (
-    Aggregator,
     Algorithm,
     Arrivals,
     Infeasible,

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import TypeVar
@@ -91,6 +90,7 @@ class Verdict(NamedTuple):
     weight: float  # share of this client's update in the step, 0 if rejected
     score: float | None = None  # the method's own figure: cosine, distance, reputation, Lipschitz quantile
     reason: str = ""  # in words of the method; empty if accepted without remark
+    final: bool = False  # the client is excluded for good: it is not asked again
 
 
 class Local(NamedTuple):
@@ -197,56 +197,10 @@ class Transport(Protocol):
         """Sends each client its download, and asks it to train."""
 
     def receive(self, *, every: bool) -> Arrivals:
-        """Waits for all that is outstanding, or for the next arrival.  Never for ever."""
+        """Waits for all that is outstanding, or for the next arrival.
 
-
-class Aggregator(ABC):
-    """A rule that makes one vector of many.  Usable alone: `Median()(deltas, weights)`.
-
-    Every rule is equivariant to translation, to positive scaling and to the order of clients.  A weight is like a
-    duplication: weights (1, 2) give what weights (1, 1, 1) give with the second row twice.
-    """
-
-    def __call__(self, deltas: Matrix, weights: Weights | None = None) -> Vector:
-        """Aggregates the rows of `deltas`.
-
-        Args:
-            deltas: (m, d), floating point, all finite.
-            weights: (m,), finite and non-negative, at least one positive; equal if not given.  Only ratios matter. Give
-                counts, or shares in float64: shares in float32 are rounded, and ties between them are missed.
-
-        Raises:
-            ValueError: an argument is not as described, or the rule needs more rows.
+        Never for ever, and never for nothing: who stays silent past its deadline is named in `lost`.
         """
-        return self.aggregate(deltas, checked_weights(deltas, weights))
-
-    @abstractmethod
-    def aggregate(self, deltas: Matrix, weights: Weights) -> Vector:
-        """The rule itself, on checked arguments; `weights` are float64, as they were given (counts stay counts)."""
-
-
-def checked_weights(deltas: Matrix, weights: Weights | None) -> Weights:
-    """The weights of a rule's call in float64, after a look at both arguments.
-
-    Raises:
-        ValueError: not a matrix of finite floating-point numbers, or not as many sensible weights.
-    """
-    if deltas.ndim != 2 or not deltas.is_floating_point() or 0 in deltas.shape:
-        got = f"{deltas.dtype} of shape {tuple(deltas.shape)}"
-        raise ValueError(f"A rule needs a floating-point matrix with a row per client, got {got}.")
-    if not torch.isfinite(deltas.sum()) and not (finite := torch.isfinite(deltas).all(1)).all():
-        rows = torch.nonzero(~finite).flatten().tolist()
-        raise ValueError(
-            f"Rows {rows} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
-        )
-    if weights is None:
-        return torch.ones(len(deltas), dtype=torch.float64, device=deltas.device)
-    w = weights.to(deltas.device, torch.float64)
-    if w.shape != (len(deltas),) or bool((w < 0).any()) or not 0 < float(w.sum()) < float("inf"):
-        raise ValueError(
-            f"Weights must be {len(deltas)} finite non-negative numbers, at least one positive, got {weights.tolist()}."
-        )
-    return w
 
 
 class Progress(NamedTuple):
@@ -273,23 +227,26 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Until:
-    """When a run ends: at whichever comes first.
+    """When a run ends: at whichever comes first, after 30 steps if neither is given.
 
     Args:
-        steps: server steps: rounds of a synchronous algorithm, arrivals of an asynchronous one. None is no limit.
-        seconds: seconds on the run's clock, virtual ones in a simulation. None is no limit.
+        steps: server steps: rounds of a synchronous algorithm, arrivals of an asynchronous one.
+        seconds: seconds on the run's clock, virtual ones in a simulation.
     """
 
-    steps: int | None = 30
+    steps: int | None = None
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.steps is None and self.seconds is None:
-            raise ValueError("A run needs an end: give steps, seconds, or both.")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be at least 1, got {self.steps}.")
         if self.seconds is not None and not self.seconds > 0:
             raise ValueError(f"seconds must be positive, got {self.seconds}.")
+
+    @property
+    def limit(self) -> int | None:
+        """The number of steps after which the run is over at the latest; None if only seconds count."""
+        return 30 if self.steps is None and self.seconds is None else self.steps
 
     @classmethod
     def of(cls, until: "Until | int") -> "Until":
@@ -298,6 +255,6 @@ class Until:
 
     def reached(self, steps: int, seconds: float) -> bool:
         """Whether a run of so many steps and seconds is over."""
-        return (self.steps is not None and steps >= self.steps) or (
+        return (self.limit is not None and steps >= self.limit) or (
             self.seconds is not None and seconds >= self.seconds
         )

@@ -110,6 +110,11 @@ def run(
         arrivals = transport.receive(every=algorithm.synchronous)
         if until.seconds is not None and transport.now > until.seconds:
             break
+        if not (arrivals.replies or arrivals.refused or arrivals.lost):
+            raise Stalled(
+                f"A wait of the transport brought nothing, and {len(books.sent)} clients owe an answer. A wait ends with "
+                f"a reply, or names in `lost` who is past the deadline."
+            )
         updates, again = books.settle(arrivals, state.version)
         waiting = waiting | again
         if updates is None:

@@ -5,9 +5,10 @@ come from training the model: wrong type, shape or dtype, NaN, infinity, a norm 
 declares an impossible number of examples.  The rest goes on without them.
 """
 
-import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from phalanx.core import Reply, Updates, Vector
 from phalanx.vector import rows_as_matrix
+
+LARGEST = torch.finfo(torch.float32).max  # what losses are kept in
 
 
 class Sent(NamedTuple):
@@ -59,9 +62,9 @@ class Guard:
         """The clients that take part, with their sizes and in order of id, and those that do not, with the reason."""
         sizes, refused = dict[int, int](), dict[int, str]()
         for client in sorted(declared):
-            size = declared[client]
-            if isinstance(size, bool) or not isinstance(size, int):
-                refused[client] = f"declares {_short(size)} examples, which is not an integer"
+            size = _integer(declared[client])
+            if size is None:
+                refused[client] = f"declares {_short(declared[client])} examples, which is not an integer"
             elif not 1 <= size <= self.max_size:
                 refused[client] = f"declares {size:,} examples, allowed are 1 to {self.max_size:,}"
             else:
@@ -94,19 +97,23 @@ class Guard:
         delta, loss, age = reply.delta, reply.loss, version - reply.version
         if self.max_staleness is not None and age > self.max_staleness:
             yield f"update is {age} server updates old, allowed are {self.max_staleness}"
-        if not isinstance(delta, Tensor):
-            yield f"update is a {type(delta).__name__}, not a tensor"
+        if type(delta) is not Tensor:  # a subclass brings code of its own
+            yield f"update is a {type(delta).__name__}, not a torch.Tensor"
+            return
+        if delta.layout != torch.strided:
+            yield f"update is laid out as {str(delta.layout).removeprefix('torch.')}, expected strided"
             return
         if delta.shape != model.shape:
             yield f"update has shape {tuple(delta.shape)}, expected {tuple(model.shape)}"
         if (delta.dtype, delta.device) != (model.dtype, model.device):
             yield f"update is {_dtype(delta)} on {delta.device}, expected {_dtype(model)} on {model.device}"
+        delta = delta.detach()
         norm = float(torch.linalg.vector_norm(delta))  # is NaN or infinite if any entry is
         if not norm <= self.max_norm:
             norm = float(torch.linalg.vector_norm(delta.double()))
             yield _why_not_finite(delta) or f"update has norm {norm:.3g}, allowed is {self.max_norm:.3g}"
-        if not isinstance(loss, float) or not math.isfinite(loss):
-            yield f"loss is {_short(loss)}, not a finite number"
+        if isinstance(loss, bool) or not isinstance(loss, Real) or not 0 <= float(loss) <= LARGEST:
+            yield f"loss is {_short(loss)}, not a finite number of at least 0"
 
 
 def _unasked(reply: Reply, sent: Mapping[int, Sent], answered: set[int]) -> str:
@@ -129,13 +136,22 @@ def _why_not_finite(delta: Vector) -> str:
 def _as_updates(accepted: Mapping[int, Reply], sent: Mapping[int, Sent]) -> Updates:
     clients = tuple(sorted(accepted))
     rows = [accepted[i].delta for i in clients]
+    losses = [accepted[i].loss for i in clients]
     return Updates(
         clients,
         tuple(sent[i].version for i in clients),
         tuple(sent[i].base for i in clients),
-        rows_as_matrix([row for row in rows if isinstance(row, Tensor)]),
-        torch.tensor([accepted[i].loss for i in clients]),
+        rows_as_matrix([row.detach() for row in rows if isinstance(row, Tensor)]),
+        torch.tensor([float(loss) for loss in losses if isinstance(loss, Real)]),
     )
+
+
+def _integer(value: object) -> int | None:
+    """The integer that a value is, of whatever library, or None."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _short(value: object) -> str:

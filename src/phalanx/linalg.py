@@ -1,24 +1,82 @@
-"""Norms and inner products of the rows of a matrix, with the digits kept."""
+"""Inner products, distances and cosines of the rows of a matrix: fast, with the digits kept, the same for any threads.
+
+Products of rows are taken in the precision of the rows over blocks of `DEPTH` columns, and summed in float64.  So the
+error does not grow with the number of columns, nothing of the size of the matrix is copied, and since no block is ever
+divided among threads, the result does not depend on their number.
+"""
+
+from collections.abc import Iterator
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from phalanx.core import Matrix, Weights
+from phalanx.core import Matrix, Vector, Weights
 
-COLUMNS = 1 << 16  # columns of one block: a few megabytes of a matrix with a hundred rows
+DEPTH = 1 << 10  # columns of one product
+PRODUCTS = 1 << 22  # entries of the products that are held at a time
+CANCELLED = 1 / 16  # a distance below this share of the squared norms has lost digits: it is taken again, from nearby
+TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have lost digits, or overflown, in float32
+
+Square = Float[Tensor, "m m"]
 
 
-def gram(rows: Matrix) -> Float[Tensor, "m m"]:
-    """Inner products of all pairs of rows, in float64.
+def gram(rows: Matrix) -> Square:
+    """Inner products of all pairs of rows, in float64, symmetric.
 
-    Blocks of columns are multiplied in the precision of the rows and summed in float64, so that the error does not
-    grow with the number of columns.
+    The error is some 1e-6 of the product of the two norms for float32 rows.  Entries from 1e-38 to 1e38 are fine: rows
+    whose products leave the range of float32 are scaled first.
     """
-    total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
-    for block in torch.split(rows, COLUMNS, dim=1):
-        total += (block @ block.T).double()
+    return _gram(rows, None)
+
+
+def _gram(rows: Matrix, origin: Vector | None) -> Square:
+    """Inner products of `rows - origin`, scaled by powers of two where it takes that to stay in range."""
+    products = _products(rows, origin, None)
+    squares = products.diagonal()
+    strange = torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist()
+    if rows.dtype == torch.float64 or not strange:
+        return products
+    scale = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
+    for i in strange:
+        scale[i] = _power_of_two(rows[i] if origin is None else rows[i] - origin)
+    if bool((scale == 1).all()):
+        return products
+    return _products(rows, origin, scale) * scale.double().outer(scale.double())
+
+
+def _products(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Square:
+    """Inner products of `(rows - origin) / scale`."""
+    m = len(rows)
+    total = torch.zeros(m, m, dtype=torch.float64, device=rows.device)
+    for block in _blocks(rows, origin, scale):
+        total += torch.bmm(block, block.transpose(1, 2)).double().sum(0)
     return (total + total.T) / 2
+
+
+def _blocks(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Iterator[Float[Tensor, "b m k"]]:
+    """The columns in blocks of `DEPTH`, some blocks at a time; the last one is filled up with zeros."""
+    m, d = rows.shape
+    width = DEPTH * max(2, PRODUCTS // (m * m))
+    for start in range(0, d, width):
+        part = rows[:, start : start + width]
+        if origin is not None:
+            part = part - origin[start : start + width]
+        if scale is not None:
+            part = part / scale[:, None]
+        whole = part.shape[1] // DEPTH
+        if whole:
+            yield part[:, : whole * DEPTH].reshape(m, whole, DEPTH).transpose(0, 1)
+        if rest := part.shape[1] - whole * DEPTH:
+            last = part.new_zeros(2, m, DEPTH)  # two, as one alone would be divided among threads
+            last[0, :, :rest] = part[:, whole * DEPTH :]
+            yield last
+
+
+def _power_of_two(row: Vector) -> Tensor:
+    """About the largest entry of a row, 1 for a zero row; division by it is exact."""
+    largest = row.abs().max()
+    return torch.where(largest > 0, torch.exp2(torch.log2(largest).floor()), 1.0).to(row.dtype)
 
 
 def norms(rows: Matrix) -> Weights:
@@ -27,17 +85,72 @@ def norms(rows: Matrix) -> Weights:
     return lengths
 
 
-def cosine_similarity(rows: Matrix) -> Float[Tensor, "m m"]:
+def cosine_similarity(rows: Matrix) -> Square:
     """Cosines between all pairs of rows, in float64, symmetric, within [-1, 1], with ones on the diagonal.
 
     A zero row has no direction: it counts as orthogonal to every other row, and as equal to other zero rows.
-    Rows are scaled by their largest entry first, so that 1e30 and 1e-30 neither overflow nor vanish.
     """
-    scale = rows.abs().amax(dim=1, keepdim=True)
-    products = gram(rows / torch.where(scale > 0, scale, 1))
+    return cosines_of(gram(rows))
+
+
+def cosines_of(products: Square) -> Square:
+    """Cosines from inner products."""
     lengths = products.diagonal().sqrt()
     zero = lengths == 0
-    cosines = products / torch.where(zero, 1.0, lengths).outer(torch.where(zero, 1.0, lengths))
+    lengths = torch.where(zero, 1.0, lengths)
+    cosines = products / lengths.outer(lengths)
     cosines[zero.outer(zero)] = 1.0
     cosines.fill_diagonal_(1.0)
     return cosines.clamp_(-1, 1)
+
+
+def squared_distances(rows: Matrix, products: Square | None = None) -> Square:
+    """Squared Euclidean distances between all pairs of rows, in float64, symmetric, each to 1e-4 of itself or better.
+
+    `|a|^2 + |b|^2 - 2 <a, b>` loses the digits of a distance that is small beside the norms.  Rows that are so close to
+    each other, because they share an offset or are copies, are taken again with one of them as the origin, as often as
+    it needs: the common case costs one product, a common offset two.
+
+    Args:
+        rows: (m, d).
+        products: their `gram`, if it is there already.
+    """
+    products = gram(rows) if products is None else products
+    squares = products.diagonal()
+    distances = (squares[:, None] + squares - 2 * products).clamp_(min=0).fill_diagonal_(0)
+    _refine(rows, distances, distances < CANCELLED * (squares[:, None] + squares), list(range(len(rows))))
+    return distances
+
+
+def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "m m"], members: list[int], depth: int = 0) -> None:
+    """Takes the distances within each group of `close` members again, and puts them in place."""
+    close.fill_diagonal_(False)
+    for group in _components(close):
+        c = [members[k] for k in group]
+        centre = c[int(distances[c][:, c].sum(1).argmin())]
+        part = rows[c] if depth < 3 else rows[c].double()  # groups within groups within groups: exact at once
+        products = _gram(part, rows[centre].to(part.dtype))
+        squares = products.diagonal()
+        within = (squares[:, None] + squares - 2 * products).clamp_(min=0).fill_diagonal_(0)
+        index = torch.tensor(c, device=rows.device)
+        distances[index[:, None], index] = within
+        if depth < 4:
+            _refine(rows, distances, within < CANCELLED * (squares[:, None] + squares), c, depth + 1)
+
+
+def _components(close: Bool[Tensor, "m m"]) -> list[list[int]]:
+    """The connected components of two or more members, each in increasing order."""
+    neighbours = {i: torch.nonzero(row).flatten().tolist() for i, row in enumerate(close.cpu()) if bool(row.any())}
+    found, seen = [], set[int]()
+    for start in neighbours:
+        if start in seen:
+            continue
+        seen.add(start)
+        group, border = [start], [start]
+        while border:
+            fresh = [j for j in neighbours[border.pop()] if j not in seen]
+            seen.update(fresh)
+            group += fresh
+            border += fresh
+        found.append(sorted(group))
+    return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from phalanx.core import Vector
 from phalanx.data import Dataset
@@ -115,19 +116,41 @@ class LocalSGD:
         """The learning rate for a model of this version."""
         return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
 
-    def minibatches(self, data: Dataset, rng: torch.Generator) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """The minibatches of one turn, each with the epoch that it belongs to, counted from 0."""
+    def minibatches(
+        self, data: Dataset, rng: torch.Generator, *, alone: bool = True
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The minibatches of one turn, each with the epoch that it belongs to, counted from 0.
+
+        Args:
+            data: the client's.
+            rng: orders the examples.
+            alone: whether an epoch's last minibatch may be a single example; else it joins the one before.
+        """
         count = epoch = 0
         if not len(data):
             return
         while self.steps is not None or epoch < self.epochs:
             order = torch.randperm(len(data), generator=rng).to(data.x.device)
-            for x, y in batches(data.of(order), self.batch_size):
+            minibatches = batches(data.of(order), self.batch_size)
+            for x, y in minibatches if alone else _without_a_last_one(minibatches):
                 if count == self.steps:
                     return
                 yield epoch, x, y
                 count += 1
             epoch += 1
+
+
+def _without_a_last_one(minibatches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The minibatches, a last one of a single example joined to the one before."""
+    held: tuple[Tensor, Tensor] | None = None
+    for x, y in minibatches:
+        if held is not None and len(y) == 1 < len(held[1]):
+            x, y = torch.cat([held[0], x]), torch.cat([held[1], y])  # noqa: PLW2901
+        elif held is not None:
+            yield held
+        held = x, y
+    if held is not None:
+        yield held
 
 
 def batches(data: Dataset, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -149,6 +172,8 @@ class Trainer:
         self.model, self.recipe, self.seed = model, recipe, seed
         self._parameters = model.values[: model.trainable]
         self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
+        layers = model.module.modules()
+        self._alone = not any(isinstance(layer, _BatchNorm) for layer in layers)  # one example has no variance
 
     def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
         """Trains from `start`, and writes the change to `out`.
@@ -170,7 +195,7 @@ class Trainer:
         if self._velocity is not None:
             self._velocity.zero_()
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), 0
-        minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn))
+        minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
         with borrowed(self.seed, "dropout", client, turn, device=model.device):
             for epoch, x, y in minibatches:
                 loss = F.cross_entropy(model.module(x), y)

@@ -8,6 +8,7 @@ import torch
 from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL
 from phalanx.algorithms.byzantine_cfl import noise_floor
+from phalanx.core import Verdict
 from toys import close, updates
 
 few_parameters = pytest.mark.filterwarnings("ignore:threshold")
@@ -26,7 +27,7 @@ def test_the_opposite_direction_is_removed_before_it_is_averaged():
     assert ready == state.benign == {0, 2}
     assert close(state.model, [2.0, 0.0])
     assert state.alpha_cross == -1.0
-    assert state.verdicts[1] == (False, 0.0, -1.0, "cosine cluster of 1, benign cluster has 2")
+    assert state.verdicts[1] == Verdict(False, 0.0, -1.0, "cosine cluster of 1, benign cluster has 2", final=True)
     assert state.verdicts[0].weight == 0.5
     assert state.verdicts[0].score == pytest.approx(1.0)
 
@@ -149,3 +150,17 @@ def test_warns_below_the_dimension_at_which_the_papers_threshold_works():
 def test_threshold_is_a_cosine(threshold):
     with pytest.raises(ValueError, match="threshold must lie in"):
         ByzantineCFL(threshold=threshold)
+
+
+@few_parameters
+def test_a_small_sample_removes_nobody():
+    """Two of three that report are no majority of seven: they may be the attackers."""
+    algorithm = ByzantineCFL()
+    state, _ = begin(algorithm, 7)
+    few = updates([[-1.0, 0.0], [-1.0, 0.1], [1.0, 0.0]], clients=[1, 4, 6])
+    state, ready = algorithm.step(state, few)
+    assert ready == set(range(7))
+    assert "no majority" in state.verdicts[6].reason
+    most = updates([[1.0, 0.1 * k] for k in range(4)] + [[-1.0, 0.0]], clients=[0, 2, 3, 5, 6])
+    _, ready = algorithm.step(state, most)
+    assert ready == set(range(6))

@@ -1,8 +1,21 @@
 """Rules that make one vector of many.  Each is usable alone: `Median()(deltas, weights)`."""
 
+from phalanx.aggregators.aggregator import Aggregator, Chain, Choice, PreAggregator, Selection, Steps
 from phalanx.aggregators.mean import Mean
 from phalanx.aggregators.median import Median
+from phalanx.aggregators.points import Mixture, Points
 from phalanx.aggregators.trimmed_mean import TrimmedMean
-from phalanx.core import Aggregator
 
-__all__ = ["Aggregator", "Mean", "Median", "TrimmedMean"]
+__all__ = [
+    "Aggregator",
+    "Chain",
+    "Choice",
+    "Mean",
+    "Median",
+    "Mixture",
+    "Points",
+    "PreAggregator",
+    "Selection",
+    "Steps",
+    "TrimmedMean",
+]

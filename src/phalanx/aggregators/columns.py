@@ -1,30 +1,56 @@
-"""What the coordinate-wise rules share: each column sorted, with the weights of its entries, a block at a time."""
+"""How the coordinate-wise rules get at their columns: compiled on the CPU, by torch's own sort elsewhere."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
+from phalanx.aggregators import kernels
 from phalanx.core import Matrix, Vector, Weights
 
 ROUNDING = 1e-12  # share of the total weight below which a difference of sums of weights is rounding
-BLOCK = 1 << 18  # entries of one block, so that it and its sorted copy stay in cache
+BLOCK = 1 << 18  # entries of one block of torch's sort, so that it and its sorted copy stay in cache
+SMALL = 1 << 17  # entries below which a second thread costs more than it brings
+
+
+def has_kernel(deltas: Matrix) -> bool:
+    """Whether the compiled kernels can take this matrix."""
+    return deltas.device.type == "cpu" and deltas.dtype in (torch.float32, torch.float64)
+
+
+def in_threads(deltas: Matrix, kernel: Callable[..., None], *arguments: Any) -> Vector:
+    """Calls `kernel(matrix, *arguments, start, stop, result)` for ranges of columns, one per thread of torch."""
+    matrix = deltas.detach().contiguous().numpy()
+    result: NDArray[Any] = np.empty(matrix.shape[1], matrix.dtype)
+    threads = torch.get_num_threads() if matrix.size > SMALL else 1
+    ranges = list(_ranges(matrix.shape[1], threads))
+    if len(ranges) == 1:
+        kernel(matrix, *arguments, 0, matrix.shape[1], result)
+    else:
+        with ThreadPoolExecutor(len(ranges)) as pool:
+            list(pool.map(lambda part: kernel(matrix, *arguments, *part, result), ranges))
+    return torch.from_numpy(result)
+
+
+def _ranges(columns: int, parts: int) -> Iterator[tuple[int, int]]:
+    width = -(-columns // (parts * kernels.WIDTH)) * kernels.WIDTH
+    for start in range(0, columns, width):
+        yield start, min(start + width, columns)
 
 
 def by_column(deltas: Matrix, rule: Callable[[Float[Tensor, "b m"]], Float[Tensor, "b"]]) -> Vector:
     """Applies `rule` to the columns of `deltas`, a block of columns at a time, each handed over as a row."""
     result = torch.empty(deltas.shape[1], dtype=deltas.dtype, device=deltas.device)
-    for columns, block in _blocks(deltas):
-        result[columns] = rule(block).to(deltas.dtype)
-    return result
-
-
-def _blocks(deltas: Matrix) -> Iterator[tuple[slice, Float[Tensor, "b m"]]]:
     width = max(1, BLOCK // len(deltas))
     for start in range(0, deltas.shape[1], width):
         columns = slice(start, min(start + width, deltas.shape[1]))
-        yield columns, deltas[:, columns].T.contiguous()
+        result[columns] = rule(deltas[:, columns].T.contiguous()).to(deltas.dtype)
+    return result
 
 
 def sort_with_weights(
@@ -35,7 +61,7 @@ def sort_with_weights(
     Sums of weights that are counts are exact in float64.
     """
     values, order = rows.sort(dim=1, stable=True)
-    return values, weights[order].cumsum(1)
+    return values, weights.to(rows.device)[order].cumsum(1)
 
 
 def equal(weights: Weights) -> bool:

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from phalanx.core import Aggregator, Matrix, Vector, Weights
+from phalanx.aggregators.aggregator import Choice, Selection
+from phalanx.aggregators.points import Points
 
 
 @dataclass(frozen=True)
-class Mean(Aggregator):
+class Mean(Selection):
     """The weighted mean of the rows.
 
     One row can move the result anywhere.  McMahan et al., "Communication-Efficient Learning of Deep Networks from
@@ -17,6 +18,6 @@ class Mean(Aggregator):
         tensor([1., 2.])
     """
 
-    def aggregate(self, deltas: Matrix, weights: Weights) -> Vector:
-        """See `Aggregator`."""
-        return (weights / weights.sum()).to(deltas.dtype) @ deltas
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        return Choice(points.share)

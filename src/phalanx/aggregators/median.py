@@ -15,12 +15,17 @@ Conventions:
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from phalanx.aggregators.columns import ROUNDING, by_column, equal, sort_with_weights
-from phalanx.core import Aggregator, Matrix, Vector, Weights
+from phalanx.aggregators import kernels
+from phalanx.aggregators.aggregator import Aggregator
+from phalanx.aggregators.columns import ROUNDING, by_column, equal, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.network import sorting_network
+from phalanx.aggregators.points import Points
+from phalanx.core import Matrix, Vector, Weights
 
 
 @dataclass(frozen=True)
@@ -37,19 +42,22 @@ class Median(Aggregator):
         tensor([0.5000])
     """
 
-    def aggregate(self, deltas: Matrix, weights: Weights) -> Vector:
+    def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
-        if equal(weights):
-            return by_column(deltas, _middle)
-        positive = weights > 0
-        deltas, weights = (deltas, weights) if bool(positive.all()) else (deltas[positive], weights[positive])
-        return by_column(deltas, lambda rows: _weighted_middle(rows, weights))
+        return weighted_median(points.matrix, points.weights)
 
 
-def _middle(rows: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-    m = rows.shape[1]
-    values = rows.sort(dim=1).values
-    return _midpoint(values[:, (m - 1) // 2], values[:, m // 2])
+def weighted_median(rows: Matrix, weights: Weights) -> Vector:
+    """The coordinate-wise median of rows with positive weights."""
+    m = len(rows)
+    if not has_kernel(rows):
+        return by_column(rows, lambda block: _weighted_middle(block, weights))
+    if equal(weights):
+        middle = {(m - 1) // 2, m // 2}
+        coefficients = np.array([1 / len(middle) if r in middle else 0.0 for r in range(m)])
+        return in_threads(rows, kernels.combine_ranks, sorting_network(m, frozenset(middle)), coefficients)
+    total = float(weights.sum())
+    return in_threads(rows, kernels.median, sorting_network(m), weights.numpy(), total / 2, total * ROUNDING)
 
 
 def _weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:

@@ -11,12 +11,18 @@ rounds, and this rule does not.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.aggregators.columns import ROUNDING, by_column, sort_with_weights
-from phalanx.core import Aggregator, Matrix, Vector, Weights
+from phalanx.aggregators import kernels
+from phalanx.aggregators.aggregator import Aggregator
+from phalanx.aggregators.columns import ROUNDING, by_column, equal, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.network import sorting_network
+from phalanx.aggregators.points import Points
+from phalanx.core import Vector, Weights
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,28 @@ class TrimmedMean(Aggregator):
                 f"beta must lie in [0, 0.5), got {self.beta}: what is removed at both ends leaves something."
             )
 
-    def aggregate(self, deltas: Matrix, weights: Weights) -> Vector:
+    def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
-        return by_column(deltas, lambda rows: self._trimmed(rows, weights))
+        rows, weights, m = points.matrix, points.weights, len(points)
+        if not has_kernel(rows):
+            return by_column(rows, lambda block: self._trimmed(block, weights))
+        if equal(weights):
+            shares = self._shares_of_ranks(m)
+            inner = np.flatnonzero(shares)
+            whole = frozenset(np.flatnonzero(shares == shares.max()).tolist())
+            network = sorting_network(m, frozenset(inner.tolist()) - whole, whole)
+            return in_threads(rows, kernels.combine_ranks, network, shares)
+        total = points.mass
+        low, high = self.beta * total, (1 - self.beta) * total
+        return in_threads(rows, kernels.trimmed_mean, sorting_network(m), weights.numpy(), low, high, ROUNDING * total)
+
+    def _shares_of_ranks(self, m: int) -> NDArray[np.float64]:
+        """What the r-th smallest of m equal weights counts for."""
+        reached = np.arange(m + 1).clip(self.beta * m, (1 - self.beta) * m)
+        kept = np.diff(reached)
+        kept[kept <= ROUNDING * m] = 0
+        kept[kept >= 1 - ROUNDING * m] = 1
+        return kept / ((1 - 2 * self.beta) * m)
 
     def _trimmed(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
         values, reached = sort_with_weights(rows, weights)

@@ -8,16 +8,17 @@ Where the paper is silent or ambiguous:
 * One threshold goes by three names (alpha_cross^max, alpha_cross^thresh, alpha_max^cross).  It is `threshold`, and a
   split needs alpha_cross < threshold.
 * Line 18 removes one group a round.  The Byzantine clients of Figure 2 leave one by one, over up to 34 rounds, and in
-  every round before that the rest of them spoils the average.  `until_stable` repeats lines 11 to 18 within a round
+  every round before that the rest of them spoils the average.  `until_stable` repeats lines 12 to 18 within a round
   until nobody leaves; the paper's form is the default.
 * The largest cluster must exist, and be the majority that the paper assumes: equal halves are not separated, nor is a
-  group whose removal would leave half of the enrolled clients or fewer.  The verdicts of that round say so.  Without
-  this rule, cosines that decay late in training (or a threshold set too high) remove everybody, one by one.
+  group by one that is not itself more than half of all enrolled clients.  The verdicts of that round say so.  Without
+  this rule, cosines that decay late in training (or a threshold set too high) remove everybody, one by one, and in a
+  small sample of clients the attackers remove the honest.  So rounds must bring more than half of all clients.
 * A zero update has no direction: it counts as orthogonal to all others (and leaves, with the other zero updates).
 * The constant 0.02 depends on the dimension.  Independent random vectors are orthogonal on average, but the closest of
   m in d dimensions has a cosine of about sqrt(2 ln m / d), which exceeds 0.02 for some 23,000 parameters or fewer:
   random attackers then stay.  `init` warns, and says what to set.
-* Line 24 averages without weights.  `preprocess` and `aggregate` can be set, for comparison and for defence in depth.
+* Line 23 averages without weights.  `preprocess` and `aggregate` can be set, for comparison and for defence in depth.
 """
 
 import math
@@ -30,10 +31,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from phalanx.aggregators import Mean
-from phalanx.algorithms.fedavg import weights_of
+from phalanx.aggregators import Aggregator, Mean
+from phalanx.algorithms.fedavg import verdicts_of, weights_of
 from phalanx.clustering import bipartition, cross_similarity
-from phalanx.core import Aggregator, Algorithm, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Updates, Vector, Verdict
 from phalanx.linalg import cosine_similarity
 from phalanx.weighting import Ignore, Preprocess
 
@@ -45,6 +46,7 @@ class ByzantineCFLState(NamedTuple):
     model: Vector  # theta of the benign cluster
     weights: Mapping[int, float]  # after preprocessing, fixed at enrolment
     benign: frozenset[int]  # c, the clients that still take part
+    aggregate: Vector | None  # what the rule returned last, for rules that start from there
     alpha_cross: float | None  # cosine between the two candidates of the last split tried; None before the first
     threshold: float  # the cosine below which they are separated
     verdicts: Mapping[int, Verdict]
@@ -80,7 +82,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         weights = self.preprocess(sizes)
         self._warn(len(sizes), len(model))
         benign = frozenset(sizes)
-        return ByzantineCFLState(0, model, weights, benign, None, self.threshold, {}), benign
+        return ByzantineCFLState(0, model, weights, benign, None, None, self.threshold, {}), benign
 
     def step(self, state: ByzantineCFLState, updates: Updates) -> tuple[ByzantineCFLState, Set[int]]:
         """See `Algorithm`."""
@@ -88,38 +90,45 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         c, alpha_cross, verdicts = self._separate(state, updates)
         kept = updates.of(c)
         n = weights_of(state.weights, kept)
-        model = state.model + self.aggregate(kept.deltas, n)  # lines 23 to 25
-        for i, share in zip(kept.clients, (n / n.sum()).tolist(), strict=True):
-            verdicts[i] = verdicts[i]._replace(weight=share)
+        delta, choice = self.aggregate.explained(kept.deltas, n, turn=state.version, previous=state.aggregate)
+        model = state.model + delta  # line 23
+        for i, verdict in verdicts_of(kept, n, choice).items():
+            reason = verdict.reason or verdicts[i].reason
+            verdicts[i] = verdicts[i]._replace(accepted=verdict.accepted, weight=verdict.weight, reason=reason)
         benign = state.benign - (set(updates.clients) - c)
         new = state._replace(
-            version=state.version + 1, model=model, benign=benign, alpha_cross=alpha_cross, verdicts=verdicts
+            version=state.version + 1,
+            model=model,
+            benign=benign,
+            aggregate=delta,
+            alpha_cross=alpha_cross,
+            verdicts=verdicts,
         )
         return new, benign
 
     def _separate(
         self, state: ByzantineCFLState, updates: Updates
     ) -> tuple[Set[int], float | None, dict[int, Verdict]]:
-        """Lines 11 to 19: who stays, the smallest alpha_cross seen, and verdicts in which nobody has weight yet."""
-        ids, benign, m = updates.clients, len(state.benign), len(state.weights)
-        alpha = cosine_similarity(updates.deltas).cpu()  # line 12
+        """Lines 11 to 18: who stays, the smallest alpha_cross seen, and verdicts in which nobody has weight yet."""
+        ids, m = updates.clients, len(state.weights)
+        alpha = cosine_similarity(updates.deltas).cpu()  # line 11
         c, alpha_cross, remark = list(range(len(ids))), None, ""
         verdicts = dict[int, Verdict]()
         while len(c) > 1:
             within = alpha[c][:, c]
-            groups = bipartition(within)  # line 13
-            cross = cross_similarity(within, groups)  # line 14
+            groups = bipartition(within)  # line 12
+            cross = cross_similarity(within, groups)  # line 13
             alpha_cross = cross if alpha_cross is None else min(alpha_cross, cross)
-            if not cross < self.threshold:  # line 15
+            if not cross < self.threshold:  # line 14
                 break
             smaller, larger = sorted(groups, key=len)
-            if len(smaller) == len(larger) or 2 * (benign - len(smaller)) <= m:
+            if 2 * len(larger) <= m:
                 remark = f"no majority: alpha_cross {cross:.3f} separates {len(larger)} from {len(smaller)}"
                 break
             for k in smaller:  # line 18
                 reason = f"cosine cluster of {len(smaller)}, benign cluster has {len(larger)}"
-                verdicts[ids[c[k]]] = Verdict(False, 0.0, cross, reason)
-            c, benign = [c[k] for k in larger], benign - len(smaller)
+                verdicts[ids[c[k]]] = Verdict(False, 0.0, cross, reason, final=True)
+            c = [c[k] for k in larger]
             if not self.until_stable:
                 break
         verdicts |= {ids[row]: Verdict(True, 0.0, _closest(alpha, row), remark) for row in c}

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from phalanx.aggregators import Mean
-from phalanx.core import Aggregator, Algorithm, Updates, Vector, Verdict, Weights
+from phalanx.aggregators import Aggregator, Choice, Mean
+from phalanx.core import Algorithm, Updates, Vector, Verdict, Weights
 from phalanx.weighting import AsDeclared, Preprocess
 
 
@@ -21,6 +21,7 @@ class FedAvgState(NamedTuple):
     version: int  # t, rounds completed
     model: Vector  # w_t
     weights: Mapping[int, float]  # n_k after preprocessing, fixed at enrolment
+    aggregate: Vector | None  # what the rule returned last, for rules that start from there
     verdicts: Mapping[int, Verdict]
 
 
@@ -45,13 +46,20 @@ class FedAvg(Algorithm[FedAvgState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess(sizes)
-        return FedAvgState(0, model, weights, {}), weights.keys()
+        return FedAvgState(0, model, weights, None, {}), weights.keys()
 
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
         n = weights_of(state.weights, updates)
-        model = state.model + self.server_lr * self.aggregate(updates.deltas, n)
-        return FedAvgState(state.version + 1, model, state.weights, equal_verdicts(updates, n)), state.weights.keys()
+        delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
+        new = FedAvgState(
+            version=state.version + 1,
+            model=state.model + self.server_lr * delta,
+            weights=state.weights,
+            aggregate=delta,
+            verdicts=verdicts_of(updates, n, choice),
+        )
+        return new, state.weights.keys()
 
 
 def weights_of(weights: Mapping[int, float], updates: Updates) -> Weights:
@@ -59,7 +67,12 @@ def weights_of(weights: Mapping[int, float], updates: Updates) -> Weights:
     return torch.tensor([weights[i] for i in updates.clients], dtype=torch.float64, device=updates.deltas.device)
 
 
-def equal_verdicts(updates: Updates, weights: Weights) -> dict[int, Verdict]:
-    """All accepted, each with its share of the weight."""
-    shares = (weights / weights.sum()).tolist()
-    return {i: Verdict(True, share) for i, share in zip(updates.clients, shares, strict=True)}
+def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None) -> dict[int, Verdict]:
+    """What a rule made of each update; where it does not treat updates as a whole, each has its share of the weight."""
+    if choice is None:
+        return {i: Verdict(True, w) for i, w in zip(updates.clients, (weights / weights.sum()).tolist(), strict=True)}
+    verdicts = {}
+    for k, (i, share) in enumerate(zip(updates.clients, choice.shares.tolist(), strict=True)):
+        score = None if choice.scores is None else float(choice.scores[k])
+        verdicts[i] = Verdict(share > 0, share, score, choice.reasons[k] if choice.reasons else "")
+    return verdicts

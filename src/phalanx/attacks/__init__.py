@@ -1,17 +1,61 @@
-"""What Byzantine clients do: to their data, to their updates, to the size that they declare."""
+"""What Byzantine clients do: to their data, to their updates, to the size that they declare.
 
-from phalanx.attacks.attack import Attack, Knowledge, Update
-from phalanx.attacks.data import AllLabelsTo, NoiseInputs
-from phalanx.attacks.update import Gaussian, NonFinite, Rescale, SignFlip
+`docs/attacks.md` is the catalogue: what each sends, what it sees, where it comes from.
+"""
+
+from phalanx.attacks.attack import Attack, Colluding, Knowledge, Update
+from phalanx.attacks.data import Backdoor, NoiseInputs
+from phalanx.attacks.fang import FangKrum, FangTrimmedMean
+from phalanx.attacks.freeride import LazyFreeRider, RandomFreeRider
+from phalanx.attacks.labels import AllLabelsTo, LabelFlip, LabelPermutation, LabelShift, LabelSwap
+from phalanx.attacks.minmax import MinMax, MinSum
+from phalanx.attacks.omniscient import ALIE, InnerProduct, Mimic
+from phalanx.attacks.size import DeclareSize, DeclareTimes
+from phalanx.attacks.together import Sybils, Together
+from phalanx.attacks.update import (
+    Gaussian,
+    ModelNegation,
+    NonFinite,
+    RandomInversion,
+    RandomPerturbation,
+    RandomRescale,
+    RandomSigns,
+    Rescale,
+    SignFlip,
+)
 
 __all__ = [
+    "ALIE",
     "AllLabelsTo",
     "Attack",
+    "Backdoor",
+    "Colluding",
+    "DeclareSize",
+    "DeclareTimes",
+    "FangKrum",
+    "FangTrimmedMean",
     "Gaussian",
+    "InnerProduct",
     "Knowledge",
+    "LabelFlip",
+    "LabelPermutation",
+    "LabelShift",
+    "LabelSwap",
+    "LazyFreeRider",
+    "Mimic",
+    "MinMax",
+    "MinSum",
+    "ModelNegation",
     "NoiseInputs",
     "NonFinite",
+    "RandomFreeRider",
+    "RandomInversion",
+    "RandomPerturbation",
+    "RandomRescale",
+    "RandomSigns",
     "Rescale",
     "SignFlip",
+    "Sybils",
+    "Together",
     "Update",
 ]

@@ -1,4 +1,4 @@
-"""Attacks on the update."""
+"""Attacks on the update that need to see nothing but the attacker's own."""
 
 import math
 from dataclasses import dataclass
@@ -31,9 +31,35 @@ class Gaussian(Attack):
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
-        delta = update.delta
-        noise = self.std * torch.randn(delta.shape, generator=rng, dtype=delta.dtype).to(delta.device)
-        return delta + noise if self.add else noise
+        noise = self.std * normal(update.delta, rng)
+        return update.delta + noise if self.add else noise
+
+
+@dataclass(frozen=True)
+class RandomPerturbation(Attack):
+    """Sends its honest update with noise in proportion to its length: g + N(0, (strength |g|)^2 I).
+
+    The random disturbance of Yang and Li, "BASGD: Buffered Asynchronous SGD for Byzantine Learning", 2021.  Cox et al.,
+    "Asynchronous Byzantine Federated Learning", 2024, use it with strength 0.1; by their text the noise is all that is
+    sent, which is `replace`.  The noise is about strength * sqrt(d) times as long as the update.
+
+    Args:
+        strength: sigma, standard deviation of each entry of the noise in norms of the update.
+        replace: send the noise alone.
+    """
+
+    strength: float = 0.1
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.strength < math.inf:
+            raise ValueError(f"strength must be positive and finite, got {self.strength}.")
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        g, sigma = update.delta, self.strength
+        noise: Vector = sigma * torch.linalg.vector_norm(g) * normal(g, rng)
+        return noise if self.replace else g + noise
 
 
 @dataclass(frozen=True)
@@ -42,7 +68,11 @@ class Rescale(Attack):
 
     Args:
         factor: large to dominate an average, negative to undo progress. -10 is the gradient inversion of Cox et al.,
-            "Asynchronous Byzantine Federated Learning", 2024.
+            "Asynchronous Byzantine Federated Learning", 2024; -100 the re-scaling of Xu and Lyu, "Towards Building a
+            Robust and Fair Federated Learning System", 2020; 0 the plain free rider of Fraboni et al., "Free-rider
+            Attacks on Model Aggregation in Federated Learning", 2021. n / (attackers * server_lr) among n clients of
+            equal weight is the model replacement of Bagdasaryan et al., "How To Backdoor Federated Learning", 2020: the
+            average becomes the attackers' model, once the honest updates are small.
     """
 
     factor: float = -10.0
@@ -57,12 +87,94 @@ class Rescale(Attack):
 
 
 @dataclass(frozen=True)
+class RandomRescale(Attack):
+    """Sends its honest update with each entry times a factor of its own, uniform in [-bound, bound].
+
+    The arbitrary re-scaling of Bernstein et al., "signSGD with Majority Vote is Communication Efficient And Fault
+    Tolerant", 2019, whose multiplicative adversaries see nothing but their own update.
+
+    Args:
+        bound: largest factor.
+    """
+
+    bound: float = 100.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bound < math.inf:
+            raise ValueError(f"bound must be positive and finite, got {self.bound}.")
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        return self.bound * (2 * uniform(update.delta, rng) - 1) * update.delta
+
+
+@dataclass(frozen=True)
 class SignFlip(Attack):
     """Sends its honest update with the opposite sign: as long as an honest one, in the wrong direction."""
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
         return -update.delta
+
+
+@dataclass(frozen=True)
+class RandomSigns(Attack):
+    """Sends its honest update with the sign of each entry drawn anew, by a fair coin.
+
+    Bernstein et al., "signSGD with Majority Vote is Communication Efficient And Fault Tolerant", 2019; the sign
+    randomising of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020.
+    """
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        return torch.where(uniform(update.delta, rng) < 0.5, -update.delta, update.delta)
+
+
+@dataclass(frozen=True)
+class RandomInversion(Attack):
+    """Sends its honest update with a random share of the entries g replaced by 1 / (g + 1e-10).
+
+    Bernstein et al., "signSGD with Majority Vote is Communication Efficient And Fault Tolerant", 2019; the value
+    inversion of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020.  The papers say
+    "randomly invert the values"; share and offset are those of the second paper's program.  Zeros become 1e10.
+
+    Args:
+        share: chance of each entry to be inverted, in (0, 1].
+    """
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must lie in (0, 1], got {self.share}.")
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        g = update.delta
+        return torch.where(uniform(g, rng) < self.share, 1 / (g + 1e-10), g)
+
+
+@dataclass(frozen=True)
+class ModelNegation(Attack):
+    """Sends minus the model that it received, times a factor: the average is pulled towards the zero model.
+
+    The model negation of Portnoy, Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client
+    Weighting", 2020, who name Blanchard et al. 2017 for it.  By their text a client "returns a negation of the server's
+    model"; what their program sends is the update -w, so that its own model is zero.
+
+    Args:
+        factor: 1 for the update -w; 2 for -2 w, with which its own model is -w.
+    """
+
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            raise ValueError(f"factor must be positive and finite, got {self.factor}.")
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        return -self.factor * update.base
 
 
 @dataclass(frozen=True)
@@ -78,3 +190,13 @@ class NonFinite(Attack):
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
         return torch.full_like(update.delta, float(self.value))
+
+
+def normal(like: Vector, rng: torch.Generator) -> Vector:
+    """Independent draws from N(0, 1), as many as `like` has entries; drawn on the CPU."""
+    return torch.randn(like.shape, generator=rng, dtype=like.dtype).to(like.device)
+
+
+def uniform(like: Vector, rng: torch.Generator) -> Vector:
+    """Independent draws from [0, 1), as many as `like` has entries; drawn on the CPU."""
+    return torch.rand(like.shape, generator=rng, dtype=like.dtype).to(like.device)

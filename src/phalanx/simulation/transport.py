@@ -1,10 +1,12 @@
 """The in-process transport: clients that train at once, and answer when their time has come."""
 
 from collections.abc import Mapping, Set
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 
+from phalanx.aggregators import Aggregator
 from phalanx.attacks import Attack, Knowledge, Update
 from phalanx.core import Algorithm, Arrivals, Infeasible, Local, Reply, Vector
 from phalanx.data import Dataset
@@ -12,6 +14,7 @@ from phalanx.rng import generator
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.latency import Constant, Latency
 from phalanx.training import Trainer
+from phalanx.weighting import Preprocess
 
 
 class Trained(NamedTuple):
@@ -57,6 +60,12 @@ class Simulation:
             raise Infeasible(f"Byzantine clients {strangers} are not among the {len(data)} clients.")
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         self.attack, self.byzantine = attack or Attack(), frozenset(byzantine)
+        self.rule = _rule_of(algorithm)
+        if byzantine and self.attack.needs_rule and self.rule is None:
+            raise Infeasible(
+                f"{self.attack} tries out the server's rule, and {type(algorithm).__name__} has none in a field "
+                "`aggregate`. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
+            )
         self.latency = latency or Constant()
         self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
         self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
@@ -64,6 +73,7 @@ class Simulation:
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
         self._flying = dict[int, Trained]()
+        self._previous = dict[int, Vector]()  # what each attacker was sent last
         self._stateful = _remembers(algorithm)
 
     def _poisoned(self, client: int, data: Dataset) -> Dataset:
@@ -97,30 +107,54 @@ class Simulation:
         delta, memory = self.algorithm.upload(row, local.memory if local else None)
         if self._stateful:
             self._locals[client] = Local(start, delta, memory)
-        trained = Trained(Update(client, version, download, delta), turn, loss)
+        update = Update(client, version, download, delta, self._previous.get(client))
+        if client in self.byzantine:
+            self._previous[client] = download
+        trained = Trained(update, turn, loss)
         self._flying[client] = trained
         self.clock.schedule(self.latency.seconds(client, turn, self.seed), trained)
 
     def receive(self, *, every: bool) -> Arrivals:
         """See `Transport`."""
         due = [self.clock.next() for _ in range(len(self.clock) if every else 1)]
-        replies = tuple(self._reply(trained) for trained in due)
+        attacked = any(trained.update.client in self.byzantine for trained in due)
+        knowledge = self._knowledge() if attacked and self.attack.omniscient else None
+        replies = tuple(self._reply(trained, knowledge) for trained in due)
         for trained in due:
             del self._flying[trained.update.client]
         return Arrivals(replies)
 
-    def _reply(self, trained: Trained) -> Reply:
+    def _reply(self, trained: Trained, knowledge: Knowledge | None) -> Reply:
         update, loss = trained.update, trained.loss
         if update.client not in self.byzantine:
             return Reply(update.client, update.version, update.delta, loss)
         rng = generator(self.seed, "attack", update.client, trained.turn)
-        delta = self.attack.forge(update, self._knowledge() if self.attack.omniscient else None, rng)
-        return Reply(update.client, update.version, delta, loss)
+        return Reply(update.client, update.version, self.attack.forge(update, knowledge, rng), loss)
 
     def _knowledge(self) -> Knowledge:
-        honest = [t.update.delta for i, t in sorted(self._flying.items()) if i not in self.byzantine]
-        rows = torch.stack(honest) if honest else self.trainer.model.values.new_empty(0, self.trainer.model.size)
-        return Knowledge(rows, self.byzantine)
+        flying = [self._flying[i].update for i in sorted(self._flying)]
+        honest = [update for update in flying if update.client not in self.byzantine]
+        none = self.trainer.model.values.new_empty(0, self.trainer.model.size)
+        return Knowledge(
+            torch.stack([update.delta for update in honest]) if honest else none,
+            self.byzantine,
+            tuple(update.client for update in honest),
+            tuple(update for update in flying if update.client in self.byzantine),
+            self.rule,
+            self._weights if self.attack.needs_rule else None,
+        )
+
+    @cached_property
+    def _weights(self) -> Mapping[int, float] | None:
+        """What declared sizes count for, if the algorithm says so in a field `preprocess`."""
+        preprocess = getattr(self.algorithm, "preprocess", None)
+        return preprocess(self.declared) if isinstance(preprocess, Preprocess) else None
+
+
+def _rule_of(algorithm: Algorithm) -> Aggregator | None:
+    """The rule in the algorithm's field `aggregate`, if it has one."""
+    rule = getattr(algorithm, "aggregate", None)
+    return rule if isinstance(rule, Aggregator) else None
 
 
 def _remembers(algorithm: Algorithm) -> bool:

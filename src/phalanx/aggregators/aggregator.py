@@ -1,0 +1,177 @@
+"""The interface of rules."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, overload
+
+import torch
+
+from phalanx.aggregators.points import Mixture, Points, checked_weights
+from phalanx.core import Infeasible, Matrix, Vector, Weights
+
+
+class Choice(NamedTuple):
+    """How a rule that combines whole rows treats each of them."""
+
+    shares: Weights  # (m,), float64: the result is their weighted sum of the rows
+    scores: Sequence[float] | None = None  # the rule's own figure for each row
+    reasons: Sequence[str] | None = None  # why a row counts for less than it could, in words of the rule
+
+    def among(self, there: Sequence[bool]) -> "Choice":
+        """The choice for all rows, of which only some were `there`; the others have no share."""
+        rows = [k for k, is_there in enumerate(there) if is_there]
+        shares = torch.zeros(len(there), dtype=torch.float64)
+        shares[rows] = self.shares
+        scores = None if self.scores is None else [float("nan")] * len(there)
+        reasons = ["no weight"] * len(there)
+        for k, row in enumerate(rows):
+            reasons[row] = self.reasons[k] if self.reasons else ""
+            if scores is not None and self.scores is not None:
+                scores[row] = self.scores[k]
+        return Choice(shares, scores, reasons)
+
+
+class Aggregator(ABC):
+    """A rule that makes one vector of many.  Usable alone: `Median()(deltas, weights)`.
+
+    Where its docstring says nothing else, a rule is equivariant to translation, to positive scaling and to the order of
+    clients, and a weight is like a duplication: weights (1, 2) give what weights (1, 1, 1) give with the second row
+    twice.  Rules with a parameter f tolerate f of m clients of average weight: attackers with the share f / m of it.
+    """
+
+    def __call__(
+        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
+    ) -> Vector:
+        """Aggregates the rows of `deltas`.
+
+        Args:
+            deltas: (m, d), floating point, all finite.
+            weights: (m,), finite and non-negative, at least one positive; equal if not given.  Only ratios matter. Give
+                counts, or shares in float64: shares in float32 are rounded, and ties between them are missed.
+            turn: number of the call, for rules that draw at random: the same turn draws the same.
+            previous: what the rule returned last time, for rules that start from there; zero if not given.
+
+        Raises:
+            ValueError: an argument is not as described.
+            Infeasible: the rule needs more rows.
+        """
+        return self.aggregate(Points.of(deltas, weights, turn, previous))
+
+    @abstractmethod
+    def aggregate(self, points: Points) -> Vector:
+        """The rule itself, on checked rows of positive weight."""
+
+    def choose(self, points: Points) -> Choice | None:
+        """What became of each row, for verdicts; None for rules that do not treat a row as a whole."""
+        return None
+
+    def explained(
+        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
+    ) -> tuple[Vector, Choice | None]:
+        """The aggregate, and what became of each row; arguments as in a call."""
+        points = Points.of(deltas, weights, turn, previous)
+        there = (checked_weights(deltas, weights) > 0).tolist()
+        vector, choice = self.apply(points)
+        return vector, choice if choice is None or all(there) else choice.among(there)
+
+    def apply(self, points: Points) -> tuple[Vector, Choice | None]:
+        """`aggregate` and `choose` in one."""
+        return self.aggregate(points), self.choose(points)
+
+
+class Selection(Aggregator):
+    """A rule whose result is a weighted sum of whole rows: it says how much each row counts."""
+
+    @abstractmethod
+    def choose(self, points: Points) -> Choice:
+        """The rule itself: how much each row counts."""
+
+    def aggregate(self, points: Points) -> Vector:
+        """See `Aggregator`."""
+        return points.combine(self.choose(points).shares)
+
+    def apply(self, points: Points) -> tuple[Vector, Choice | None]:
+        """See `Aggregator`."""
+        choice = self.choose(points)
+        return points.combine(choice.shares), choice
+
+
+class PreAggregator(ABC):
+    """Makes other rows of the rows, for a rule that follows: `NearestNeighborMixing(f=2) >> Krum(f=2)`."""
+
+    @abstractmethod
+    def mix(self, points: Points) -> Points:
+        """The new rows, with weights."""
+
+    def rows(self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0) -> Matrix:
+        """The new rows alone; arguments as for a rule."""
+        return self.mix(Points.of(deltas, weights, turn)).matrix
+
+    @overload
+    def __rshift__(self, then: Aggregator) -> "Chain": ...
+    @overload
+    def __rshift__(self, then: "PreAggregator") -> "Steps": ...
+    def __rshift__(self, then: "Aggregator | PreAggregator") -> "Chain | Steps":
+        if isinstance(then, Aggregator):
+            return Chain(self, then)
+        return Steps((self, then))
+
+
+@dataclass(frozen=True)
+class Steps(PreAggregator):
+    """Pre-aggregators, one after the other.
+
+    Args:
+        steps: in the order in which they act.
+    """
+
+    steps: tuple[PreAggregator, ...]
+
+    def mix(self, points: Points) -> Points:
+        """See `PreAggregator`."""
+        for step in self.steps:
+            points = step.mix(points)
+        return points
+
+
+@dataclass(frozen=True)
+class Chain(Aggregator):
+    """A rule on rows that a pre-aggregator made: `before >> rule`.
+
+    Args:
+        before: what makes the rows.
+        rule: what aggregates them.
+    """
+
+    before: PreAggregator
+    rule: Aggregator
+
+    def aggregate(self, points: Points) -> Vector:
+        """See `Aggregator`."""
+        return self.rule.aggregate(self.before.mix(points))
+
+    def apply(self, points: Points) -> tuple[Vector, Choice | None]:
+        """See `Aggregator`."""
+        mixed = self.before.mix(points)
+        vector, choice = self.rule.apply(mixed)
+        if choice is None:
+            return vector, None
+        shares, layer = choice.shares, mixed
+        while isinstance(layer, Mixture) and layer is not points:
+            shares, layer = shares @ layer.coefficients, layer.points
+        return vector, Choice(shares)
+
+
+def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> None:
+    """Raises `Infeasible` where a rule gets fewer rows than it needs.
+
+    Args:
+        rule: for its name and parameters.
+        m: rows that there are.
+        least: rows that it takes.
+        why: the formula, such as "2f + 3".
+    """
+    if m < least:
+        remedy = "Lower f, or ask more clients" if "f" in why else "Ask more clients"
+        raise Infeasible(f"{rule} needs at least {why} = {least} rows, got {m}. {remedy}.")

@@ -1,0 +1,183 @@
+"""What a rule sees: the updates of a round as weighted points, and their geometry, computed once for all who ask.
+
+Krum, Bulyan, geometric median, nearest-neighbour mixing and others need distances only.  They share one product of the
+matrix with itself, and work on the `(m, m)` matrix of distances from there on; the matrix is read once more, for the
+weighted sum that is the result.  A pre-aggregator that averages or shortens rows changes coefficients only: the
+distances between mixed rows follow from those between the rows.
+"""
+
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from phalanx.core import Matrix, Vector, Weights
+from phalanx.linalg import Square, cosines_of, gram, squared_distances
+
+EXACT = 1e-9  # share of its terms below which a difference of mixed distances is not trusted
+
+
+class Points:
+    """Weighted rows.
+
+    Args:
+        rows: (m, d), finite; not copied, and not to be changed.
+        weights: (m,), positive, float64.
+        turn: number of the call, for rules that draw: the same turn draws the same.
+        previous: what the rule returned last time, for rules that start from there.
+    """
+
+    def __init__(self, rows: Matrix, weights: Weights, turn: int = 0, previous: Vector | None = None) -> None:
+        self.base, self.weights, self.turn, self.previous = rows, weights.cpu(), turn, previous
+
+    @staticmethod
+    def of(rows: Matrix, weights: Weights | None = None, turn: int = 0, previous: Vector | None = None) -> "Points":
+        """Checked rows and weights, rows without weight left out.
+
+        Raises:
+            ValueError: not a matrix of finite floating-point numbers, or not as many sensible weights.
+        """
+        w = checked_weights(rows, weights)
+        there = w > 0
+        if not bool(there.all()):
+            rows, w = rows[there], w[there]
+        return Points(rows, w, turn, previous)
+
+    @property
+    def matrix(self) -> Matrix:
+        """The rows."""
+        return self.base
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def mass(self) -> float:
+        """The total weight."""
+        return float(self.weights.sum())
+
+    @property
+    def share(self) -> Weights:
+        """Each row's part of the weight, summing to one."""
+        return self.weights / self.weights.sum()
+
+    @cached_property
+    def products(self) -> Square:
+        """Inner products, float64, on the CPU."""
+        return gram(self.base).cpu()
+
+    @cached_property
+    def squared_distances(self) -> Square:
+        """Squared distances between rows, float64, on the CPU."""
+        return squared_distances(self.base, self.products.to(self.base.device)).cpu()
+
+    @cached_property
+    def norms(self) -> Weights:
+        """Distances of the rows from the origin, float64."""
+        return self.products.diagonal().sqrt()
+
+    @cached_property
+    def cosines(self) -> Square:
+        """Cosines between rows, as `linalg.cosine_similarity` defines them."""
+        return cosines_of(self.products)
+
+    def combine(self, coefficients: Weights) -> Vector:
+        """The sum of the rows, each times its coefficient."""
+        total: Vector = coefficients.to(self.base.device, self.base.dtype) @ self.base
+        return total
+
+    def mixed(self, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> "Mixture":
+        """New rows that are sums of these, each times a coefficient, with weights of their own."""
+        return Mixture(self, coefficients, weights)
+
+
+class Mixture(Points):
+    """Rows `coefficients @ points.matrix`, that are written down only for those rules that need their entries.
+
+    Args:
+        points: what is mixed.
+        coefficients: (k, m), float64.
+        weights: (k,), positive, float64.
+    """
+
+    def __init__(self, points: Points, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> None:
+        super().__init__(points.base, weights, points.turn, points.previous)
+        self.points, self.coefficients = points, coefficients
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The rows."""
+        inner = self.points.matrix
+        mixed: Matrix = self.coefficients.to(inner.device, inner.dtype) @ inner
+        return mixed
+
+    @cached_property
+    def products(self) -> Square:
+        """See `Points`."""
+        if self._geometry is None:
+            return gram(self.matrix).cpu()
+        squares = self._geometry[-1, :-1]
+        return (squares[:, None] + squares - self._geometry[:-1, :-1]) / 2
+
+    @cached_property
+    def squared_distances(self) -> Square:
+        """See `Points`."""
+        if self._geometry is None:
+            return squared_distances(self.matrix, self.products.to(self.base.device)).cpu()
+        return self._geometry[:-1, :-1]
+
+    @cached_property
+    def norms(self) -> Weights:
+        """See `Points`."""
+        return self.products.diagonal().sqrt() if self._geometry is None else self._geometry[-1, :-1].sqrt()
+
+    @cached_property
+    def _geometry(self) -> Float[Tensor, "k1 k1"] | None:
+        """Squared distances between the mixed rows and, last, the origin; None where they cannot be had exactly.
+
+        For coefficients c and c' that sum to one and distances D, |c U - c' U|^2 = -1/2 (c - c') D (c - c').  The
+        origin is one more point, and takes what is missing to one.
+        """
+        m = len(self.points)
+        squares = self.points.norms.square()
+        between = torch.zeros(m + 1, m + 1, dtype=torch.float64)
+        between[:m, :m], between[m, :m], between[:m, m] = self.points.squared_distances, squares, squares
+        c = torch.cat([self.coefficients, 1 - self.coefficients.sum(1, keepdim=True)], dim=1)
+        c = torch.cat([c, torch.eye(m + 1, dtype=torch.float64)[m:]])
+        cross = c @ between @ c.T
+        own = cross.diagonal()
+        distances = cross - (own[:, None] + own) / 2
+        terms = cross.abs() + (own.abs()[:, None] + own.abs()) / 2
+        equal = (c[:, None] == c).all(2)
+        if bool(((distances > EXACT * terms) | equal).all()):
+            return torch.where(equal, 0.0, distances)
+        return None
+
+    def combine(self, coefficients: Weights) -> Vector:
+        """See `Points`."""
+        return self.points.combine(coefficients @ self.coefficients)
+
+
+def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:
+    """The weights of a rule's call in float64, as they were given (counts stay counts), after a look at both arguments.
+
+    Raises:
+        ValueError: not a matrix of finite floating-point numbers, or not as many sensible weights.
+    """
+    if rows.ndim != 2 or not rows.is_floating_point() or 0 in rows.shape:
+        got = f"{rows.dtype} of shape {tuple(rows.shape)}"
+        raise ValueError(f"A rule needs a floating-point matrix with a row per client, got {got}.")
+    if not torch.isfinite(rows.sum()) and not (finite := torch.isfinite(rows).all(1)).all():
+        bad = torch.nonzero(~finite).flatten().tolist()
+        raise ValueError(
+            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
+        )
+    if weights is None:
+        return torch.ones(len(rows), dtype=torch.float64)
+    w = weights.to("cpu", torch.float64)
+    if w.shape != (len(rows),) or bool((w < 0).any()) or not 0 < float(w.sum()) < float("inf"):
+        raise ValueError(
+            f"Weights must be {len(rows)} finite non-negative numbers, at least one positive, got {weights.tolist()}."
+        )
+    return w

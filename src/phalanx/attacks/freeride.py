@@ -1,0 +1,61 @@
+"""Free riders: clients that want the model, and do not train for it.
+
+They look for no damage, only for an update that passes for work.  The simplest sends no change at all: `Rescale(0.0)`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.attacks.attack import Attack, Knowledge, Update
+from phalanx.attacks.update import normal, uniform
+from phalanx.core import Vector
+
+
+@dataclass(frozen=True)
+class RandomFreeRider(Attack):
+    """Sends entries that are uniform in [-bound, bound], independent.
+
+    The free rider of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020, with bound 1;
+    the random weights of Lin, Du and Liu, "Free-riders in Federated Learning: Attacks and Defenses", 2019, where the
+    bound is small, to look like an honest update.  It sees nothing.
+
+    Args:
+        bound: largest absolute value of an entry. The norm is about bound * sqrt(d / 3).
+    """
+
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bound < math.inf:
+            raise ValueError(f"bound must be positive and finite, got {self.bound}.")
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        return self.bound * (2 * uniform(update.delta, rng) - 1)
+
+
+@dataclass(frozen=True)
+class LazyFreeRider(Attack):
+    """Sends what the server did last, with a little noise: its download minus the one before, plus N(0, std^2).
+
+    The delta weights of Lin, Du and Liu, "Free-riders in Federated Learning: Attacks and Defenses", 2019.  It sees its
+    own downloads.  At its first download there is no earlier one, and it sends the noise alone.  Between two downloads
+    there can be several server updates, if not everyone is asked each time.
+
+    Args:
+        std: standard deviation of the noise on each entry, at least 0: 0 for the paper's plain delta weights, above for
+            the advanced ones.
+    """
+
+    std: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.std < math.inf:
+            raise ValueError(f"std must be at least 0 and finite, got {self.std}.")
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        noise = self.std * normal(update.delta, rng)
+        return noise if update.previous is None else update.base - update.previous + noise

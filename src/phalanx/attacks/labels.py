@@ -1,0 +1,178 @@
+"""Attacks on the labels of the training data: inputs stay as they are, the attacker trains honestly on what is left."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from phalanx.attacks.attack import Attack
+from phalanx.data import Dataset
+from phalanx.rng import generator
+
+Labels = Int[Tensor, "n"]
+
+
+class Relabelling(Attack, ABC):
+    """Trains with other labels.  It sees nothing but its own data."""
+
+    @abstractmethod
+    def relabelled(self, y: Labels, classes: int) -> Labels:
+        """The labels that it trains with.
+
+        Raises:
+            ValueError: a class that it names is not one of the `classes`.
+        """
+
+    def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
+        """See `Attack`."""
+        return replace(data, y=self.relabelled(data.y, data.classes))
+
+
+@dataclass(frozen=True)
+class AllLabelsTo(Relabelling):
+    """Trains with every label set to one class.
+
+    The label-flip scenario of Sattler et al., "On the Byzantine Robustness of Clustered Federated Learning", 2020.
+
+    Args:
+        target: the class.
+    """
+
+    target: int = 0
+
+    def __post_init__(self) -> None:
+        a_class(target=self.target)
+
+    def relabelled(self, y: Labels, classes: int) -> Labels:
+        """See `Relabelling`."""
+        one_of(classes, target=self.target)
+        return torch.full_like(y, self.target)
+
+    def goal(self, test: Dataset) -> Dataset | None:
+        """Every example of another class, taken for the target."""
+        return self.poison(aimed_at(test, test.y != self.target), torch.Generator())
+
+
+@dataclass(frozen=True)
+class LabelFlip(Relabelling):
+    """Trains with the examples of one class labelled as another.
+
+    Biggio, Nelson and Laskov, "Support Vector Machines Under Adversarial Label Noise", 2011; the targeted poisoning of
+    Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020: 1 labelled as 7.
+
+    Args:
+        source: the class whose examples are relabelled.
+        target: the class that they are said to be.
+    """
+
+    source: int = 1
+    target: int = 7
+
+    def __post_init__(self) -> None:
+        a_class(source=self.source, target=self.target)
+        different(source=self.source, target=self.target)
+
+    def relabelled(self, y: Labels, classes: int) -> Labels:
+        """See `Relabelling`."""
+        one_of(classes, source=self.source, target=self.target)
+        return torch.where(y == self.source, self.target, y)
+
+    def goal(self, test: Dataset) -> Dataset | None:
+        """Every example of the source class, taken for the target."""
+        return self.poison(aimed_at(test, test.y == self.source), torch.Generator())
+
+
+@dataclass(frozen=True)
+class LabelSwap(Relabelling):
+    """Trains with two classes taken for each other.
+
+    Args:
+        a: a class.
+        b: another class.
+    """
+
+    a: int = 1
+    b: int = 7
+
+    def __post_init__(self) -> None:
+        a_class(a=self.a, b=self.b)
+        different(a=self.a, b=self.b)
+
+    def relabelled(self, y: Labels, classes: int) -> Labels:
+        """See `Relabelling`."""
+        one_of(classes, a=self.a, b=self.b)
+        return torch.where(y == self.a, self.b, torch.where(y == self.b, self.a, y))
+
+    def goal(self, test: Dataset) -> Dataset | None:
+        """Every example of the two classes, taken for the other one."""
+        return self.poison(aimed_at(test, (test.y == self.a) | (test.y == self.b)), torch.Generator())
+
+
+@dataclass(frozen=True)
+class LabelShift(Relabelling):
+    """Trains with label y replaced by classes - 1 - y: 9 - y for ten classes.
+
+    Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", 2018; Portnoy, Tirosh and
+    Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020.  If the number of classes is
+    odd, the one in the middle keeps its label.
+    """
+
+    def relabelled(self, y: Labels, classes: int) -> Labels:
+        """See `Relabelling`."""
+        return classes - 1 - y
+
+
+@dataclass(frozen=True)
+class LabelPermutation(Relabelling):
+    """Trains with the classes renamed in a random cycle: no label stays, and all attackers agree.
+
+    Permuted labels are how Sattler et al., "Clustered Federated Learning", 2019, make clients that contradict each
+    other; a cycle is a permutation that leaves nothing in its place.
+
+    Args:
+        seed: of the cycle; the same seed gives the same one, in every run.
+    """
+
+    seed: int = 0
+
+    def relabelled(self, y: Labels, classes: int) -> Labels:
+        """See `Relabelling`."""
+        cycle = torch.randperm(classes, generator=generator(self.seed, "label permutation"))
+        renamed = torch.empty_like(cycle)
+        renamed[cycle] = cycle.roll(-1)
+        return renamed.to(y.device)[y]
+
+
+def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
+    """The chosen test examples.
+
+    Raises:
+        ValueError: there are none, so that the attacker's success could not be measured.
+    """
+    if not bool(chosen.any()):
+        raise ValueError("The test set has no example that the attack is about. Choose classes that it has.")
+    return test.of(chosen)
+
+
+def a_class(**fields: int) -> None:
+    """Raises ValueError for a negative class."""
+    for name, value in fields.items():
+        if value < 0:
+            raise ValueError(f"{name} must be a class, 0 or above, got {value}.")
+
+
+def different(**fields: int) -> None:
+    """Raises ValueError if two classes are one."""
+    if len(set(fields.values())) < len(fields):
+        raise ValueError(
+            f"{' and '.join(fields)} must be different classes, got {' and '.join(map(str, fields.values()))}."
+        )
+
+
+def one_of(classes: int, **fields: int) -> None:
+    """Raises ValueError for a class that is not there."""
+    for name, value in fields.items():
+        if value >= classes:
+            raise ValueError(f"{name} must be one of the {classes} classes, 0 to {classes - 1}, got {value}.")

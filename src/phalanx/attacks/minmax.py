@@ -1,0 +1,121 @@
+"""Attacks that keep as far from the honest mean as the honest updates keep from each other.
+
+Shejwalkar and Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated
+Learning", 2021: the two attacks that do not know the server's rule.  The attackers send mu + gamma p, with p a
+perturbation that points away from the honest mean mu, and the largest gamma that keeps within a bound on distances,
+found by halving (Algorithm 1).  The paper prints its first step as half of the first gamma, which could not reach a
+small gamma; the authors' program, and this one, begin with a step that can: gamma lies between 0 and twice `start`.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from phalanx.attacks.attack import Colluding, Knowledge
+from phalanx.core import Matrix, Vector
+from phalanx.linalg import gram
+
+
+@dataclass(frozen=True)
+class Bounded(Colluding):
+    """What the two have in common.
+
+    Args:
+        perturbation: p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign" -sign(mu).
+        start: the gamma that is tried first, above 0.
+        precision: how far from the largest gamma the search may end, above 0.
+    """
+
+    perturbation: Literal["unit", "std", "sign"] = "unit"
+    start: float = 10.0
+    precision: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name, value in (("start", self.start), ("precision", self.precision)):
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {value}.")
+
+    @abstractmethod
+    def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
+        """What is bounded, of the squared distances of one update, or of each, from the h honest ones."""
+
+    def collude(self, knowledge: Knowledge) -> Vector:
+        """See `Colluding`."""
+        mu = knowledge.honest.mean(0)
+        p, centred = perturbed(knowledge.honest, mu, self.perturbation), knowledge.honest - mu
+        products = gram(centred)
+        squares = products.diagonal()
+        bound = self.measure(squares[:, None] + squares - 2 * products).max()
+        along, length = (centred @ p).double(), float(torch.linalg.vector_norm(p))
+
+        def holds(gamma: float) -> bool:
+            return bool(self.measure(squares - 2 * gamma * along + (gamma * length) ** 2) <= bound)
+
+        return mu + halving(holds, self.start, self.precision) * p
+
+
+@dataclass(frozen=True)
+class MinMax(Bounded):
+    """Keeps no farther from any honest update than two honest updates are from each other.
+
+    Shejwalkar and Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
+    Federated Learning", 2021.  It sees the honest updates, not the server's rule.
+
+    Args:
+        perturbation: p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign" -sign(mu).
+        start: the gamma that is tried first, above 0.
+        precision: how far from the largest gamma the search may end, above 0.
+    """
+
+    def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
+        """See `Bounded`: the largest."""
+        return squares.amax(-1)
+
+
+@dataclass(frozen=True)
+class MinSum(Bounded):
+    """Keeps the sum of its squared distances from the honest updates within that of an honest one.
+
+    Shejwalkar and Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
+    Federated Learning", 2021.  It sees the honest updates, not the server's rule.  The bound is the largest sum of an
+    honest update, as in the paper; the authors' program takes the smallest.
+
+    Args:
+        perturbation: p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign" -sign(mu).
+        start: the gamma that is tried first, above 0.
+        precision: how far from the largest gamma the search may end, above 0.
+    """
+
+    def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
+        """See `Bounded`: the sum."""
+        return squares.sum(-1)
+
+
+def perturbed(honest: Matrix, mu: Vector, kind: Literal["unit", "std", "sign"]) -> Vector:
+    """The perturbation p; zero where it has no direction: for a zero mean, or equal updates."""
+    if kind == "std":
+        return -honest.std(0, correction=1 if len(honest) > 1 else 0)
+    if kind == "sign":
+        return -mu.sign()
+    length = torch.linalg.vector_norm(mu)
+    return -mu / torch.where(length > 0, length, 1)
+
+
+def halving(holds: Callable[[float], bool], start: float, precision: float) -> float:
+    """About the largest gamma below 2 * start for which `holds`, if it holds up to some gamma and then no more."""
+    gamma = step = start
+    best = 0.0
+    while abs(gamma - best) > precision:
+        step /= 2
+        if holds(gamma):
+            best = gamma
+            gamma += step
+        else:
+            gamma -= step
+    return best

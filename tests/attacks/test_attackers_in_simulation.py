@@ -1,0 +1,181 @@
+"""What the simulation shows to attackers, and whole runs under attack."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+import phalanx
+from phalanx.aggregators import Median
+from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.attacks import (
+    ALIE,
+    Attack,
+    Backdoor,
+    DeclareSize,
+    Gaussian,
+    InnerProduct,
+    LabelFlip,
+    LabelShift,
+    LazyFreeRider,
+    MinMax,
+    ModelNegation,
+    Rescale,
+    Sybils,
+    Together,
+)
+from phalanx.core import Infeasible, Until
+from phalanx.data import Dataset
+from phalanx.models import MLP
+from phalanx.rng import borrowed
+from phalanx.runs import Run, simulate
+from phalanx.simulation import Lognormal, Simulation
+from phalanx.training import LocalSGD, Trainer
+from phalanx.vector import FlatModule
+
+
+def build(algorithm, attack, byzantine, clients=5, **options):
+    rng = torch.Generator().manual_seed(7)
+    data = {
+        i: Dataset(torch.rand(20, 3, generator=rng), torch.randint(0, 2, (20,), generator=rng), 2)
+        for i in range(clients)
+    }
+    with borrowed(0, "model"):
+        model = FlatModule(MLP((4,)).build((3,), 2))
+    simulation = Simulation(
+        algorithm, Trainer(model, LocalSGD(batch_size=5), 0), data, attack=attack, byzantine=byzantine, **options
+    )
+    return simulation, model.read()
+
+
+@dataclass(frozen=True)
+class Spy(Attack):
+    """Writes down what it is shown."""
+
+    omniscient: ClassVar[bool] = True
+    needs_rule: ClassVar[bool] = False
+    seen: ClassVar[list] = []
+
+    def forge(self, update, knowledge, rng):
+        self.seen.append((update, knowledge))
+        return update.delta
+
+
+@dataclass(frozen=True)
+class Searcher(Spy):
+    needs_rule: ClassVar[bool] = True
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen():
+    Spy.seen.clear()
+
+
+def test_attackers_see_the_round_in_the_order_of_ids():
+    simulation, start = build(FedAvg(aggregate=Median()), Spy(), {1, 3, 4})
+    simulation.send({i: start for i in (0, 1, 2, 4)}, 0)
+    replies = {reply.client: reply.delta for reply in simulation.receive(every=True).replies}
+    (one, first), (two, second) = Spy.seen
+    assert (one.client, two.client) == (1, 4)
+    assert first is second, "seen once, by all"
+    assert first.byzantine == {1, 3, 4}
+    assert first.clients == (0, 2)
+    assert torch.equal(first.honest, torch.stack([replies[0], replies[2]]))
+    assert [u.client for u in first.colluders] == [1, 4]
+    assert torch.equal(first.colluders[1].delta, two.delta)
+    assert first.rule == Median()
+    assert first.weights is None
+
+
+def test_the_weights_are_shown_to_those_that_try_out_the_rule():
+    simulation, start = build(FedAvg(), Together(Searcher(), DeclareSize(500)), {1})
+    simulation.send(dict.fromkeys(range(5), start), 0)
+    simulation.receive(every=True)
+    ((_, knowledge),) = Spy.seen
+    assert knowledge.weights == {0: 20.0, 1: 500.0, 2: 20.0, 3: 20.0, 4: 20.0}
+
+
+def test_attackers_remember_their_previous_download():
+    simulation, start = build(FedAvg(), Spy(), {1, 2})
+    simulation.send({0: start, 1: start}, 0)
+    simulation.receive(every=True)
+    simulation.send({0: start + 1, 1: start + 1, 2: start + 1}, 1)
+    simulation.receive(every=True)
+    previous = {(update.client, update.version): update.previous for update, _ in Spy.seen}
+    assert previous[1, 0] is None
+    assert torch.equal(previous[1, 1], start)
+    assert previous[2, 1] is None
+    assert simulation._previous.keys() == {1, 2}, "nothing is kept for the honest"
+
+
+def test_a_lazy_free_rider_repeats_the_last_global_update():
+    simulation, start = build(FedAvg(), LazyFreeRider(std=0.0), {2})
+    models = []
+    phalanx.run(FedAvg(), simulation, start, until=3, observers=[lambda p: models.append((p.state.model, p.updates))])
+    assert models[1][1].deltas[2].abs().sum() == 0
+    assert torch.equal(models[2][1].deltas[2], models[1][0] - models[0][0])
+    assert torch.equal(models[3][1].deltas[2], models[2][0] - models[1][0])
+
+
+def test_model_negation_pulls_the_model_to_zero():
+    simulation, start = build(FedAvg(), ModelNegation(), {0, 1, 2, 3, 4})
+    state = phalanx.run(FedAvg(), simulation, start, until=1)
+    assert state.model.abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    "attack", [ALIE("search"), InnerProduct("search"), Sybils(Together(ALIE("search"), Rescale()))]
+)
+@pytest.mark.parametrize("algorithm", [FedAsync(), ByzantineCFL()])
+def test_a_search_without_a_rule_is_refused_at_the_door(attack, algorithm):
+    with pytest.raises(Infeasible, match=r"has none in a field `aggregate`\. Choose an algorithm that has"):
+        build(algorithm, attack, {1})
+    build(algorithm, attack, set())
+
+
+@pytest.mark.parametrize("attack", [ALIE(), MinMax(), Sybils(Gaussian()), InnerProduct()])
+@pytest.mark.parametrize("algorithm", [FedAvg(), FedAsync()])
+def test_omniscient_runs_repeat_to_the_bit(attack, algorithm):
+    states = []
+    for _ in range(2):
+        simulation, start = build(algorithm, attack, {1, 3}, latency=Lognormal(1.0, 1.0, each_turn=True))
+        states.append(phalanx.run(algorithm, simulation, start, until=10))
+    assert torch.equal(states[0].model, states[1].model)
+
+
+@pytest.mark.parametrize("attack", [ALIE("search"), InnerProduct("search")])
+def test_colluders_of_a_round_send_the_same(attack):
+    simulation, start = build(FedAvg(aggregate=Median()), attack, {1, 3})
+    simulation.send(dict.fromkeys(range(5), start), 0)
+    replies = {reply.client: reply.delta for reply in simulation.receive(every=True).replies}
+    assert torch.equal(replies[1], replies[3])
+    assert not torch.equal(replies[1], replies[0])
+
+
+SHORT = Run(
+    attack=Attack(), clients=10, byzantine=3, model=MLP((64,)), until=Until(steps=12), training=LocalSGD(lr=0.2)
+)
+
+
+def final(attack, **changes):
+    return simulate(replace(SHORT, attack=attack, **changes)).summary["final"]
+
+
+def test_a_backdoor_opens_and_leaves_accuracy_alone():
+    opened = final(Together(Backdoor(target=0), Rescale(10 / 3)))
+    assert opened["attack_success"] > 0.8
+    assert opened["accuracy"] > 0.8
+    closed = final(Together(Rescale(1.0), Backdoor(target=0)), byzantine=1, algorithm=FedAvg(aggregate=Median()))
+    assert closed["attack_success"] < 0.3
+
+
+def test_flipped_labels_do_what_they_want_with_a_lie_about_the_size():
+    alone, lying = final(LabelFlip(1, 7)), final(Together(LabelFlip(1, 7), DeclareSize(10_000_000)))
+    assert alone["attack_success"] < 0.2
+    assert lying["attack_success"] > 0.8
+
+
+def test_a_shift_of_labels_with_a_lie_about_the_size_takes_over():
+    lying = final(Together(LabelShift(), DeclareSize(10_000_000)), byzantine=1)
+    assert lying["accuracy"] < 0.1

@@ -1,0 +1,105 @@
+"""Declared sizes, Sybils, and attacks made of attacks."""
+
+import pytest
+import torch
+from federations import cloud, rng, seen, sent, update
+
+from phalanx.attacks import (
+    ALIE,
+    AllLabelsTo,
+    Backdoor,
+    DeclareSize,
+    DeclareTimes,
+    Gaussian,
+    InnerProduct,
+    LabelFlip,
+    LabelShift,
+    MinMax,
+    Rescale,
+    Sybils,
+    Together,
+)
+from phalanx.data import Dataset
+
+
+def images():
+    return Dataset(torch.zeros(6, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2]), 3)
+
+
+def test_declared_sizes():
+    assert DeclareSize().declare(3) == 1_000_000
+    assert DeclareSize(7).declare(3) == 7
+    assert DeclareTimes(10.0).declare(3) == 30
+    assert DeclareTimes(0.5).declare(7) == 4
+    assert DeclareTimes(0.01).declare(3) == 1, "at least one example"
+
+
+def test_together_poisons_declares_and_forges_in_turn():
+    attack = Together(AllLabelsTo(1), Together(Rescale(2.0), Together(DeclareSize(5), DeclareTimes(3.0))))
+    assert attack.poison(images(), rng()).y.unique().tolist() == [1]
+    assert attack.declare(100) == 15
+    assert attack.forge(update([1.0, -3.0]), None, rng()).tolist() == [2.0, -6.0]
+    assert Together(DeclareTimes(3.0), DeclareSize(5)).declare(100) == 5
+    assert Together(Rescale(2.0), Rescale(-1.5)).forge(update([1.0]), None, rng()).tolist() == [-3.0]
+    assert Together(LabelShift(), LabelFlip(2, 1)).poison(images(), rng()).y.tolist() == [1, 1, 0, 1, 1, 0]
+
+
+def test_the_goal_is_that_of_the_first_that_has_one():
+    backdoor, flip = Backdoor(target=2), LabelFlip(0, 1)
+    for attack, one in (
+        (Together(backdoor, flip), backdoor),
+        (Together(DeclareSize(), flip), flip),
+        (Together(flip, Rescale()), flip),
+    ):
+        assert torch.equal(attack.goal(images()).x, one.goal(images()).x)
+        assert torch.equal(attack.goal(images()).y, one.goal(images()).y)
+    assert Together(Rescale(), Gaussian()).goal(images()) is None
+
+
+def test_together_sees_what_its_parts_see():
+    assert not Together(Rescale(), DeclareSize()).omniscient
+    assert Together(Rescale(), ALIE()).omniscient
+    assert Together(MinMax(), Rescale()).omniscient
+    assert not Together(MinMax(), Rescale()).needs_rule
+    assert Together(DeclareSize(), ALIE("search")).needs_rule
+    assert Sybils(InnerProduct("search")).needs_rule
+
+    class Blind(Gaussian):
+        def forge(self, update, knowledge, rng):
+            assert knowledge is None
+            return update.delta
+
+    knowledge = cloud()
+    forged = sent(Together(Blind(), InnerProduct(1.0)), knowledge)
+    assert torch.equal(forged[0], -knowledge.honest.mean(0))
+    sent(Sybils(Blind()), knowledge)
+
+
+def test_a_backdoor_with_model_replacement_outweighs_everybody():
+    """Eight honest clients that have converged, two attackers, factor 10 / 2: the mean is the attackers' mean."""
+    knowledge = seen(torch.zeros(8, 2), [[1.0, 2.0], [3.0, 2.0]])
+    forged = sent(Together(Backdoor(), Rescale(5.0)), knowledge)
+    assert torch.cat((knowledge.honest, forged)).mean(0).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("send", ["first", "mean"])
+def test_sybils_send_the_same_however_they_draw(send):
+    knowledge = cloud()
+    forged = sent(Sybils(Gaussian(), send), knowledge)
+    assert all(torch.equal(row, forged[0]) for row in forged)
+    assert torch.equal(forged, sent(Sybils(Gaussian(), send), knowledge, seed=1)), "one stream, by its own seed"
+    assert not torch.equal(forged, sent(Sybils(Gaussian(), send, seed=1), knowledge))
+
+
+def test_sybils_by_hand():
+    knowledge = seen([[9.0, 9.0]], [[1.0, 0.0], [3.0, 4.0]])
+    assert sent(Sybils(Rescale(-2.0)), knowledge).tolist() == [[-2.0, 0.0]] * 2
+    assert sent(Sybils(Rescale(-2.0), "mean"), knowledge).tolist() == [[-4.0, -4.0]] * 2
+
+
+def test_sybils_poison_declare_and_want_what_their_attack_does():
+    attack = Sybils(Together(LabelFlip(0, 1), DeclareSize(9)))
+    assert attack.poison(images(), rng()).y.tolist() == [1, 1, 2, 1, 1, 2]
+    assert attack.declare(2) == 9
+    assert attack.goal(images()).y.tolist() == [1, 1]
+    assert sent(Sybils(MinMax()), cloud()).shape == (4, 20)
