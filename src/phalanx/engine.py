@@ -112,8 +112,8 @@ def run(
             break
         if not (arrivals.replies or arrivals.refused or arrivals.lost):
             raise Stalled(
-                f"A wait of the transport brought nothing, and {len(books.sent)} clients owe an answer. A wait ends with "
-                f"a reply, or names in `lost` who is past the deadline."
+                f"A wait of the transport brought nothing, and {len(books.sent)} clients owe an answer. "
+                "A wait ends with a reply, or names in `lost` who is past the deadline."
             )
         updates, again = books.settle(arrivals, state.version)
         waiting = waiting | again

@@ -21,17 +21,16 @@ TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have lost di
 Square = Float[Tensor, "m m"]
 
 
-def gram(rows: Matrix) -> Square:
+def gram(rows: Matrix, origin: Vector | None = None) -> Square:
     """Inner products of all pairs of rows, in float64, symmetric.
 
     The error is some 1e-6 of the product of the two norms for float32 rows.  Entries from 1e-38 to 1e38 are fine: rows
-    whose products leave the range of float32 are scaled first.
+    whose products leave the range of float32 are scaled first, by a power of two.
+
+    Args:
+        rows: (m, d).
+        origin: (d,), taken from each row first; zero if not given.
     """
-    return _gram(rows, None)
-
-
-def _gram(rows: Matrix, origin: Vector | None) -> Square:
-    """Inner products of `rows - origin`, scaled by powers of two where it takes that to stay in range."""
     products = _products(rows, origin, None)
     squares = products.diagonal()
     strange = torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist()
@@ -122,14 +121,14 @@ def squared_distances(rows: Matrix, products: Square | None = None) -> Square:
     return distances
 
 
-def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "m m"], members: list[int], depth: int = 0) -> None:
+def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "k k"], members: list[int], depth: int = 0) -> None:
     """Takes the distances within each group of `close` members again, and puts them in place."""
     close.fill_diagonal_(False)
     for group in _components(close):
         c = [members[k] for k in group]
         centre = c[int(distances[c][:, c].sum(1).argmin())]
         part = rows[c] if depth < 3 else rows[c].double()  # groups within groups within groups: exact at once
-        products = _gram(part, rows[centre].to(part.dtype))
+        products = gram(part, rows[centre].to(part.dtype))
         squares = products.diagonal()
         within = (squares[:, None] + squares - 2 * products).clamp_(min=0).fill_diagonal_(0)
         index = torch.tensor(c, device=rows.device)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, overload
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from phalanx.aggregators.points import Mixture, Points, checked_weights
 from phalanx.core import Infeasible, Matrix, Vector, Weights
@@ -104,7 +106,7 @@ class PreAggregator(ABC):
     def mix(self, points: Points) -> Points:
         """The new rows, with weights."""
 
-    def rows(self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0) -> Matrix:
+    def rows(self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0) -> Float[Tensor, "k d"]:
         """The new rows alone; arguments as for a rule."""
         return self.mix(Points.of(deltas, weights, turn)).matrix
 

@@ -51,7 +51,7 @@ def weighted_median(rows: Matrix, weights: Weights) -> Vector:
     """The coordinate-wise median of rows with positive weights."""
     m = len(rows)
     if not has_kernel(rows):
-        return by_column(rows, lambda block: _weighted_middle(block, weights))
+        return by_column(rows, lambda block: weighted_middle(block, weights))
     if equal(weights):
         middle = {(m - 1) // 2, m // 2}
         coefficients = np.array([1 / len(middle) if r in middle else 0.0 for r in range(m)])
@@ -60,7 +60,8 @@ def weighted_median(rows: Matrix, weights: Weights) -> Vector:
     return in_threads(rows, kernels.median, sorting_network(m), weights.numpy(), total / 2, total * ROUNDING)
 
 
-def _weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
+def weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
+    """The median of each row, without the compiled kernel."""
     values, reached = sort_with_weights(rows, weights)
     half, slack = weights.sum() / 2, weights.sum() * ROUNDING
     lower = (reached < half - slack).sum(1, keepdim=True)  # first entry that reaches one half

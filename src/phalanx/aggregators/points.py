@@ -15,6 +15,7 @@ from torch import Tensor
 from phalanx.core import Matrix, Vector, Weights
 from phalanx.linalg import Square, cosines_of, gram, squared_distances
 
+NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
 EXACT = 1e-9  # share of its terms below which a difference of mixed distances is not trusted
 
 
@@ -82,6 +83,28 @@ class Points:
         """Cosines between rows, as `linalg.cosine_similarity` defines them."""
         return cosines_of(self.products)
 
+    @cached_property
+    def medoid(self) -> int:
+        """The row that has half of the weight nearest to it: in the midst of the honest, if they are the majority."""
+        by_distance = self.squared_distances.sort(dim=1)
+        reached = self.weights[by_distance.indices].cumsum(1)
+        half = (reached < self.mass / 2).sum(1, keepdim=True).clamp(max=len(self) - 1)
+        return int(by_distance.values.gather(1, half).argmin())
+
+    @cached_property
+    def centred_products(self) -> Square:
+        """Inner products of the rows minus the medoid, float64, on the CPU."""
+        p, products = self.medoid, self.products
+        norms, radii = products.diagonal().sqrt(), self.squared_distances[self.medoid].sqrt()
+        if bool((((norms + norms[p]) < NEARBY * radii) | (radii == 0)).all()):
+            centred = products - products[p] - products[:, p : p + 1] + products[p, p]
+            return torch.where((radii == 0) | (radii[:, None] == 0), 0.0, centred)
+        return gram(self.matrix, origin=self.matrix[p]).cpu()
+
+    def products_about(self, centre: Vector) -> Square:
+        """Inner products of the rows minus `centre`, float64, on the CPU."""
+        return gram(self.matrix, origin=centre.to(self.matrix)).cpu()
+
     def combine(self, coefficients: Weights) -> Vector:
         """The sum of the rows, each times its coefficient."""
         total: Vector = coefficients.to(self.base.device, self.base.dtype) @ self.base
@@ -102,7 +125,7 @@ class Mixture(Points):
     """
 
     def __init__(self, points: Points, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> None:
-        super().__init__(points.base, weights, points.turn, points.previous)
+        self.base, self.weights, self.turn, self.previous = points.base, weights, points.turn, points.previous
         self.points, self.coefficients = points, coefficients
 
     @cached_property

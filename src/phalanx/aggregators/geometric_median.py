@@ -1,0 +1,113 @@
+"""The geometric median: the point with the smallest sum of distances.
+
+Weiszfeld's algorithm, repaired where it meets a row: Vardi and Zhang, "The multivariate L1-median and associated data
+depth", 2000.  As a rule for federated learning: Chen, Su and Xu, "Distributed Statistical Machine Learning in
+Adversarial Settings", 2017; Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning", 2022 (RFA).
+
+    z = arg min over z of  sum over i of  w_i |z - u_i|
+
+Every iterate is a weighted mean of the rows, so an iteration needs inner products only: the matrix is read twice,
+however many iterations it takes.
+
+* Whether a row is the median is decided first, exactly (Vardi and Zhang's condition).  Otherwise the iteration runs
+  until a step is shorter than `tolerance` times the distance within which half of the weight lies.  (Not the mean
+  distance: attackers set that.)
+* An even split of rows on a line has many medians, from one row to the next: it is the mid-point then.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.aggregators.aggregator import Choice, Selection
+from phalanx.aggregators.krum import nearest
+from phalanx.aggregators.points import Points
+from phalanx.core import Weights
+from phalanx.linalg import Square
+
+
+SAME = 1e-9  # share of the distance within which half of the weight lies, below which two rows are one
+
+
+@dataclass(frozen=True)
+class GeometricMedian(Selection):
+    """The point with the smallest weighted sum of distances to the rows.
+
+    Stays near the honest rows while the attackers hold less than half of the weight: within 2 (1 - a) / (1 - 2a) times
+    the largest honest distance from any point, for a share a of attackers.  Equivariant to rotations, unlike the
+    coordinate-wise median.
+
+    Costs one product of the matrix with itself, O(m^2 d), O(m^2) an iteration, and one pass for the result.
+
+    Args:
+        tolerance: length of the last step, as a share of the distance within which half of the weight lies.
+        iterations: limit; it is an error to reach it.
+
+    Example:
+        >>> GeometricMedian()(torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, -1.0], [1.0, 0.5]]))
+        tensor([1.0000, 0.5000])
+    """
+
+    tolerance: float = 1e-6
+    iterations: int = 100_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance < 1:
+            raise ValueError(f"tolerance must lie in (0, 1), got {self.tolerance}.")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        products, w = points.centred_products, points.share
+        shares = _median_rows(products, points.squared_distances.sqrt(), w)
+        if shares is None:
+            shares = self._iterate(products, w, _start(points))
+        return Choice(shares, _distances_from(shares, products).tolist())
+
+    def _iterate(self, products: Square, w: Weights, shares: Weights) -> Weights:
+        """Weiszfeld's algorithm: the shares of the rows in the median."""
+        far = _distances_from(shares, products)
+        for _ in range(self.iterations):
+            pull = w / far
+            new = pull / pull.sum()
+            change = new - shares
+            step = float((change @ products @ change).clamp(min=0).sqrt())
+            shares, far = new, _distances_from(new, products)
+            if step <= self.tolerance * _radius(far, w):
+                return shares
+        raise RuntimeError(f"{self} did not converge. Raise iterations, or tolerance.")
+
+
+def _start(points: Points) -> Weights:
+    """Shares of a first iterate: the mean of the half of the weight that is nearest to the medoid."""
+    near = nearest(points.squared_distances[points.medoid][None], points.weights, points.mass / 2)[0]
+    return near / near.sum() if int((near > 0).sum()) > 1 else points.share
+
+
+def _radius(far: Weights, w: Weights) -> float:
+    """The distance within which half of the weight lies."""
+    order = far.argsort()
+    return float(far[order[int((w[order].cumsum(0) < 0.5).sum().clamp(max=len(w) - 1))]])
+
+
+def _distances_from(shares: Weights, products: Square) -> Weights:
+    """Distances of the rows from their weighted mean; never zero."""
+    reach = products @ shares
+    squares = products.diagonal() - 2 * reach + shares @ reach
+    return squares.clamp(min=float(squares.abs().max()) * 1e-24 + 1e-300).sqrt()
+
+
+def _median_rows(products: Square, distances: Square, w: Weights) -> Weights | None:
+    """The shares of the rows that are medians, None if no row is: where all others pull less than a row's weight holds.
+
+    The pull on row i is R_i = sum over j of w_j (u_j - u_i) / |u_j - u_i|; copies of it hold, and do not pull.  What is
+    nearer than rounding can tell is a copy.
+    """
+    here = distances <= SAME * min(_radius(row, w) for row in distances)
+    held = (here * w).sum(1)
+    pull = torch.where(here, 0.0, w / distances.where(~here, 1.0))
+    pull -= torch.diag(pull.sum(1))
+    lengths = ((pull @ products) * pull).sum(1).clamp(min=0).sqrt()
+    medians = (lengths <= held * (1 + 1e-9)) * w
+    return medians / medians.sum() if bool(medians.any()) else None

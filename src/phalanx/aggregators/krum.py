@@ -1,0 +1,137 @@
+"""Krum and Multi-Krum: the rows whose nearest neighbours are nearest.
+
+Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
+2017, Section 4.  The score of row i is
+
+    s(i) = sum over i -> j of |u_i - u_j|^2
+
+where i -> j says that j is one of the n - f - 2 rows nearest to i, itself not counted.
+
+Conventions:
+
+* Some implementations count n - f - 1 neighbours; `neighbours` has both, the paper's by default.
+* Ties go to the lower index.
+* The paper's Multi-Krum leaves m open.  Here it is n - f by default, as in most implementations.
+* With weights, a neighbourhood is a share of the weight: row i with its own weight at distance zero, and then the
+  nearest others, until n - f - 1 rows of average weight are together.  The last one counts in part.  So integer
+  weights give what duplicated rows give, for the f that leaves the same share of the weight.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.points import Points
+from phalanx.core import Weights
+from phalanx.linalg import Square
+
+ROUNDING = 1e-12  # share of a sum of weights below which a difference is rounding
+Neighbours = Literal["n-f-2", "n-f-1"]
+
+
+@dataclass(frozen=True)
+class Krum(Selection):
+    """The row with the smallest sum of squared distances to its n - f - 2 nearest others.
+
+    Tolerates f of n >= 2f + 3 clients.  What it returns is one client's update: it learns from one client a round, and
+    where honest updates differ more from each other than attackers from them, the round goes to an attacker.
+
+    Costs one product of the matrix with itself, O(m^2 d).
+
+    Args:
+        f: number of attackers to withstand.
+        neighbours: how many neighbours a score counts; "n-f-2" in the paper.
+
+    Example:
+        >>> Krum(f=1)(torch.tensor([[0.0], [1.0], [1.1], [1.3], [9.0]]))
+        tensor([1.1000])
+    """
+
+    f: int = 1
+    neighbours: Neighbours = "n-f-2"
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        require(self, len(points), 2 * self.f + 3, "2f + 3")
+        scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
+        winner = int(scores.argmin())
+        shares = torch.zeros(len(points), dtype=torch.float64)
+        shares[winner] = 1.0
+        why = f"Krum score {{:.3g}}, the smallest is {float(scores[winner]):.3g}"
+        reasons = ["" if k == winner else why.format(score) for k, score in enumerate(scores.tolist())]
+        return Choice(shares, scores.tolist(), reasons)
+
+
+@dataclass(frozen=True)
+class MultiKrum(Selection):
+    """The mean of the m rows with the smallest Krum scores.
+
+    Tolerates f of n >= 2f + 3 clients; the paper's guarantee asks for m < n - 2f - 2 as well.
+
+    Costs one product of the matrix with itself, O(m^2 d), and one pass for the mean.
+
+    Args:
+        f: number of attackers to withstand.
+        m: number of rows that are averaged; n - f if not given.
+        neighbours: how many neighbours a score counts; "n-f-2" in the paper.
+
+    Example:
+        >>> MultiKrum(f=1, m=2)(torch.tensor([[0.0], [1.0], [1.1], [1.3], [9.0]]))
+        tensor([1.0500])
+    """
+
+    f: int = 1
+    m: int | None = None
+    neighbours: Neighbours = "n-f-2"
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+        if self.m is not None and self.m < 1:
+            raise ValueError(f"m must be at least 1, got {self.m}.")
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        n = len(points)
+        require(self, n, 2 * self.f + 3, "2f + 3")
+        m = n - self.f if self.m is None else self.m
+        require(self, n, m, "m")
+        scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
+        taken = nearest(scores[None], points.weights, m * points.mass / n)[0]
+        reasons = [
+            "" if t else f"Krum score {s:.3g}, not among the {m} smallest" for t, s in zip(taken, scores, strict=True)
+        ]
+        return Choice(taken / taken.sum(), scores.tolist(), reasons)
+
+
+def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbours) -> Weights:
+    """The Krum score of each row, in units of its distances, for f of len(weights) clients of average weight."""
+    m = len(weights)
+    unit = float(weights.sum()) / m
+    count = max(m - f - (1 if neighbours == "n-f-2" else 0), 2)  # itself counted
+    near = distances.clone().fill_diagonal_(-1.0)  # itself first, also among copies of it
+    taken = nearest(near, weights, count * unit)
+    scores: Weights = (taken * distances).sum(1) / unit
+    return scores
+
+
+def nearest(distances: torch.Tensor, weights: Weights, mass: float) -> torch.Tensor:
+    """How much of each weight belongs to the nearest `mass` of it; the last one in part, ties to the lower index.
+
+    Args:
+        distances: (k, m), k points of view.
+        weights: (m,).
+        mass: what is taken in all.
+    """
+    order = distances.argsort(dim=1, stable=True)
+    own = weights[order]
+    reached = own.cumsum(1)
+    taken = own - (reached - mass).clamp(min=0)
+    taken = torch.where(taken > mass * ROUNDING, taken, 0.0)
+    return torch.zeros_like(taken).scatter_(1, order, taken)

@@ -1,0 +1,70 @@
+"""MeaMed: the coordinate-wise mean of the entries nearest to the median.
+
+Xie, Koyejo and Gupta, "Generalized Byzantine-tolerant SGD", 2018, Definition 9 (the mean around median): in each
+coordinate, the mean of the m - f entries that are nearest to the coordinate's median.
+
+With weights it is the mean of the weight (1 - f / m) that is nearest to the weighted median; the last entry counts in
+part.  Of two entries that are equally far, the larger one goes first.
+"""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from phalanx.aggregators import kernels
+from phalanx.aggregators.aggregator import Aggregator, require
+from phalanx.aggregators.columns import ROUNDING, by_column, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.median import weighted_middle
+from phalanx.aggregators.network import sorting_network
+from phalanx.aggregators.points import Points
+from phalanx.core import Matrix, Vector, Weights
+
+
+@dataclass(frozen=True)
+class MeaMed(Aggregator):
+    """The coordinate-wise mean of the m - f entries nearest to the median.
+
+    Tolerates f of m >= 2f + 1 clients.  Unlike the trimmed mean it drops from the side on which the outliers are.
+
+    Costs one pass over the matrix, O(d m log^2 m) comparisons.
+
+    Args:
+        f: number of attackers to withstand.
+
+    Example:
+        >>> MeaMed(f=1)(torch.tensor([[0.0], [1.0], [2.0], [90.0]]))
+        tensor([1.])
+    """
+
+    f: int = 1
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    def aggregate(self, points: Points) -> Vector:
+        """See `Aggregator`."""
+        m = len(points)
+        require(self, m, 2 * self.f + 1, "2f + 1")
+        return mean_around_median(points.matrix, points.weights, points.mass * (1 - self.f / m))
+
+
+def mean_around_median(rows: Matrix, weights: Weights, mass: float) -> Vector:
+    """In each column, the mean of the weight `mass` that is nearest to the median."""
+    slack = float(weights.sum()) * ROUNDING
+    if has_kernel(rows):
+        network = sorting_network(len(rows))
+        return in_threads(rows, kernels.mean_around_median, network, weights.numpy(), mass, slack)
+    return by_column(rows, lambda block: _around(block, weights, mass, slack))
+
+
+def _around(rows: Float[Tensor, "b m"], weights: Weights, mass: float, slack: float) -> Float[Tensor, "b"]:
+    """The same without the compiled kernel."""
+    values, _ = sort_with_weights(rows, weights)
+    distance = (values - weighted_middle(rows, weights)[:, None]).abs()
+    order = distance.argsort(dim=1, stable=True)  # equally far: the smaller entry first
+    own = weights.to(rows.device)[rows.argsort(dim=1, stable=True).gather(1, order)]
+    taken = own - (own.cumsum(1) - mass).clamp(min=0)
+    taken = taken.where(taken > slack, 0.0)
+    return (values.gather(1, order).double() * taken).sum(1) / mass

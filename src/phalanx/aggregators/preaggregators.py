@@ -1,0 +1,150 @@
+"""What is done to the rows before a rule: shorten them, average neighbours, average at random."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.aggregators.aggregator import PreAggregator, require
+from phalanx.aggregators.krum import ROUNDING, nearest
+from phalanx.aggregators.points import Points
+from phalanx.rng import numpy_generator
+
+
+@dataclass(frozen=True)
+class Clip(PreAggregator):
+    """Shortens rows to a norm.
+
+    An attacker keeps its direction, and loses its length.  Not equivariant to translation.  Costs the norms, O(m^2 d)
+    shared with rules on distances.
+
+    Args:
+        radius: largest norm that is left as it is, in the units of the rows.
+
+    Example:
+        >>> Clip(radius=1.0).rows(torch.tensor([[3.0, 4.0], [0.0, 0.5]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.5000]])
+    """
+
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.radius > 0:
+            raise ValueError(f"radius must be positive, got {self.radius}.")
+
+    def mix(self, points: Points) -> Points:
+        """See `PreAggregator`."""
+        return shortened(points, self.radius)
+
+
+@dataclass(frozen=True)
+class AdaptiveClip(PreAggregator):
+    """Shortens the longest rows to the norm of the longest that is left (ARC).
+
+    Allouah, Guerraoui, Gupta, Jellouli, Rizk and Stephan, "Adaptive Gradient Clipping for Robust Federated Learning",
+    2025: the k = floor(2 (f / m) (m - f)) longest rows get the norm of the next one.  Keeps the guarantee of the rule
+    that follows, unlike a fixed norm.  With weights, k rows of average weight.
+
+    Args:
+        f: number of attackers to withstand.
+
+    Example:
+        >>> AdaptiveClip(f=1).rows(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
+        tensor([[1.],
+                [2.],
+                [3.],
+                [3.]])
+    """
+
+    f: int = 1
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    def mix(self, points: Points) -> Points:
+        """See `PreAggregator`."""
+        m = len(points)
+        require(self, m, 2 * self.f + 1, "2f + 1")
+        k = math.floor(2 * (self.f / m) * (m - self.f) + ROUNDING)
+        order = points.norms.argsort(descending=True)
+        longer = points.weights[order].cumsum(0) <= k * points.mass / m * (1 + ROUNDING)
+        return shortened(points, float(points.norms[order[int(longer.sum())]]))
+
+
+@dataclass(frozen=True)
+class NearestNeighborMixing(PreAggregator):
+    """Replaces each row by the mean of the m - f rows that are nearest to it, itself among them (NNM).
+
+    Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by Mixing: A Recipe for Optimal Byzantine ML
+    under Heterogeneity", 2023, Algorithm 2.  Makes Krum, the median, the trimmed mean and others optimal when honest
+    clients differ.  With weights, the nearest share 1 - f / m of the weight, the last row in part.
+
+    Costs one product of the matrix with itself, O(m^2 d), and another one for rules that look at entries.
+
+    Args:
+        f: number of attackers to withstand.
+
+    Example:
+        >>> NearestNeighborMixing(f=1).rows(torch.tensor([[0.0], [2.0], [90.0]]))
+        tensor([[ 1.],
+                [ 1.],
+                [46.]])
+    """
+
+    f: int = 1
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    def mix(self, points: Points) -> Points:
+        """See `PreAggregator`."""
+        m = len(points)
+        require(self, m, 2 * self.f + 1, "2f + 1")
+        near = points.squared_distances.clone().fill_diagonal_(-1.0)  # itself first, also among copies of it
+        taken = nearest(near, points.weights, points.mass * (1 - self.f / m))
+        return points.mixed(taken / taken.sum(1, keepdim=True), points.weights)
+
+
+@dataclass(frozen=True)
+class Bucketing(PreAggregator):
+    """Deals the rows out at random to buckets of s, and replaces them by the buckets' means.
+
+    Karimireddy, He and Jaggi, "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", 2022, Algorithm 1:
+    ceil(m / s) buckets, the last one smaller if need be.  Honest clients that differ become more alike; up to s times
+    as large a share of the buckets holds an attacker.  A bucket's weight is that of its rows.  The order of clients
+    matters, as the draw goes by it; weights are not duplications.
+
+    Args:
+        s: rows in a bucket.
+        seed: of the draw; a rule's `turn` makes it another one each round.
+
+    Example:
+        >>> Bucketing(s=2).rows(torch.tensor([[1.0], [1.0], [1.0]]))
+        tensor([[1.],
+                [1.]])
+    """
+
+    s: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.s < 1:
+            raise ValueError(f"s must be at least 1, got {self.s}.")
+
+    def mix(self, points: Points) -> Points:
+        """See `PreAggregator`."""
+        m = len(points)
+        order = torch.from_numpy(numpy_generator(self.seed, "bucketing", points.turn).permutation(m))
+        inside = torch.zeros(-(-m // self.s), m, dtype=torch.float64)
+        inside[torch.arange(m) // self.s, order] = points.weights[order]
+        weights = inside.sum(1)
+        return points.mixed(inside / weights[:, None], weights)
+
+
+def shortened(points: Points, norm: float) -> Points:
+    """The points, none of them longer than `norm`."""
+    factor = torch.where(points.norms > norm, norm / points.norms, 1.0)
+    return points.mixed(torch.diag(factor), points.weights)

@@ -1,0 +1,160 @@
+"""Every rule of the library through the properties that its docstring claims."""
+
+import itertools
+
+import pytest
+import torch
+from catalogue import CATALOGUE
+
+SIZES = (7, 8, 11)
+
+every = pytest.mark.parametrize("entry", CATALOGUE, ids=str)
+
+
+def rows(m, d=5, seed=0, dtype=torch.float64):
+    return torch.randn(m, d, generator=torch.Generator().manual_seed(100 * m + seed), dtype=dtype) + 1
+
+
+def close(got, expected, tolerance=1e-6):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def cases(entry):
+    """Rows, a tolerated number of attackers, and the rule for them."""
+    for m in SIZES:
+        for f in sorted({0, entry.most(m) // 2, entry.most(m)}):
+            yield rows(m, seed=f), f, entry.rule(m, f)
+
+
+@every
+def test_translation(entry):
+    for U, _, rule in cases(entry):
+        shift = torch.linspace(-3, 4, U.shape[1], dtype=U.dtype)
+        if entry.translation:
+            close(rule(U + shift), rule(U) + shift)
+
+
+@every
+def test_positive_scaling(entry):
+    for U, _, rule in cases(entry):
+        if entry.scaling:
+            for factor in (1e-3, 0.5, 1e4):
+                close(rule(factor * U) / factor, rule(U))
+
+
+@every
+def test_the_order_of_clients_does_not_matter(entry):
+    for U, _, rule in cases(entry):
+        weights = torch.arange(1, len(U) + 1, dtype=torch.float64)
+        order = torch.randperm(len(U), generator=torch.Generator().manual_seed(1))
+        if entry.order:
+            close(rule(U[order]), rule(U))
+            close(rule(U[order], weights[order]), rule(U, weights))
+
+
+@every
+def test_only_ratios_of_weights_matter(entry):
+    for U, _, rule in cases(entry):
+        weights = torch.arange(1, len(U) + 1, dtype=torch.float64)
+        close(rule(U, 0.1 * weights), rule(U, weights))
+        close(rule(U, torch.full((len(U),), 3.7, dtype=torch.float64)), rule(U))
+
+
+@every
+def test_a_weight_is_a_number_of_copies(entry):
+    """Weights that sum to k m, against so many copies of each row, and k f attackers among them."""
+    if entry.copies is None:
+        pytest.skip("weights are not duplications here; its docstring says what they are")
+    for m in SIZES:
+        for f, k in itertools.product(sorted({0, entry.most(m)}), (1, 2, 3)):
+            U, counts = rows(m, seed=f), torch.ones(m, dtype=torch.int64)
+            extra = torch.randint(m, (m * (k - 1),), generator=torch.Generator().manual_seed(k))
+            counts.index_add_(0, extra, torch.ones_like(extra))
+            weighted = entry.rule(m, f)(U, counts.double())
+            close(weighted, entry.copies(m * k, f * k)(U.repeat_interleave(counts, 0)))
+
+
+@every
+def test_a_row_without_weight_is_not_there(entry):
+    for U, _, rule in cases(entry):
+        more = torch.cat([U[:2], torch.full_like(U[:1], 1e30), U[2:]])
+        weights = torch.ones(len(more), dtype=torch.float64)
+        weights[2] = 0
+        close(rule(more, weights), rule(U))
+        choice = rule.explained(more, weights)[1]
+        assert choice is None or (choice.shares[2] == 0 and len(choice.shares) == len(more))
+
+
+@every
+@pytest.mark.parametrize("far", [1e12, -1e12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_withstands_the_attackers_that_it_claims_wherever_they_stand(entry, far, dtype):
+    for m in SIZES:
+        f = entry.most(m)
+        U = rows(m, seed=9, dtype=dtype)
+        for byzantine in itertools.islice(itertools.combinations(range(m), f), 0, None, 5):
+            attacked = U.clone()
+            attacked[list(byzantine)] = far
+            honest = U[[i for i in range(m) if i not in byzantine]]
+            error = torch.linalg.vector_norm(entry.rule(m, f)(attacked) - honest.mean(0))
+            spread = torch.linalg.vector_norm(honest - honest.mean(0), dim=1).max()
+            assert error <= 3 * spread, f"attackers {byzantine} of {m}"
+
+
+@every
+def test_says_what_became_of_each_row(entry):
+    for U, _, rule in cases(entry):
+        for weights in (None, torch.arange(1, len(U) + 1, dtype=torch.float64)):
+            vector, choice = rule.explained(U, weights)
+            assert torch.equal(vector, rule(U, weights))
+            if choice is not None:
+                close(choice.shares @ U, vector)
+                assert choice.scores is None or len(choice.scores) == len(U)
+                assert choice.reasons is None or len(choice.reasons) == len(U)
+
+
+@every
+def test_leaves_its_arguments_alone_and_keeps_the_dtype(entry):
+    for dtype in (torch.float32, torch.float64):
+        U = rows(11, dtype=dtype)
+        weights = torch.arange(1.0, 12.0)
+        before = U.clone(), weights.clone()
+        result = entry.rule(11, entry.most(11))(U, weights)
+        assert (result.dtype, result.shape) == (dtype, (5,))
+        assert torch.equal(U, before[0])
+        assert torch.equal(weights, before[1])
+
+
+@every
+def test_the_same_bits_for_any_number_of_threads(entry):
+    U = rows(8, 70_000, dtype=torch.float32)
+    rule, weights = entry.rule(8, entry.most(8)), torch.tensor([3.0, 1, 4, 1, 5, 9, 2, 6])
+    threads, results = torch.get_num_threads(), []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            results.append((rule(U), rule(U, weights)))
+    finally:
+        torch.set_num_threads(threads)
+    for plain, weighted in results[1:]:
+        assert torch.equal(plain, results[0][0])
+        assert torch.equal(weighted, results[0][1])
+
+
+@every
+def test_one_nan_is_refused_in_words(entry):
+    U = rows(7)
+    U[3, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"Rows \[3\] hold NaN or infinite values"):
+        entry.rule(7, 0)(U)
+
+
+@every
+def test_float32_near_an_offset_is_float64(entry):
+    """Rows around a point of norm 10,000 lose no digits that they have."""
+    if not entry.translation:
+        pytest.skip("looks at the origin")
+    U = rows(11, 40) + 1e4 / 40**0.5
+    f = entry.most(11)
+    U = U.float().double()  # what float32 can hold
+    close(entry.rule(11, f)(U.float()).double(), entry.rule(11, f)(U), 2e-3)
