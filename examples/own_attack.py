@@ -4,22 +4,19 @@ phalanx run --attack own_attack.Opposite --byzantine 6        (from the folder e
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from phalanx.attacks import Attack
+from phalanx.attacks import Colluding
 
 
 @dataclass(frozen=True)
-class Opposite(Attack):
+class Opposite(Colluding):
     """Sends the mean of the honest updates of its round times a negative number.
 
     Args:
         strength: how many times as long.
     """
 
-    omniscient: ClassVar[bool] = True
-
     strength: float = 2.0
 
-    def forge(self, update, knowledge, rng):
-        return -self.strength * knowledge.honest.mean(0) if len(knowledge.honest) else -update.delta
+    def collude(self, knowledge):
+        return -self.strength * knowledge.honest.mean(0)

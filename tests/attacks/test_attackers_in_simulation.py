@@ -8,7 +8,7 @@ import torch
 
 import phalanx
 from phalanx.aggregators import Median
-from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import (
     ALIE,
     Attack,
@@ -74,7 +74,7 @@ def _nothing_seen():
 
 def test_attackers_see_the_round_in_the_order_of_ids():
     simulation, start = build(FedAvg(aggregate=Median()), Spy(), {1, 3, 4})
-    simulation.send({i: start for i in (0, 1, 2, 4)}, 0)
+    simulation.send(dict.fromkeys((0, 1, 2, 4), start), 0)
     replies = {reply.client: reply.delta for reply in simulation.receive(every=True).replies}
     (one, first), (two, second) = Spy.seen
     assert (one.client, two.client) == (1, 4)
@@ -121,17 +121,16 @@ def test_a_lazy_free_rider_repeats_the_last_global_update():
 def test_model_negation_pulls_the_model_to_zero():
     simulation, start = build(FedAvg(), ModelNegation(), {0, 1, 2, 3, 4})
     state = phalanx.run(FedAvg(), simulation, start, until=1)
-    assert state.model.abs().max() == 0
+    assert state.model.abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(
     "attack", [ALIE("search"), InnerProduct("search"), Sybils(Together(ALIE("search"), Rescale()))]
 )
-@pytest.mark.parametrize("algorithm", [FedAsync(), ByzantineCFL()])
-def test_a_search_without_a_rule_is_refused_at_the_door(attack, algorithm):
-    with pytest.raises(Infeasible, match=r"has none in a field `aggregate`\. Choose an algorithm that has"):
-        build(algorithm, attack, {1})
-    build(algorithm, attack, set())
+def test_a_search_without_a_rule_is_refused_at_the_door(attack):
+    with pytest.raises(Infeasible, match=r"FedAsync has none in a field `aggregate`\. Choose an algorithm that has"):
+        build(FedAsync(), attack, {1})
+    build(FedAsync(), attack, set())
 
 
 @pytest.mark.parametrize("attack", [ALIE(), MinMax(), Sybils(Gaussian()), InnerProduct()])
@@ -172,8 +171,8 @@ def test_a_backdoor_opens_and_leaves_accuracy_alone():
 
 def test_flipped_labels_do_what_they_want_with_a_lie_about_the_size():
     alone, lying = final(LabelFlip(1, 7)), final(Together(LabelFlip(1, 7), DeclareSize(10_000_000)))
-    assert alone["attack_success"] < 0.2
-    assert lying["attack_success"] > 0.8
+    assert alone["attack_success"] < 0.3
+    assert lying["attack_success"] > 0.7
 
 
 def test_a_shift_of_labels_with_a_lie_about_the_size_takes_over():

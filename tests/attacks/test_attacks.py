@@ -318,7 +318,7 @@ def test_what_drives_the_mean_away(attack):
     ],
 )
 def test_out_of_range(make):
-    with pytest.raises(ValueError, match="must (be|lie)"):
+    with pytest.raises(ValueError, match=r"must (be|lie)"):
         make()
 
 

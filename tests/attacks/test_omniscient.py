@@ -146,14 +146,12 @@ def test_inner_product_by_hand():
     assert one(InnerProduct(0.5), knowledge).tolist() == [-1.0, -0.5]
 
 
-def test_a_small_inner_product_deceives_krum():
-    """The honest lie apart by more than the attackers, all in one place, lie from them."""
-    knowledge = cloud(12, d=20, b=5)
-    everything = torch.cat((sent(InnerProduct(0.1), knowledge) * 0 + knowledge.honest.mean(0), knowledge.honest))
-    assert krum_choice(everything, 5) < 5
-    forged = sent(InnerProduct(0.1), seen(knowledge.honest - 0.95, [[0.0] * 20] * 5))
-    chosen = krum_choice(torch.cat((forged, knowledge.honest - 0.95)), 5)
-    assert chosen < 5
+def test_a_small_inner_product_deceives_krum_and_a_large_one_does_not():
+    """The honest lie around a short mean, farther from each other than from its opposite."""
+    honest = cloud(12, d=20, b=5).honest - 0.95
+    for epsilon, chosen in ((0.1, True), (1.0, True), (30.0, False)):
+        forged = sent(InnerProduct(epsilon), seen(honest, [[0.0] * 20] * 5))
+        assert (krum_choice(torch.cat((forged, honest)), 5) < 5) == chosen
 
 
 # Mimic

@@ -149,9 +149,9 @@ def damage(knowledge: Knowledge, forged: Vector) -> float:
 def line_search(worth: Callable[[float], float], evaluations: int = 16) -> float:
     """A factor in [0, 2^15) that makes `worth` large, by trial: doubled while that helps, then narrowed down.
 
-    The best of what was tried, of equals the first; close to the very best if `worth` rises to one peak and falls.  The
-    optimised attacks of Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", 2023,
-    search in this manner.
+    The best of what was tried, of equals the first; close to the very best if `worth` rises to one peak and falls.
+    Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", 2023, make their attacks
+    stronger in this manner.
 
     Args:
         worth: of a factor.

@@ -1,0 +1,49 @@
+"""docs/attacks.md: every attack has its section, and every command works."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from phalanx import attacks
+from phalanx.attacks import Attack
+from phalanx.cli import main
+
+PAGE = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text()
+COMMANDS = re.findall(r"^phalanx (run .*)$", PAGE, re.MULTILINE)
+SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PHALANX_DATA", raising=False)
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+
+
+def test_every_attack_has_a_section_with_a_command():
+    kinds = {getattr(attacks, name) for name in attacks.__all__}
+    names = {kind.__name__ for kind in kinds if issubclass(kind, Attack)} - {"Attack", "Colluding"}
+    assert SECTIONS.keys() == names
+    for name, text in SECTIONS.items():
+        assert f"--attack {name} " in text
+        assert {"sees", "source", "harm"} <= set(re.findall(r"^\| (\w+) \|", text, re.MULTILINE)), name
+        assert f"[{name}](#{name.lower()})" in PAGE
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_understood(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*shlex.split(command), "--print_config"])
+    assert not stop.value.code
+    chosen = yaml.safe_load(capsys.readouterr().out)["attack"]["class_path"]
+    assert chosen == "phalanx.attacks." + re.search(r"--attack (\w+)", command)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_runs(command, capsys):
+    assert main([*shlex.split(command), "--until.steps", "2", "--threads", "1", "--folder", "here"]) == 0
+    assert "Report: here" in capsys.readouterr().out
