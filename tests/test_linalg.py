@@ -128,5 +128,5 @@ def test_many_random_columns_are_nearly_orthogonal():
 
 def test_norms():
     assert norms(torch.tensor([[3.0, 4.0], [0.0, 0.0], [-5.0, 12.0]])).tolist() == [5.0, 0.0, 13.0]
-    assert norms(torch.ones(2, 3)).dtype == torch.float32
-    assert norms(torch.ones(2, 3, dtype=torch.float64)).dtype == torch.float64
+    assert norms(torch.ones(2, 3)).dtype == torch.float64
+    assert norms(torch.full((1, 4), 1e30)).tolist() == pytest.approx([2e30])

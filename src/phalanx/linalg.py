@@ -7,8 +7,10 @@ divided among threads, the result does not depend on their number.
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
@@ -79,8 +81,8 @@ def _power_of_two(row: Vector) -> Tensor:
 
 
 def norms(rows: Matrix) -> Weights:
-    """Euclidean norm of each row, in the precision of the rows."""
-    lengths: Weights = torch.linalg.vector_norm(rows, dim=1)
+    """Euclidean norm of each row, summed up and returned in float64."""
+    lengths: Weights = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     return lengths
 
 
@@ -124,7 +126,7 @@ def squared_distances(rows: Matrix, products: Square | None = None) -> Square:
 def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "k k"], members: list[int], depth: int = 0) -> None:
     """Takes the distances within each group of `close` members again, and puts them in place."""
     close.fill_diagonal_(False)
-    for group in _components(close):
+    for group in _components(close.cpu().numpy()) if bool(close.any()) else ():
         c = [members[k] for k in group]
         centre = c[int(distances[c][:, c].sum(1).argmin())]
         part = rows[c] if depth < 3 else rows[c].double()  # groups within groups within groups: exact at once
@@ -137,19 +139,15 @@ def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "k k"], members
             _refine(rows, distances, within < CANCELLED * (squares[:, None] + squares), c, depth + 1)
 
 
-def _components(close: Bool[Tensor, "m m"]) -> list[list[int]]:
+def _components(close: NDArray[np.bool_]) -> list[list[int]]:
     """The connected components of two or more members, each in increasing order."""
-    neighbours = {i: torch.nonzero(row).flatten().tolist() for i, row in enumerate(close.cpu()) if bool(row.any())}
-    found, seen = [], set[int]()
-    for start in neighbours:
-        if start in seen:
-            continue
-        seen.add(start)
-        group, border = [start], [start]
-        while border:
-            fresh = [j for j in neighbours[border.pop()] if j not in seen]
-            seen.update(fresh)
-            group += fresh
-            border += fresh
-        found.append(sorted(group))
+    found, left = [], close.any(1)
+    while left.any():
+        group = border = np.zeros_like(left)
+        border[np.flatnonzero(left)[0]] = True
+        while border.any():
+            group = group | border
+            border = close[border].any(0) & ~group
+        found.append(np.flatnonzero(group).tolist())
+        left &= ~group
     return found

@@ -2,17 +2,28 @@
 
 from phalanx.aggregators.aggregator import Aggregator, Chain, Choice, PreAggregator, Selection, Steps
 from phalanx.aggregators.bulyan import Bulyan
+from phalanx.aggregators.caf import CAF
 from phalanx.aggregators.centered_clipping import CenteredClipping
+from phalanx.aggregators.dnc import DnC
+from phalanx.aggregators.flame import FLAMEFilter
+from phalanx.aggregators.foolsgold import FoolsGoldWeights
 from phalanx.aggregators.geometric_median import GeometricMedian
 from phalanx.aggregators.krum import Krum, MultiKrum
+from phalanx.aggregators.mda import MDA
 from phalanx.aggregators.mean import Mean
 from phalanx.aggregators.mean_around_median import MeaMed
 from phalanx.aggregators.median import Median
+from phalanx.aggregators.monna import MoNNA
 from phalanx.aggregators.points import Mixture, Points
 from phalanx.aggregators.preaggregators import AdaptiveClip, Bucketing, Clip, NearestNeighborMixing
+from phalanx.aggregators.sign_majority import SignMajority
+from phalanx.aggregators.smea import SMEA
 from phalanx.aggregators.trimmed_mean import TrimmedMean
 
 __all__ = [
+    "CAF",
+    "MDA",
+    "SMEA",
     "AdaptiveClip",
     "Aggregator",
     "Bucketing",
@@ -21,17 +32,22 @@ __all__ = [
     "Chain",
     "Choice",
     "Clip",
+    "DnC",
+    "FLAMEFilter",
+    "FoolsGoldWeights",
     "GeometricMedian",
     "Krum",
     "MeaMed",
     "Mean",
     "Median",
     "Mixture",
+    "MoNNA",
     "MultiKrum",
     "NearestNeighborMixing",
     "Points",
     "PreAggregator",
     "Selection",
+    "SignMajority",
     "Steps",
     "TrimmedMean",
 ]

@@ -10,11 +10,12 @@ Every iterate is a weighted mean of the rows, so an iteration needs inner produc
 however many iterations it takes.
 
 * Whether a row is the median is decided first, exactly (Vardi and Zhang's condition).  Otherwise the iteration runs
-  until a step is shorter than `tolerance` times the distance within which half of the weight lies.  (Not the mean
-  distance: attackers set that.)
+  until what is left of the way is `tolerance` times the distance within which half of the weight lies.  (Not the mean
+  distance: attackers set that.)  Steps shrink by a factor r, so that r / (1 - r) steps are left.
 * An even split of rows on a line has many medians, from one row to the next: it is the mid-point then.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +25,6 @@ from phalanx.aggregators.krum import nearest
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
 from phalanx.linalg import Square
-
 
 SAME = 1e-9  # share of the distance within which half of the weight lies, below which two rows are one
 
@@ -40,7 +40,7 @@ class GeometricMedian(Selection):
     Costs one product of the matrix with itself, O(m^2 d), O(m^2) an iteration, and one pass for the result.
 
     Args:
-        tolerance: length of the last step, as a share of the distance within which half of the weight lies.
+        tolerance: distance from the minimum, as a share of the distance within which half of the weight lies.
         iterations: limit; it is an error to reach it.
 
     Example:
@@ -67,15 +67,17 @@ class GeometricMedian(Selection):
 
     def _iterate(self, products: Square, w: Weights, shares: Weights) -> Weights:
         """Weiszfeld's algorithm: the shares of the rows in the median."""
-        far = _distances_from(shares, products)
+        far, previous = _distances_from(shares, products), math.inf
         for _ in range(self.iterations):
             pull = w / far
             new = pull / pull.sum()
             change = new - shares
             step = float((change @ products @ change).clamp(min=0).sqrt())
             shares, far = new, _distances_from(new, products)
-            if step <= self.tolerance * _radius(far, w):
+            left = step * step / (previous - step) if step < previous < math.inf else math.inf
+            if left <= self.tolerance * _radius(far, w) or step == 0:
                 return shares
+            previous = step
         raise RuntimeError(f"{self} did not converge. Raise iterations, or tolerance.")
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.linalg import Square, cosines_of, gram, squared_distances
+from phalanx.linalg import Square, cosines_of, gram, norms, squared_distances
 
 NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
 EXACT = 1e-9  # share of its terms below which a difference of mixed distances is not trusted
@@ -75,8 +75,8 @@ class Points:
 
     @cached_property
     def norms(self) -> Weights:
-        """Distances of the rows from the origin, float64."""
-        return self.products.diagonal().sqrt()
+        """Distances of the rows from the origin, float64, on the CPU."""
+        return self.products.diagonal().sqrt() if "products" in self.__dict__ else norms(self.base).cpu()
 
     @cached_property
     def cosines(self) -> Square:
@@ -95,8 +95,8 @@ class Points:
     def centred_products(self) -> Square:
         """Inner products of the rows minus the medoid, float64, on the CPU."""
         p, products = self.medoid, self.products
-        norms, radii = products.diagonal().sqrt(), self.squared_distances[self.medoid].sqrt()
-        if bool((((norms + norms[p]) < NEARBY * radii) | (radii == 0)).all()):
+        lengths, radii = self.norms, self.squared_distances[self.medoid].sqrt()
+        if bool((((lengths + lengths[p]) < NEARBY * radii) | (radii == 0)).all()):
             centred = products - products[p] - products[:, p : p + 1] + products[p, p]
             return torch.where((radii == 0) | (radii[:, None] == 0), 0.0, centred)
         return gram(self.matrix, origin=self.matrix[p]).cpu()
@@ -113,6 +113,10 @@ class Points:
     def mixed(self, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> "Mixture":
         """New rows that are sums of these, each times a coefficient, with weights of their own."""
         return Mixture(self, coefficients, weights)
+
+    def scaled(self, factors: Weights) -> "Points":
+        """The rows, each times a factor."""
+        return self if bool((factors == 1).all()) else Scaled(self, torch.diag(factors), self.weights)
 
 
 class Mixture(Points):
@@ -153,7 +157,7 @@ class Mixture(Points):
     @cached_property
     def norms(self) -> Weights:
         """See `Points`."""
-        return self.products.diagonal().sqrt() if self._geometry is None else self._geometry[-1, :-1].sqrt()
+        return norms(self.matrix).cpu() if self._geometry is None else self._geometry[-1, :-1].sqrt()
 
     @cached_property
     def _geometry(self) -> Float[Tensor, "k1 k1"] | None:
@@ -180,6 +184,21 @@ class Mixture(Points):
     def combine(self, coefficients: Weights) -> Vector:
         """See `Points`."""
         return self.points.combine(coefficients @ self.coefficients)
+
+
+class Scaled(Mixture):
+    """Rows that are multiples of others: a mixture with a diagonal matrix, written down without a product."""
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The rows."""
+        inner = self.points.matrix
+        return inner * self.coefficients.diagonal().to(inner.device, inner.dtype)[:, None]
+
+    @cached_property
+    def norms(self) -> Weights:
+        """See `Points`."""
+        return self.points.norms * self.coefficients.diagonal()
 
 
 def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:

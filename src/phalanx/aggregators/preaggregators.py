@@ -15,8 +15,8 @@ from phalanx.rng import numpy_generator
 class Clip(PreAggregator):
     """Shortens rows to a norm.
 
-    An attacker keeps its direction, and loses its length.  Not equivariant to translation.  Costs the norms, O(m^2 d)
-    shared with rules on distances.
+    An attacker keeps its direction, and loses its length.  Not equivariant to translation.  Costs one pass for the
+    norms, and one for the rows where a rule looks at entries.
 
     Args:
         radius: largest norm that is left as it is, in the units of the rows.
@@ -146,5 +146,4 @@ class Bucketing(PreAggregator):
 
 def shortened(points: Points, norm: float) -> Points:
     """The points, none of them longer than `norm`."""
-    factor = torch.where(points.norms > norm, norm / points.norms, 1.0)
-    return points.mixed(torch.diag(factor), points.weights)
+    return points.scaled(torch.where(points.norms > norm, norm / points.norms, 1.0))

@@ -1,0 +1,97 @@
+"""CAF: the covariance-bound agnostic filter.
+
+Allouah, Guerraoui and Stephan, "Towards Trustworthy Federated Learning with Untrusted Participants", 2025.
+
+    c_i <- 1
+    while  sum_i c_i > m - 2f:
+        mu_c, Sigma_c <- mean and covariance of the rows, weighted by c;  v <- top eigenvector of Sigma_c
+        tau_i <- <v, x_i - mu_c>^2
+        c_i <- c_i (1 - tau_i / max_j tau_j)
+    return the mu_c whose Sigma_c had the smallest largest eigenvalue
+
+Where the paper leaves room:
+
+* max_j runs over rows with c_j > 0.  So each turn removes a row at least, and there are at most m turns.
+* The eigenvector is exact, and if the largest eigenvalue is a multiple one, tau_i is the squared length of the
+  projection on all of its eigenvectors: the result does not depend on which of them a solver finds.
+* The first of several smallest eigenvalues counts.
+* With f = 0 the loop is not entered, and the result is the mean.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.columns import ROUNDING
+from phalanx.aggregators.points import Points
+from phalanx.core import Weights
+from phalanx.linalg import Square
+
+SAME = 1e-9  # values that differ by less than this share are the same
+
+
+def principal(distances: Square, weights: Weights) -> tuple[float, Weights]:
+    """The largest eigenvalue of the rows' weighted covariance, and their squared projections on its eigenvectors.
+
+    With P = I - 1 w^T / sum(w), the products of the centred rows are -1/2 P D P^T: rows are not needed.
+
+    Args:
+        distances: squared distances between the rows.
+        weights: (m,), non-negative.  Rows of weight 0, wherever they are, do not touch the result.
+    """
+    share = weights / weights.sum()
+    to_mean = distances @ share
+    products = -(distances - to_mean[:, None] - to_mean + share @ to_mean) / 2
+    root = share.sqrt()
+    values, vectors = torch.linalg.eigh(root[:, None] * products * root)
+    top = values[-1].clamp_min(0)
+    main = vectors[:, values >= (1 - SAME) * values[-1]]
+    along = products @ (root[:, None] * main)
+    return float(top), along.square().sum(1) / top if top > 0 else torch.zeros_like(share)
+
+
+@dataclass(frozen=True)
+class CAF(Selection):
+    """The mean under weights that fall, turn by turn, where rows stick out in the direction of the largest variance.
+
+    Needs no bound on the variance of the honest.  Tolerates 2f < m: the error is of the order of the honest rows'
+    largest standard deviation in any direction, times the root of f / m, for f well below m / 2.  A row may count in
+    part.
+
+    A weight is like a number of copies, and f of m rows have the share f / m of the weight.
+
+    Costs one product of the rows with themselves, O(m^2 d), and at most m eigenvalue problems of size m.
+
+    Args:
+        f: number of attackers of average weight that are tolerated, 2f < m.
+
+    Example:
+        >>> CAF(f=1)(torch.tensor([[0.0], [2.0], [1.0], [100.0]]))
+        tensor([1.0067])
+    """
+
+    f: int
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        m = len(points)
+        require(self, m, 2 * self.f + 1, "2f + 1")
+        start = points.share
+        best, least = start, float("inf")
+        c = start
+        while float(c.sum()) > 1 - 2 * self.f / m + ROUNDING:
+            value, tau = principal(points.squared_distances, c)
+            if value < (1 - SAME) * least:
+                best, least = c / c.sum(), value
+            if value == 0:  # all that is left is in one place
+                break
+            largest = tau[c > 0].max()
+            c = c * torch.where(tau < (1 - SAME) * largest, 1 - tau / largest, 0.0)
+        scores = (best / start / (best / start).max()).tolist()
+        reasons = ["" if part > 0 else "filtered: far out in the direction of the largest variance" for part in scores]
+        return Choice(best, scores, reasons)

@@ -1,0 +1,98 @@
+"""DnC: divide and conquer, a spectral filter.
+
+Shejwalkar and Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated
+Learning", 2021, Algorithm 2:
+
+    for each iteration:
+        r <- b random coordinates
+        X <- the rows at these coordinates, minus their mean;  v <- top right singular vector of X
+        s_i <- <X_i, v>^2
+        I <- the m - c f rows of the lowest s
+    return the mean of the rows that are in every I
+
+Where the paper leaves room: if the largest singular value is a multiple one, s_i is the squared length of the
+projection on all of its singular vectors, and rows with the same s_i on the boundary are left out in the same part.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.caf import principal
+from phalanx.aggregators.columns import ROUNDING
+from phalanx.aggregators.monna import lowest
+from phalanx.aggregators.points import Points
+from phalanx.core import Infeasible, Weights
+from phalanx.linalg import squared_distances
+from phalanx.rng import numpy_generator
+
+
+@dataclass(frozen=True)
+class DnC(Selection):
+    """The mean of the rows that do not stick out along the direction of the largest variance of random coordinates.
+
+    Meant for 2f < m attackers who push in one direction: if far out, they are filtered.  Attackers who push in several
+    directions hide from the largest of them, and there is no bound on what they do.
+
+    A weight is like a number of copies: each iteration leaves out the share c f / m of the weight, the row on the
+    boundary in part, and a row counts for the least that any iteration keeps of it.
+
+    Draws at random, by the number of the call: `rule(deltas, turn=3)`.  The same turn draws the same coordinates,
+    whatever the order of clients.
+
+    Costs O(m b) to gather and O(m^2 b) for products in each iteration, and O(m d) for the mean.
+
+    Args:
+        f: number of attackers of average weight that are tolerated, 2f < m.
+        c: rows that are left out for each attacker, positive, c f < m.
+        iterations: number of draws. With many it happens that each row is left out in one or other: the rule fails then.
+        coordinates: b, coordinates of a draw; all, if there are not more.
+        seed: of the draws.
+
+    Example:
+        >>> DnC(f=1)(torch.tensor([[0.0, 1.0], [2.0, 1.0], [1.0, 1.0], [100.0, 1.0]]))
+        tensor([1., 1.])
+    """
+
+    f: int
+    c: float = 1.0
+    iterations: int = 1
+    coordinates: int = 10_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+        if not 0 < self.c < float("inf"):
+            raise ValueError(f"c must be positive and finite, got {self.c}.")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
+        if self.coordinates < 1:
+            raise ValueError(f"coordinates must be at least 1, got {self.coordinates}.")
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        m, share = len(points), points.share
+        require(self, m, 2 * self.f + 1, "2f + 1")
+        if self.c * self.f >= m:
+            raise Infeasible(f"{self} leaves out c f = {self.c * self.f:g} of {m} rows. Lower c or f.")
+        kept, scores = share, torch.zeros(m, dtype=torch.float64)
+        for iteration in range(self.iterations):
+            s = self._outlyingness(points, iteration)
+            kept = torch.minimum(kept, lowest(s, share, 1 - self.c * self.f / m))
+            scores = torch.maximum(scores, s)
+        if float(kept.sum()) <= ROUNDING:
+            raise Infeasible(f"{self} left out each of {m} rows in one iteration or other. Lower c or iterations.")
+        reasons = ["" if part > 0 else "far out in the direction of the largest variance" for part in kept]
+        return Choice(kept / kept.sum(), scores.tolist(), reasons)
+
+    def _outlyingness(self, points: Points, iteration: int) -> Weights:
+        """s, for the coordinates of one iteration."""
+        rows = points.matrix
+        d = rows.shape[1]
+        if self.coordinates >= d:
+            return principal(points.squared_distances, points.weights)[1]
+        rng = numpy_generator(self.seed, "dnc", points.turn, iteration)
+        r = torch.from_numpy(rng.choice(d, self.coordinates, replace=False, shuffle=False)).sort().values
+        return principal(squared_distances(rows[:, r.to(rows.device)]).cpu(), points.weights)[1]

@@ -1,0 +1,78 @@
+"""FoolsGold: those who push in the same direction as another count for less.
+
+Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", 2020, Algorithm 1:
+
+    cs_ij <- cosine of rows i and j, i != j;  v_i <- max_j cs_ij
+    where v_j > v_i:  cs_ij <- cs_ij v_i / v_j                        (pardoning)
+    alpha_i <- 1 - max_j cs_ij;  alpha_i <- alpha_i / max_i alpha_i
+    alpha_i <- ln( alpha_i / (1 - alpha_i) ) + 0.5,  clipped to [0, 1]
+
+Where the paper is silent or the authors' code says more:
+
+* The largest cosine is at least 0: who is opposed to everybody counts in full, and pardoning changes no sign.
+* A rescaled alpha of 1, where the logit is infinite, is taken for 0.99: it counts in full all the same.
+* If everybody points in the direction of somebody else, all alpha are 0 and the scale is 0 / 0.  The rule fails then,
+  closed: among nothing but Sybils there is nobody to follow.
+* The paper adds the weighted rows up; here they are averaged, so that the size of the result is that of an update.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.aggregators.aggregator import Choice, Selection
+from phalanx.aggregators.points import Points
+from phalanx.core import Infeasible, Weights
+from phalanx.linalg import Square
+
+BLURRED = 1e-6  # 1 - cosine below which two rows point in the same direction, as far as single precision can tell
+FULL = 0.99  # what stands for a rescaled alpha of 1
+
+
+@dataclass(frozen=True)
+class FoolsGoldWeights(Selection):
+    """The mean of the rows, each weighted by how little it resembles any other, times its weight.
+
+    Against Sybils: several clients of one attacker, who push in one direction.  One attacker alone is not noticed, and
+    honest clients with the same data are taken for Sybils.  The number of attackers need not be known and is not
+    bounded; so nothing is promised about attackers who differ from each other.
+
+    The paper compares the sums of all updates that each client has sent.  A rule sees one round: this one compares the
+    rows of the call.  For the algorithm, hand it the sums and apply the shares to the round's updates.
+
+    A weight multiplies a row's part.  It is not like a number of copies: copies are Sybils here.  Not equivariant to
+    translation, as directions are compared.  A zero row has no direction and resembles other zero rows only.
+
+    Costs one product of the rows with themselves, O(m^2 d), that other rules on the same points share.
+
+    Example:
+        >>> FoolsGoldWeights()(torch.tensor([[2.0, 0.0], [0.0, 4.0], [9.0, 9.0], [9.0, 9.0]]))
+        tensor([1., 2.])
+    """
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        if len(points) == 1:
+            return Choice(points.share, [1.0], [""])
+        cs = points.cosines.clone().fill_diagonal_(0)
+        parts = self._parts(cs)
+        shares = parts * points.weights
+        reasons = [
+            "" if part == 1 else f"cosine {cosine:.3f} with another update"
+            for part, cosine in zip(parts.tolist(), cs.amax(1).tolist(), strict=True)
+        ]
+        return Choice(shares / shares.sum(), parts.tolist(), reasons)
+
+    def _parts(self, cs: Square) -> Weights:
+        """alpha, in [0, 1], from cosines with zeros on the diagonal."""
+        v = cs.amax(1)
+        pardon = torch.where(v[:, None] < v, v[:, None] / v, 1.0)
+        alpha = 1 - (cs * pardon).amax(1)
+        if float(alpha.max()) <= BLURRED:
+            raise Infeasible(
+                f"{self} found nobody among {len(cs)} rows who does not point in the direction of another: all look "
+                "like Sybils. Leave copies out, or use a rule that does not look for them."
+            )
+        alpha = alpha.clamp(0, 1) / alpha.max()
+        alpha = torch.where(alpha >= 1, FULL, alpha)
+        return (alpha.logit() + 0.5).clamp(0, 1)

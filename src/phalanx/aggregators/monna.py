@@ -1,0 +1,109 @@
+"""MoNNA: the mean of those who are nearest to a trusted row.
+
+Farhadkhani et al., "Robust Collaborative Learning with Linear Gradient Overhead", 2023: the nearest-neighbour averaging
+of a client that trusts nobody but itself.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from phalanx.aggregators.aggregator import Aggregator, Choice, Selection, require
+from phalanx.aggregators.columns import ROUNDING
+from phalanx.aggregators.points import Points, checked_weights
+from phalanx.core import Infeasible, Matrix, Vector, Weights
+
+TIES = 1e-9  # two scores that differ by less than this share of themselves are the same
+
+
+def lowest(scores: Weights, weights: Weights, budget: float) -> Weights:
+    """How much of each row's weight is taken when a budget is filled with the rows of the lowest scores.
+
+    The row on the boundary is taken in part; rows that tie there are taken in the same part, whatever their order.
+
+    Args:
+        scores: (m,), float64.
+        weights: (m,), positive, float64.
+        budget: the weight to be taken.
+    """
+    ordered, order = scores.sort()
+    gap = ordered.diff(prepend=ordered[:1]) > TIES * ordered.abs()
+    group = torch.empty_like(order)
+    group[order] = gap.long().cumsum(0)
+    held = torch.zeros(len(scores), dtype=torch.float64).index_add_(0, group, weights)
+    reached = held.cumsum(0)
+    part = ((budget - (reached - held)) / held).clamp(0, 1)
+    slack = ROUNDING * reached[-1]
+    part = torch.where(reached <= budget + slack, 1.0, part)
+    part = torch.where(reached - held >= budget - slack, 0.0, part)
+    return weights * part[group]
+
+
+@dataclass(frozen=True)
+class MoNNA(Selection):
+    """The mean of the m - f rows that are nearest to a trusted one, itself among them.
+
+    While the trusted row is honest and at most f others are not, the result is no farther from it than the farthest
+    honest row.  If it is not honest, nothing holds.  Not equivariant to the order of clients: a row is singled out.
+
+    A weight is like a number of copies: the nearest rows with the share 1 - f / m of the weight are averaged, the one
+    on the boundary with a part of its weight.  Rows at the same distance on the boundary count for the same part.
+
+    Costs one product of the rows with themselves, O(m^2 d), which other rules on the same points share.
+
+    Args:
+        f: number of attackers of average weight that are tolerated, 2f < m.
+        reference: the trusted row, counted from zero among the rows of the call.  It must have weight.  After a
+            pre-aggregator it counts the rows that come out of that.
+
+    Example:
+        >>> MoNNA(f=1, reference=1)(torch.tensor([[100.0], [0.0], [4.0]]))
+        tensor([2.])
+    """
+
+    f: int
+    reference: int = 0
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+        if self.reference < 0:
+            raise ValueError(f"reference must be the number of a row, at least 0, got {self.reference}.")
+
+    def __call__(
+        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
+    ) -> Vector:
+        """See `Aggregator`."""
+        return Aggregator.__call__(self._placed(deltas, weights), deltas, weights, turn=turn, previous=previous)
+
+    def explained(
+        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
+    ) -> tuple[Vector, Choice | None]:
+        """See `Aggregator`."""
+        return Aggregator.explained(self._placed(deltas, weights), deltas, weights, turn=turn, previous=previous)
+
+    def _placed(self, deltas: Matrix, weights: Weights | None) -> "MoNNA":
+        """The rule with its reference counted among the rows of positive weight, as the points have no others."""
+        there = checked_weights(deltas, weights) > 0
+        if self.reference < len(there) and not there[self.reference]:
+            raise Infeasible(
+                f"{self} trusts row {self.reference}, which has weight 0: it is not there. Give it a weight, or trust "
+                "another row."
+            )
+        return replace(self, reference=self.reference - int((~there[: self.reference]).sum()))
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        m = len(points)
+        require(self, m, 2 * self.f + 1, "2f + 1")
+        if self.reference >= m:
+            raise Infeasible(f"{self} trusts row {self.reference}, but there are {m} rows: give a number below {m}.")
+        squares = points.squared_distances[self.reference]
+        taken = lowest(squares, points.weights, (1 - self.f / m) * points.mass)
+        distances = squares.sqrt().tolist()
+        reach = max(distance for distance, part in zip(distances, taken, strict=True) if part > 0)
+        reasons = [
+            "" if part > 0 else f"{distance:.3g} from the trusted row, beyond {reach:.3g}"
+            for distance, part in zip(distances, taken, strict=True)
+        ]
+        return Choice(taken / taken.sum(), distances, reasons)

@@ -1,0 +1,50 @@
+"""The majority vote of signs.
+
+Bernstein, Zhao, Azizzadenesheli and Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault
+Tolerant", 2019:
+
+    sign( sum_i w_i sign(x_i) ),  coordinate by coordinate
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.aggregators.aggregator import Aggregator
+from phalanx.aggregators.columns import BLOCK, ROUNDING, equal
+from phalanx.aggregators.points import Points
+from phalanx.core import Vector
+
+
+@dataclass(frozen=True)
+class SignMajority(Aggregator):
+    """The sign that holds the larger weight, for each coordinate: -1, 0 or 1.
+
+    A zero votes for nobody, and a tie is 0.  An attacker has its vote, whatever the size of its entries: a coordinate
+    on which the honest agree is right while the attackers hold less than one half of the weight.
+
+    Neither equivariant to translation nor to scaling: only signs are looked at, so the result does not change when a
+    row is multiplied by a positive number.  The step size is the caller's.  A weight is like a number of copies.
+
+    Costs O(m d) time and O(d) memory.
+
+    Example:
+        >>> SignMajority()(torch.tensor([[3.0, -1.0, 0.0], [100.0, -0.1, 2.0], [-5.0, 7.0, -2.0]]))
+        tensor([ 1., -1.,  0.])
+    """
+
+    def aggregate(self, points: Points) -> Vector:
+        """See `Aggregator`."""
+        rows, weights = points.matrix, points.weights
+        # Votes of equal weight are counted, exactly; sums of others are taken in double precision.
+        kind = torch.float32 if equal(weights) else torch.float64
+        votes = torch.ones_like(weights) if equal(weights) else weights
+        slack = ROUNDING * float(votes.sum())
+        votes = votes.to(rows.device, kind)
+        result = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
+        width = max(1, BLOCK // len(rows))
+        for start in range(0, rows.shape[1], width):
+            columns = slice(start, start + width)
+            total = votes @ rows[:, columns].sign().to(kind)
+            result[columns] = torch.where(total.abs() > slack, total.sign(), 0.0).to(rows.dtype)
+        return result
