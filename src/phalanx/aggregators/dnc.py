@@ -46,7 +46,7 @@ class DnC(Selection):
     Args:
         f: number of attackers of average weight that are tolerated, 2f < m.
         c: rows that are left out for each attacker, positive, c f < m.
-        iterations: number of draws. With many it happens that each row is left out in one or other: the rule fails then.
+        iterations: number of draws. With many, each row may be left out in one or other: the rule fails then.
         coordinates: b, coordinates of a draw; all, if there are not more.
         seed: of the draws.
 

@@ -18,7 +18,9 @@ however many iterations it takes.
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.krum import nearest
@@ -26,6 +28,7 @@ from phalanx.aggregators.points import Points
 from phalanx.core import Weights
 from phalanx.linalg import Square
 
+Numbers = NDArray[np.float64]
 SAME = 1e-9  # share of the distance within which half of the weight lies, below which two rows are one
 
 
@@ -62,17 +65,17 @@ class GeometricMedian(Selection):
         products, w = points.centred_products, points.share
         shares = _median_rows(products, points.squared_distances.sqrt(), w)
         if shares is None:
-            shares = self._iterate(products, w, _start(points))
-        return Choice(shares, _distances_from(shares, products).tolist())
+            shares = torch.from_numpy(self._iterate(products.numpy(), w.numpy(), _start(points).numpy()))
+        return Choice(shares, _distances_from(shares.numpy(), products.numpy()).tolist())
 
-    def _iterate(self, products: Square, w: Weights, shares: Weights) -> Weights:
+    def _iterate(self, products: Numbers, w: Numbers, shares: Numbers) -> Numbers:
         """Weiszfeld's algorithm: the shares of the rows in the median."""
         far, previous = _distances_from(shares, products), math.inf
         for _ in range(self.iterations):
             pull = w / far
             new = pull / pull.sum()
             change = new - shares
-            step = float((change @ products @ change).clamp(min=0).sqrt())
+            step = math.sqrt(max(change @ products @ change, 0.0))
             shares, far = new, _distances_from(new, products)
             left = step * step / (previous - step) if step < previous < math.inf else math.inf
             if left <= self.tolerance * _radius(far, w) or step == 0:
@@ -87,17 +90,19 @@ def _start(points: Points) -> Weights:
     return near / near.sum() if int((near > 0).sum()) > 1 else points.share
 
 
-def _radius(far: Weights, w: Weights) -> float:
+def _radius(far: Numbers, w: Numbers) -> float:
     """The distance within which half of the weight lies."""
     order = far.argsort()
-    return float(far[order[int((w[order].cumsum(0) < 0.5).sum().clamp(max=len(w) - 1))]])
+    half = int(np.searchsorted(w[order].cumsum(), 0.5))
+    return float(far[order[min(half, len(w) - 1)]])
 
 
-def _distances_from(shares: Weights, products: Square) -> Weights:
+def _distances_from(shares: Numbers, products: Numbers) -> Numbers:
     """Distances of the rows from their weighted mean; never zero."""
     reach = products @ shares
     squares = products.diagonal() - 2 * reach + shares @ reach
-    return squares.clamp(min=float(squares.abs().max()) * 1e-24 + 1e-300).sqrt()
+    far: Numbers = np.sqrt(squares.clip(np.abs(squares).max() * 1e-24 + 1e-300))
+    return far
 
 
 def _median_rows(products: Square, distances: Square, w: Weights) -> Weights | None:
@@ -106,7 +111,7 @@ def _median_rows(products: Square, distances: Square, w: Weights) -> Weights | N
     The pull on row i is R_i = sum over j of w_j (u_j - u_i) / |u_j - u_i|; copies of it hold, and do not pull.  What is
     nearer than rounding can tell is a copy.
     """
-    here = distances <= SAME * min(_radius(row, w) for row in distances)
+    here = distances <= SAME * min(_radius(row, w.numpy()) for row in distances.numpy())
     held = (here * w).sum(1)
     pull = torch.where(here, 0.0, w / distances.where(~here, 1.0))
     pull -= torch.diag(pull.sum(1))

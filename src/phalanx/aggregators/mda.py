@@ -73,7 +73,7 @@ class MDA(Selection):
         covers = _Covers(share.tolist())
         try:
             diameter = _smallest_diameter(distances, covers, self.f / m)
-            dropped = np.array([list(cover) for cover in covers.minimal(distances > diameter, self.f / m)])
+            dropped = np.array(list(covers.minimal(distances > diameter, self.f / m)))
         except _TooLong:
             raise Infeasible(
                 f"{self} gave up after {STEPS} steps of its search among {m} rows: too many sets are nearly as good. "
