@@ -81,9 +81,28 @@ def _power_of_two(row: Vector) -> Tensor:
 
 
 def norms(rows: Matrix) -> Weights:
-    """Euclidean norm of each row, summed up and returned in float64."""
-    lengths: Weights = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    """Euclidean norm of each row, summed up block by block in float64."""
+    d = rows.shape[1]
+    whole = d - d % DEPTH
+    squares = torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square()
+    if whole:
+        blocks = rows[:, :whole].unflatten(1, (-1, DEPTH))
+        squares += torch.linalg.vector_norm(blocks, dim=2).double().square().sum(1)
+    lengths = squares.sqrt()
+    for i in torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist():
+        lengths[i] = torch.linalg.vector_norm(rows[i].double())
     return lengths
+
+
+def squared_distances_to(rows: Matrix, point: Vector) -> Weights:
+    """Squared Euclidean distances of the rows to one point, in float64."""
+    squares = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+    for start in range(0, rows.shape[1], 4 * DEPTH):
+        part = slice(start, start + 4 * DEPTH)
+        squares += torch.linalg.vector_norm(rows[:, part] - point[part], dim=1).double().square()
+    for i in torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist():
+        squares[i] = torch.linalg.vector_norm(rows[i].double() - point.double()).square()
+    return squares
 
 
 def cosine_similarity(rows: Matrix) -> Square:

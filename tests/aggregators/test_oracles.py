@@ -188,6 +188,20 @@ def test_the_geometry_of_mixed_rows_is_that_of_the_rows_written_down(before, far
     torch.testing.assert_close(mixed.norms, written.norms, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("before", [NearestNeighborMixing(2), Clip(1.0), AdaptiveClip(2)], ids=str)
+def test_rows_can_be_written_where_they_were(before):
+    U = matrix(11, 30)
+    expected, before_it = before.rows(U), U.clone()
+    into = torch.empty_like(U)
+    assert before.rows(U, out=into) is into
+    assert torch.equal(into, expected)
+    assert torch.equal(U, before_it)
+    assert torch.equal(before.rows(U, out=U), expected)
+    assert torch.equal(U, expected)
+    with pytest.raises(ValueError, match=r"out must have shape \(11, 30\)"):
+        before.rows(U, out=torch.empty(3, 30, dtype=torch.float64))
+
+
 def test_chains_read_from_left_to_right():
     U = matrix(11)
     chain = Clip(1.0) >> NearestNeighborMixing(2) >> Median()

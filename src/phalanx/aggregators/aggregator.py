@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from phalanx.aggregators.points import Mixture, Points, checked_weights
+from phalanx.aggregators.points import Mixture, Points
 from phalanx.core import Infeasible, Matrix, Vector, Weights
 
 
@@ -73,9 +73,8 @@ class Aggregator(ABC):
     ) -> tuple[Vector, Choice | None]:
         """The aggregate, and what became of each row; arguments as in a call."""
         points = Points.of(deltas, weights, turn, previous)
-        there = (checked_weights(deltas, weights) > 0).tolist()
         vector, choice = self.apply(points)
-        return vector, choice if choice is None or all(there) else choice.among(there)
+        return vector, choice if choice is None or all(points.there) else choice.among(points.there)
 
     def apply(self, points: Points) -> tuple[Vector, Choice | None]:
         """`aggregate` and `choose` in one."""
@@ -106,9 +105,30 @@ class PreAggregator(ABC):
     def mix(self, points: Points) -> Points:
         """The new rows, with weights."""
 
-    def rows(self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0) -> Float[Tensor, "k d"]:
-        """The new rows alone; arguments as for a rule."""
-        return self.mix(Points.of(deltas, weights, turn)).matrix
+    def rows(
+        self,
+        deltas: Matrix,
+        weights: Weights | None = None,
+        *,
+        turn: int = 0,
+        out: Float[Tensor, "k d"] | None = None,
+    ) -> Float[Tensor, "k d"]:
+        """The new rows alone.
+
+        Args:
+            deltas: as for a rule.
+            weights: as for a rule.
+            turn: as for a rule.
+            out: where they are written; may be `deltas` itself. A new matrix if not given.
+
+        Raises:
+            ValueError: `out` has not the shape and dtype of the new rows.
+        """
+        mixed = self.mix(Points.of(deltas, weights, turn))
+        if out is not None and (out.shape, out.dtype) != ((len(mixed), deltas.shape[1]), deltas.dtype):
+            wanted, got = (len(mixed), deltas.shape[1]), tuple(out.shape)
+            raise ValueError(f"out must have shape {wanted} and be {deltas.dtype}, got {got} and {out.dtype}.")
+        return mixed.write(out)
 
     @overload
     def __rshift__(self, then: Aggregator) -> "Chain": ...

@@ -20,6 +20,7 @@ Conventions:
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
@@ -129,9 +130,20 @@ def nearest(distances: torch.Tensor, weights: Weights, mass: float) -> torch.Ten
         weights: (m,).
         mass: what is taken in all.
     """
+    unit = float(weights[0])
+    if bool((weights == unit).all()) and abs(mass / unit - round(mass / unit)) <= ROUNDING * len(weights):
+        return unit * _smallest(distances, round(mass / unit))
     order = distances.argsort(dim=1, stable=True)
     own = weights[order]
     reached = own.cumsum(1)
     taken = own - (reached - mass).clamp(min=0)
     taken = torch.where(taken > mass * ROUNDING, taken, 0.0)
     return torch.zeros_like(taken).scatter_(1, order, taken)
+
+
+def _smallest(distances: torch.Tensor, count: int) -> torch.Tensor:
+    """1 for the `count` smallest entries of each row, 0 for the others; ties to the lower index."""
+    count = min(count, distances.shape[1])
+    limit = torch.from_numpy(np.partition(distances.numpy(), count - 1, axis=1)[:, count - 1 : count])
+    below, at = distances < limit, distances == limit
+    return (below | (at & (at.cumsum(1) <= count - below.sum(1, keepdim=True)))).double()

@@ -4,14 +4,14 @@ Farhadkhani et al., "Robust Collaborative Learning with Linear Gradient Overhead
 of a client that trusts nobody but itself.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from phalanx.aggregators.aggregator import Aggregator, Choice, Selection, require
+from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
-from phalanx.aggregators.points import Points, checked_weights
-from phalanx.core import Infeasible, Matrix, Vector, Weights
+from phalanx.aggregators.points import Points
+from phalanx.core import Infeasible, Weights
 
 TIES = 1e-9  # two scores that differ by less than this share of themselves are the same
 
@@ -70,35 +70,21 @@ class MoNNA(Selection):
         if self.reference < 0:
             raise ValueError(f"reference must be the number of a row, at least 0, got {self.reference}.")
 
-    def __call__(
-        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
-    ) -> Vector:
-        """See `Aggregator`."""
-        return Aggregator.__call__(self._placed(deltas, weights), deltas, weights, turn=turn, previous=previous)
-
-    def explained(
-        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
-    ) -> tuple[Vector, Choice | None]:
-        """See `Aggregator`."""
-        return Aggregator.explained(self._placed(deltas, weights), deltas, weights, turn=turn, previous=previous)
-
-    def _placed(self, deltas: Matrix, weights: Weights | None) -> "MoNNA":
-        """The rule with its reference counted among the rows of positive weight, as the points have no others."""
-        there = checked_weights(deltas, weights) > 0
-        if self.reference < len(there) and not there[self.reference]:
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        m, there = len(points), points.there
+        require(self, m, 2 * self.f + 1, "2f + 1")
+        if self.reference >= len(there):
+            rows = len(there)
+            raise Infeasible(
+                f"{self} trusts row {self.reference}, but there are {rows} rows: give a number below {rows}."
+            )
+        if not there[self.reference]:
             raise Infeasible(
                 f"{self} trusts row {self.reference}, which has weight 0: it is not there. Give it a weight, or trust "
                 "another row."
             )
-        return replace(self, reference=self.reference - int((~there[: self.reference]).sum()))
-
-    def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
-        m = len(points)
-        require(self, m, 2 * self.f + 1, "2f + 1")
-        if self.reference >= m:
-            raise Infeasible(f"{self} trusts row {self.reference}, but there are {m} rows: give a number below {m}.")
-        squares = points.squared_distances[self.reference]
+        squares = points.squared_distances_from(sum(there[: self.reference]))
         taken = lowest(squares, points.weights, (1 - self.f / m) * points.mass)
         distances = squares.sqrt().tolist()
         reach = max(distance for distance, part in zip(distances, taken, strict=True) if part > 0)

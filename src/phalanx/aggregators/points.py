@@ -6,6 +6,7 @@ weighted sum that is the result.  A pre-aggregator that averages or shortens row
 distances between mixed rows follow from those between the rows.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -13,9 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.linalg import Square, cosines_of, gram, norms, squared_distances
+from phalanx.linalg import Square, cosines_of, gram, norms, squared_distances, squared_distances_to
 
 NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
+FEW = 4  # rows in a sum up to which they are added one by one
 EXACT = 1e-9  # share of its terms below which a difference of mixed distances is not trusted
 
 
@@ -27,10 +29,19 @@ class Points:
         weights: (m,), positive, float64.
         turn: number of the call, for rules that draw: the same turn draws the same.
         previous: what the rule returned last time, for rules that start from there.
+        there: for each row of the call whether it is among these; all of them if not given.
     """
 
-    def __init__(self, rows: Matrix, weights: Weights, turn: int = 0, previous: Vector | None = None) -> None:
+    def __init__(
+        self,
+        rows: Matrix,
+        weights: Weights,
+        turn: int = 0,
+        previous: Vector | None = None,
+        there: Sequence[bool] | None = None,
+    ) -> None:
         self.base, self.weights, self.turn, self.previous = rows, weights.cpu(), turn, previous
+        self.there = there or (True,) * len(rows)
 
     @staticmethod
     def of(rows: Matrix, weights: Weights | None = None, turn: int = 0, previous: Vector | None = None) -> "Points":
@@ -41,14 +52,18 @@ class Points:
         """
         w = checked_weights(rows, weights)
         there = w > 0
-        if not bool(there.all()):
-            rows, w = rows[there], w[there]
-        return Points(rows, w, turn, previous)
+        if bool(there.all()):
+            return Points(rows, w, turn, previous)
+        return Points(rows[there], w[there], turn, previous, there.tolist())
 
     @property
     def matrix(self) -> Matrix:
         """The rows."""
         return self.base
+
+    def write(self, out: Matrix | None) -> Matrix:
+        """The rows, written to `out`, or where they are."""
+        return self.matrix if out is None else out.copy_(self.matrix)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -72,6 +87,12 @@ class Points:
     def squared_distances(self) -> Square:
         """Squared distances between rows, float64, on the CPU."""
         return squared_distances(self.base, self.products.to(self.base.device)).cpu()
+
+    def squared_distances_from(self, row: int) -> Weights:
+        """Squared distances from one row, float64, on the CPU: in one pass, if the others are not known already."""
+        if "squared_distances" in self.__dict__:
+            return self.squared_distances[row]
+        return squared_distances_to(self.matrix, self.matrix[row]).cpu()
 
     @cached_property
     def norms(self) -> Weights:
@@ -130,14 +151,25 @@ class Mixture(Points):
 
     def __init__(self, points: Points, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> None:
         self.base, self.weights, self.turn, self.previous = points.base, weights, points.turn, points.previous
-        self.points, self.coefficients = points, coefficients
+        self.points, self.coefficients, self.there = points, coefficients, (True,) * len(weights)
 
     @cached_property
-    def matrix(self) -> Matrix:
+    def matrix(self) -> Float[Tensor, "k d"]:
         """The rows."""
-        inner = self.points.matrix
-        mixed: Matrix = self.coefficients.to(inner.device, inner.dtype) @ inner
-        return mixed
+        return self.write(None)
+
+    def write(self, out: Float[Tensor, "k d"] | None) -> Float[Tensor, "k d"]:
+        """The rows, written to `out`, or to a new matrix."""
+        inner, c = self.points.matrix, self.coefficients
+        if out is not None and out.data_ptr() == inner.data_ptr():  # sums of rows that are still needed
+            return out.copy_(self.write(None))
+        if int(c.count_nonzero()) > FEW * len(c):
+            mixed: Float[Tensor, "k d"] = torch.matmul(c.to(inner.device, inner.dtype), inner, out=out)
+            return mixed
+        out = inner.new_zeros(len(c), inner.shape[1]) if out is None else out.zero_()
+        for k, i in c.nonzero().tolist():
+            out[k].add_(inner[i], alpha=float(c[k, i]))
+        return out
 
     @cached_property
     def products(self) -> Square:
@@ -189,11 +221,15 @@ class Mixture(Points):
 class Scaled(Mixture):
     """Rows that are multiples of others: a mixture with a diagonal matrix, written down without a product."""
 
-    @cached_property
-    def matrix(self) -> Matrix:
-        """The rows."""
+    def write(self, out: Matrix | None) -> Matrix:
+        """The rows, written to `out`, or to a new matrix."""
         inner = self.points.matrix
-        return inner * self.coefficients.diagonal().to(inner.device, inner.dtype)[:, None]
+        factors = self.coefficients.diagonal().to(inner.device, inner.dtype)
+        if out is not None and out.data_ptr() == inner.data_ptr():
+            for k in (factors != 1).nonzero().flatten().tolist():
+                out[k] *= factors[k]
+            return out
+        return torch.mul(inner, factors[:, None], out=out)
 
     @cached_property
     def norms(self) -> Weights:

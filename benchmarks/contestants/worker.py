@@ -1,0 +1,85 @@
+"""One library in a process of its own: takes orders line by line, and answers line by line.
+
+python -m contestants.worker ours|byzfl|byzpy|flwr THREADS GIGABYTES
+
+Orders and answers are JSON, over the standard streams; what the library prints goes to standard error.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+
+from contestants.workloads import Form, Parameters, Workload
+
+MODULES = {"ours": "ours", "byzfl": "byzfl_rules", "byzpy": "byzpy_rules", "flwr": "flwr_rules"}
+
+
+class Worker:
+    """The library, and the workload that is before it."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.library = importlib.import_module("contestants." + MODULES[name])
+        self.threads = threads
+        self.forms: dict[str, Form] = {}
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(threads)
+
+    def hello(self) -> dict[str, Any]:
+        return {"python": sys.version.split()[0], **self.library.versions()}
+
+    def prepare(self, **workload: Any) -> list[str]:
+        """Makes the matrix, and says in which forms the library has the rule."""
+        self.forms = {}  # gives back the previous matrix
+        work = Workload(**workload)
+        self.forms = self.library.forms(work.rule, work.parameters, work.matrix(), work.weights(), self.threads)
+        return list(self.forms)
+
+    def given(self, rule: str, parameters: Parameters, matrix: list[Any], weights: list[Any] | None) -> dict[str, Any]:
+        """What each form makes of a matrix that is written out, in float64 where the form keeps it."""
+        w = None if weights is None else np.array(weights)
+        found = self.library.forms(rule, parameters, np.array(matrix, dtype=np.float64), w, self.threads)
+        return {name: self.library.array(form.call(form.prepare())).tolist() for name, form in found.items()}
+
+    def run(self, form: str, path: str | None = None) -> float:
+        """Runs one form once, and says how many milliseconds it took; saves the result where there is a path."""
+        chosen = self.forms[form]
+        prepared = chosen.prepare()
+        begun = time.perf_counter()
+        result = chosen.call(prepared)
+        elapsed = 1e3 * (time.perf_counter() - begun)
+        if path is not None:
+            np.save(path, self.library.array(result))
+        return elapsed
+
+
+def limit_memory(gigabytes: float) -> None:
+    """Makes the library fail rather than the machine: some rules of others list all subsets."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(gigabytes * 2**30),) * 2)
+
+
+def main() -> None:
+    limit_memory(float(sys.argv[3]))
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    worker = Worker(sys.argv[1], int(sys.argv[2]))
+    for line in sys.stdin:
+        order = json.loads(line)
+        try:
+            answer = {"answer": getattr(worker, order.pop("order"))(**order)}
+        except Exception as error:  # whatever a library raises is a result
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
