@@ -47,8 +47,10 @@ class Points:
     def of(rows: Matrix, weights: Weights | None = None, turn: int = 0, previous: Vector | None = None) -> "Points":
         """Checked rows and weights, rows without weight left out.
 
+        Whether entries are finite is looked at by whatever reads them first.
+
         Raises:
-            ValueError: not a matrix of finite floating-point numbers, or not as many sensible weights.
+            ValueError: not a matrix of floating-point numbers, or not as many sensible weights.
         """
         w = checked_weights(rows, weights)
         there = w > 0
@@ -59,7 +61,29 @@ class Points:
     @property
     def matrix(self) -> Matrix:
         """The rows."""
+        return self._finite
+
+    @cached_property
+    def _finite(self) -> Matrix:
+        """The rows, after a look at whether all entries are finite; what reads all entries anyway looks by itself.
+
+        Raises:
+            ValueError: an entry is not.
+        """
+        if not torch.isfinite(self.base.sum()) and not (finite := torch.isfinite(self.base).all(1)).all():
+            there = [row for row, is_there in enumerate(self.there) if is_there]
+            bad = [there[k] for k in torch.nonzero(~finite).flatten().tolist()]
+            raise ValueError(
+                f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
+            )
         return self.base
+
+    def _taken_as_finite_if(self, evidence: Tensor) -> None:
+        """Spares the look if figures in which every entry has a part are finite."""
+        if bool(torch.isfinite(evidence).all()):
+            self.__dict__["_finite"] = self.base
+        elif self._finite.dtype == torch.float64:
+            raise ValueError("Entries are so large that their squares overflow. Scale the rows first.")
 
     def write(self, out: Matrix | None) -> Matrix:
         """The rows, written to `out`, or where they are."""
@@ -81,7 +105,9 @@ class Points:
     @cached_property
     def products(self) -> Square:
         """Inner products, float64, on the CPU."""
-        return gram(self.base).cpu()
+        products = gram(self.base).cpu()
+        self._taken_as_finite_if(products.diagonal())
+        return products
 
     @cached_property
     def squared_distances(self) -> Square:
@@ -92,12 +118,18 @@ class Points:
         """Squared distances from one row, float64, on the CPU: in one pass, if the others are not known already."""
         if "squared_distances" in self.__dict__:
             return self.squared_distances[row]
-        return squared_distances_to(self.matrix, self.matrix[row]).cpu()
+        squares = squared_distances_to(self.base, self.base[row]).cpu()
+        self._taken_as_finite_if(squares)
+        return squares
 
     @cached_property
     def norms(self) -> Weights:
         """Distances of the rows from the origin, float64, on the CPU."""
-        return self.products.diagonal().sqrt() if "products" in self.__dict__ else norms(self.base).cpu()
+        if "products" in self.__dict__:
+            return self.products.diagonal().sqrt()
+        lengths = norms(self.base).cpu()
+        self._taken_as_finite_if(lengths)
+        return lengths
 
     @cached_property
     def cosines(self) -> Square:
@@ -128,7 +160,8 @@ class Points:
 
     def combine(self, coefficients: Weights) -> Vector:
         """The sum of the rows, each times its coefficient."""
-        total: Vector = coefficients.to(self.base.device, self.base.dtype) @ self.base
+        rows = self._finite
+        total: Vector = coefficients.to(rows.device, rows.dtype) @ rows
         return total
 
     def mixed(self, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> "Mixture":
@@ -186,6 +219,10 @@ class Mixture(Points):
             return squared_distances(self.matrix, self.products.to(self.base.device)).cpu()
         return self._geometry[:-1, :-1]
 
+    def squared_distances_from(self, row: int) -> Weights:
+        """See `Points`."""
+        return self.squared_distances[row]
+
     @cached_property
     def norms(self) -> Weights:
         """See `Points`."""
@@ -241,16 +278,11 @@ def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:
     """The weights of a rule's call in float64, as they were given (counts stay counts), after a look at both arguments.
 
     Raises:
-        ValueError: not a matrix of finite floating-point numbers, or not as many sensible weights.
+        ValueError: not a matrix of floating-point numbers, or not as many sensible weights.
     """
     if rows.ndim != 2 or not rows.is_floating_point() or 0 in rows.shape:
         got = f"{rows.dtype} of shape {tuple(rows.shape)}"
         raise ValueError(f"A rule needs a floating-point matrix with a row per client, got {got}.")
-    if not torch.isfinite(rows.sum()) and not (finite := torch.isfinite(rows).all(1)).all():
-        bad = torch.nonzero(~finite).flatten().tolist()
-        raise ValueError(
-            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
-        )
     if weights is None:
         return torch.ones(len(rows), dtype=torch.float64)
     w = weights.to("cpu", torch.float64)
