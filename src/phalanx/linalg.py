@@ -1,8 +1,8 @@
 """Inner products, distances and cosines of the rows of a matrix: fast, with the digits kept, the same for any threads.
 
-Products of rows are taken in the precision of the rows over blocks of `DEPTH` columns, and summed in float64.  So the
-error does not grow with the number of columns, nothing of the size of the matrix is copied, and since no block is ever
-divided among threads, the result does not depend on their number.
+Products of rows are taken in their precision (float32 for half) over blocks of `DEPTH` columns, and summed in float64.
+So the error does not grow with the number of columns, nothing of the size of the matrix is copied, and since no block
+is ever divided among threads, the result does not depend on their number.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def gram(rows: Matrix, origin: Vector | None = None) -> Square:
     strange = torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist()
     if rows.dtype == torch.float64 or not strange:
         return products
-    scale = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
+    scale = torch.ones(len(rows), dtype=torch.float32, device=rows.device)
     for i in strange:
         scale[i] = _power_of_two(rows[i] if origin is None else rows[i] - origin)
     if bool((scale == 1).all()):
@@ -61,6 +61,8 @@ def _blocks(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Itera
     width = DEPTH * max(2, PRODUCTS // (m * m))
     for start in range(0, d, width):
         part = rows[:, start : start + width]
+        if part.dtype not in (torch.float32, torch.float64):
+            part = part.float()  # half precision has neither the range nor the digits
         if origin is not None:
             part = part - origin[start : start + width]
         if scale is not None:

@@ -61,10 +61,11 @@ def mean_around_median(rows: Matrix, weights: Weights, mass: float) -> Vector:
 
 def _around(rows: Float[Tensor, "b m"], weights: Weights, mass: float, slack: float) -> Float[Tensor, "b"]:
     """The same without the compiled kernel."""
+    rows = rows.double()  # so that a tie is a tie
     values, _ = sort_with_weights(rows, weights)
     distance = (values - weighted_middle(rows, weights)[:, None]).abs()
     order = distance.argsort(dim=1, stable=True)  # equally far: the smaller entry first
     own = weights.to(rows.device)[rows.argsort(dim=1, stable=True).gather(1, order)]
     taken = own - (own.cumsum(1) - mass).clamp(min=0)
     taken = taken.where(taken > slack, 0.0)
-    return (values.gather(1, order).double() * taken).sum(1) / mass
+    return (values.gather(1, order) * taken).sum(1) / mass

@@ -1,0 +1,55 @@
+"""The compiled columns against torch's own sort, which other devices and other types use."""
+
+import pytest
+import torch
+
+from phalanx.aggregators import MeaMed, Median, TrimmedMean, mean_around_median, median, trimmed_mean
+from phalanx.aggregators.network import sorting_network
+
+RULES = [Median(), TrimmedMean(0.2), TrimmedMean(0.17), TrimmedMean(0.0), MeaMed(2), MeaMed(0)]
+
+
+@pytest.mark.parametrize("m", [5, 6, 9, 16, 33])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_ways_agree(rule, m, weighted, dtype, monkeypatch):
+    draw = torch.Generator().manual_seed(m)
+    rows = torch.randn(m, 1500, generator=draw, dtype=dtype).round(decimals=1)  # with ties
+    weights = torch.randint(1, 9, (m,), generator=draw).double() if weighted else None
+    compiled = rule(rows, weights)
+    for module in (median, trimmed_mean, mean_around_median):
+        monkeypatch.setattr(module, "has_kernel", lambda rows: False)
+    torch.testing.assert_close(rule(rows, weights), compiled, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_half_precision(rule, dtype):
+    rows = torch.randn(9, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
+    result = rule(rows)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), rule(rows.double()), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("m", range(1, 12))
+def test_the_network_sorts_every_sequence_of_zeros_and_ones(m):
+    """And so every sequence of anything (the zero-one principle)."""
+    entries = torch.tensor([[(k >> i) & 1 for k in range(2**m)] for i in range(m)])
+    for i, j in sorting_network(m):
+        entries[i], entries[j] = torch.minimum(entries[i], entries[j]), torch.maximum(entries[i], entries[j])
+    assert bool((entries.diff(dim=0) >= 0).all())
+
+
+@pytest.mark.parametrize("m", range(3, 12))
+def test_a_pruned_network_puts_the_ranks_that_count_in_their_places(m):
+    entries = torch.tensor([[(k >> i) & 1 for k in range(2**m)] for i in range(m)])
+    ordered = entries.sort(0).values
+    low, high = m // 4, m - 1 - m // 4
+    inner = frozenset(range(low + 1, high))
+    network = sorting_network(m, frozenset({low, high}), inner)
+    assert len(network) <= len(sorting_network(m))
+    for i, j in network:
+        entries[i], entries[j] = torch.minimum(entries[i], entries[j]), torch.maximum(entries[i], entries[j])
+    assert torch.equal(entries[[low, high]], ordered[[low, high]])
+    assert torch.equal(entries[sorted(inner)].sum(0), ordered[sorted(inner)].sum(0))
