@@ -301,7 +301,7 @@ def test_an_unknown_key_of_a_configuration_file_is_named_with_the_right_ones(cap
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("run --threads x", "threads must be an integer or null, got x"),
+        ("run --threads x", "threads must be an integer, got x"),
         ("run --attack.std 1", "attack.std is an option of a class: choose the class first"),
         ("run --client 3", "There is no option --client. Did you mean --clients?"),
     ],
@@ -310,3 +310,68 @@ def test_what_is_no_parameter_of_a_run_or_comes_too_early(capsys, command, says)
     with pytest.raises(SystemExit):
         cli.main(command.split())
     assert says in capsys.readouterr().err
+
+
+# --- what a first user tries
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("run --lr -1", "There is no option --lr. Did you mean --training.lr? There are: "),
+        ("run --steps 3", "There is no option --steps. Did you mean --training.steps or --until.steps? There are: "),
+        ("run --aggregate Median", "There is no option --aggregate. Did you mean --algorithm.aggregate? There are: "),
+        ("run --std 3", "There is no option --std. There are: "),
+        ("demo --lr 3", "There is no option --lr. There are: "),
+        ("run extra", "Nothing can be made of extra: values follow an option, whose name begins with --."),
+        (
+            "run --training.lr.start 0.1",
+            "training.lr.start is an option of a class: choose the class first, training.lr",
+        ),
+        ("run --training.lr nan", "lr must be positive, got nan."),
+        ("run --participation NaN", "participation must lie in (0, 1], got nan."),
+        ("run --until.seconds=-inf", "seconds must be positive, got -inf."),
+        ("run --training.clip_norm inf", "clip_norm can be inf, written .inf."),
+        ("run --data HuggingFace", "data: HuggingFace needs path. Give --data.path VALUE."),
+        ("partition --model TorchModule", "model: TorchModule needs path. Give --model.path VALUE."),
+        ("run --data InMemory", "data: InMemory is made of what no option can hold. Make the run in Python, or choose"),
+        ("report", "Name the folder of at least one run, such as runs/NAME."),
+        ("report --title x", "Name the folder of at least one run, such as runs/NAME."),
+    ],
+)
+def test_what_a_first_user_tries(said, arguments, sentence):
+    assert said(*arguments.split()).startswith(sentence)
+
+
+def test_a_rule_that_was_taken_for_an_algorithm(said):
+    assert said("run", "--algorithm", "Medan").endswith("got Medan. Did you mean --algorithm.aggregate Median?")
+    assert "Did you mean" not in said("run", "--algorithm", "Something")
+
+
+def test_what_cannot_be_given_as_an_option_is_not_offered(said, capsys):
+    assert "InMemory" not in said("run", "--data", "Foo")
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    assert "InMemory" not in capsys.readouterr().out
+
+
+def test_hidden_options_are_not_listed(said):
+    assert not {"--threads", "--device", "--again"} & names(said("partition", "--xyzzy"))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("training:\n  lrr: 0.1\n", "training: LocalSGD has no option 'lrr'. Did you mean lr? It has: epochs, steps, "),
+        ("until:\n  stepz: 1\n", "until: Until has no option 'stepz'. Did you mean steps? It has: steps, seconds."),
+        (
+            "- clients\n",
+            "A configuration file must be a mapping of options to values, as `clients: 10`, got `- clients`.",
+        ),
+        ("3", "A configuration file must be a mapping of options to values, as `clients: 10`, got `3`."),
+    ],
+)
+def test_more_mistakes_in_a_config_file(said, tmp_path, content, sentence):
+    (tmp_path / "run.yaml").write_text(content)
+    for command in ("run", "partition"):
+        assert said(command, "--config", str(tmp_path / "run.yaml")).startswith(sentence)

@@ -2,17 +2,21 @@
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field, replace
 
+import jaxtyping
+import numpy as np
 import pytest
 import torch
+import yaml
 
-from phalanx import Guard, LocalSGD, Run, Until, cli
+from phalanx import Algorithm, Guard, LocalSGD, Run, Until, cli
 from phalanx.aggregators import Mean, Median, TrimmedMean
 from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
 from phalanx.algorithms.fedasync import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
-from phalanx.canonical import canonical, identity, import_path
+from phalanx.canonical import canonical, configurable, digest, identity, import_path, source
 from phalanx.core import Infeasible
 from phalanx.data import Dataset, Digits, Dirichlet, InMemory, Uniform
 from phalanx.models import MLP, LeNet
@@ -128,7 +132,7 @@ def test_mappings_do_not_depend_on_their_order():
 def test_the_identity_is_a_sha256():
     assert len(Run().identity) == 64
     assert set(Run().identity) <= set("0123456789abcdef")
-    assert Run().identity == Run().identity == identity(Run())
+    assert Run().identity == Run().identity == identity(Run(), Run) == digest(Run().config)
 
 
 # --- names
@@ -214,6 +218,7 @@ class Own:
 
 def test_an_own_canonical_form():
     assert canonical(Own("a")) == {"class_path": f"{__name__}.Own", "init_args": {"name": "a"}}
+    assert canonical(Own((math.inf,)))["init_args"] == {"name": [".inf"]}
     assert identity(Holder(Own("a"))) == identity(Holder(Own("a"))) != identity(Holder(Own("b")))
 
 
@@ -285,3 +290,114 @@ def test_equal_runs_have_one_identity_whatever_kind_of_number_they_were_given():
     for one, other in pairs:
         assert one == other
         assert one.identity == other.identity
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_numbers_of_other_libraries_are_plain_numbers():
+    one, other = Run(clients=np.int64(3), participation=np.float32(0.5), seed=np.int32(2)), Run(clients=3, seed=2)
+    assert one.identity == replace(other, participation=0.5).identity
+    json.dumps(one.config)
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.inf, ".inf"), (-math.inf, "-.inf"), (math.nan, ".nan")])
+def test_numbers_that_are_not_finite_have_a_form_that_yaml_reads(value, text):
+    @dataclass(frozen=True)
+    class Has:
+        number: float
+
+    form = canonical(Has(value), Has)
+    assert form == {"number": text}
+    assert json.loads(json.dumps(form, allow_nan=False)) == form
+    assert str(yaml.safe_load(text)) == str(value)
+
+
+def test_a_digest_survives_json():
+    form = {"b": (1, 2), 10: None, 9: [0.1]}
+    assert digest(form) == digest(json.loads(json.dumps(form)))
+
+
+# --- what a run is made by
+
+MINE = """
+from dataclasses import dataclass
+from phalanx.attacks import Attack
+from {name}_helper import FACTOR
+
+@dataclass(frozen=True)
+class Zero(Attack):
+    def forge(self, update, knowledge, rng):
+        return FACTOR * update.delta
+"""
+
+
+def test_the_source_of_own_classes_and_of_what_lies_beside_them(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    mine, helper = tmp_path / "of_my_own.py", tmp_path / "of_my_own_helper.py"
+    mine.write_text(MINE.format(name="of_my_own"))
+    helper.write_text("class Number(float): ...\nFACTOR = Number(0)")
+    import of_my_own
+
+    run = Run(attack=of_my_own.Zero(), byzantine=1)
+    first = source(run)
+    assert first == source(Run(attack=of_my_own.Zero(), byzantine=2, seed=1))
+    helper.write_text("class Number(float): ...\nFACTOR = Number(1)")
+    second = source(run)
+    mine.write_text(MINE.format(name="of_my_own") + "# a word")
+    assert len({None, first, second, source(run)}) == 4
+
+
+def test_what_the_library_brings_has_no_source_of_its_own_but_named_modules_have():
+    assert source(Run()) is source(RICH) is None
+    assert source(Run(model=TorchModule("torch.nn.Linear"))) is not None
+    assert source(Run(model=TorchModule("no.such.module"))) is not None
+
+
+def test_what_is_made_of_tensors_is_not_configurable():
+    assert configurable(Digits)
+    assert not configurable(InMemory)
+
+
+# --- types
+
+
+@pytest.fixture
+def _unchecked(monkeypatch):
+    """As it is outside of tests, where no checker of types looks at calls."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"algorithm": FedAvg}, r"algorithm must be a value, got the class FedAvg\. Write FedAvg\(\)"),
+        ({"clients": 2.5}, r"clients must be an integer, got 2\.5 \(float\)"),
+        ({"clients": True}, "clients must be an integer, got True"),
+        ({"participation": "half"}, "participation must be a number, got 'half'"),
+        ({"data": torch.utils.data.TensorDataset(torch.ones(1))}, r"data must be a Source, .*Wrap tensors: InMemory\("),
+        ({"model": torch.nn.Linear(1, 1)}, r"model must be a Model, got .*TorchModule\("),
+        ({"until": 3.5}, r"until must be an Until, got 3\.5 \(float\)\. .* or a number of steps"),
+        ({"buffers": "avg"}, "buffers must be one of 'refuse', 'average', 'freeze', got 'avg'"),
+        ({"attack": "Gaussian"}, "attack must be an Attack or null, got 'Gaussian'"),
+        ({"data": torch.ones(100, 100)}, r"got tensor\(.{50,60}\.\.\. \(Tensor\)"),
+    ],
+)
+@pytest.mark.usefixtures("_unchecked")
+def test_parameters_of_a_wrong_type(fields, why):
+    with pytest.raises(TypeError, match=why):
+        Run(**fields)
+
+
+def test_a_class_deep_in_a_run():
+    @dataclass(frozen=True)
+    class Loose(Algorithm):
+        rule: object = None
+        init = step = None
+
+    with pytest.raises(TypeError, match=r"algorithm\.rule must be a value, got the class Median\. Write Median\(\)"):
+        Run(algorithm=Loose(Median))
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_a_number_of_steps_will_do():
+    assert Run(until=7) == Run(until=Until(steps=7))
+    assert Run(until=7).identity == Run(until=Until(steps=7)).identity

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from phalanx import LocalSGD, Run, Until, demo, simulate
-from phalanx.aggregators import Median, TrimmedMean
+from phalanx.aggregators import Krum, Median, TrimmedMean
 from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale
 from phalanx.core import Infeasible
 from phalanx.data import MNIST, Dirichlet, Shards
 from phalanx.evaluation import Evaluation
+from phalanx.history import Record
 from phalanx.models import MLP, SattlerCNN, TorchModule
 from phalanx.runs import Federation, detection
 from phalanx.simulation import Lognormal
@@ -82,6 +83,15 @@ def test_byzantine_clients_are_counted_and_drawn_by_seed():
         ({"byzantine": -1, "attack": Gaussian()}, "byzantine must be"),
         ({"byzantine": 1.5, "attack": Gaussian()}, "byzantine must be"),
         ({"participation": 0.0}, "participation must lie"),
+        (
+            {"attack": Gaussian()},
+            r"byzantine is 0: nobody would attack\. Set byzantine to a number from 1 to 5, or a sh",
+        ),
+        ({"byzantine": 0.1, "attack": Gaussian()}, r"0\.1, which is 0\.6 of 6 clients, rounded down to nobody"),
+        (
+            {"clients": 1, "byzantine": 0.5, "attack": Gaussian()},
+            r"Set clients to more than 1; or leave the attack out",
+        ),
     ],
 )
 def test_settings_out_of_range(change, why):
@@ -181,3 +191,88 @@ def test_a_module_that_does_not_fit_the_data_is_an_error_in_words(arguments, why
 def test_a_stopped_run_has_its_last_state_measured():
     plan = dataclasses.replace(SHORT, training=LocalSGD(lr=1e30), evaluation=Evaluation(every=100))
     assert "accuracy" in simulate(plan).history[-1]
+
+
+# --- removed, rejected, refused
+
+
+def test_refused_attackers_are_not_removed_ones():
+    summary = simulate(dataclasses.replace(SHORT, attack=NonFinite(), byzantine=2)).summary
+    bad = [c for c in summary["clients"].values() if c["byzantine"]]
+    assert [c["removed"] for c in bad] == [None, None]
+    assert all(c["refused"]["times"] == 3 and "NaN" in c["refused"]["reason"] for c in bad)
+    found = summary["detection"]
+    assert (found["true_positives"], found["precision"], found["recall"]) == (0, None, 0.0)
+    assert summary["rejected"] == {"byzantine": 1.0, "honest": 0.0}
+
+
+def test_what_a_rule_leaves_out_is_rejected_and_nobody_is_removed():
+    plan = dataclasses.replace(SHORT, clients=8, algorithm=FedAvg(Krum(2)), attack=Gaussian(), byzantine=2)
+    summary = simulate(plan).summary
+    assert not any(c["removed"] or c["refused"] for c in summary["clients"].values())
+    assert summary["detection"]["true_positives"] == summary["detection"]["false_positives"] == 0
+    assert summary["rejected"] == {"byzantine": 1.0, "honest": pytest.approx(5 / 6)}
+
+
+def test_a_clean_run_has_no_byzantine_updates():
+    assert simulate(SHORT).summary["rejected"] == {"byzantine": None, "honest": 0.0}
+
+
+def test_a_client_without_data_never_took_part():
+    plan = dataclasses.replace(SHORT, partition=Dirichlet(0.01, allow_empty=True), clients=20)
+    clients = simulate(plan).summary["clients"].values()
+    empty = [c for c in clients if c["size"] == 0]
+    assert empty
+    assert all(c["not_enrolled"].startswith("declares 0 examples") for c in empty)
+    assert all(c["removed"] is None and c["refused"] is None for c in clients)
+    assert all(c["not_enrolled"] is None for c in clients if c["size"])
+
+
+# --- runs that are stopped, and mistakes
+
+
+def at_step(number, error):
+    def observer(progress):
+        if progress.step == number:
+            raise error
+
+    return observer
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [(KeyboardInterrupt(), "stopped", None), (ZeroDivisionError("oh"), "failed", "ZeroDivisionError: oh")],
+)
+def test_a_run_that_is_interrupted_leaves_a_record_and_the_error_goes_on(error, status, says, tmp_path):
+    with pytest.raises(type(error)) as raised:
+        simulate(SHORT, folder=tmp_path, observers=[at_step(2, error)])
+    assert raised.value.__notes__ == [f"What was done until then is in {tmp_path}; phalanx report {tmp_path} shows it."]
+    record = Record.load(tmp_path)
+    assert (record.summary["status"], record.summary["error"], record.summary["steps"]) == (status, says, 2)
+    assert [line["step"] for line in record.history] == [0, 1, 2]
+    assert record.config == SHORT.config
+
+
+def test_a_value_error_after_the_first_step_is_a_failure_with_a_record(tmp_path):
+    record = simulate(SHORT, folder=tmp_path, observers=[at_step(1, ValueError("too few rows"))])
+    assert record == Record.load(tmp_path)
+    assert (record.summary["status"], record.summary["error"]) == ("failed", "ValueError: too few rows")
+
+
+def test_a_new_run_that_is_killed_leaves_no_mixture_of_two(tmp_path, monkeypatch):
+    simulate(SHORT, folder=tmp_path)
+    monkeypatch.setattr(Record, "save", lambda *_: None)  # nothing is written any more, as after kill -9
+    with pytest.raises(KeyboardInterrupt):
+        simulate(dataclasses.replace(SHORT, seed=1), folder=tmp_path, observers=[at_step(1, KeyboardInterrupt())])
+    assert {f.name for f in tmp_path.iterdir()} == {"run.json", "history.jsonl"}
+    assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
+    with pytest.raises(FileNotFoundError, match=r"summary\.json missing"):
+        Record.load(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"model": SattlerCNN()}, {"algorithm": FedAsync(), "participation": 0.5}])
+def test_a_run_that_cannot_begin_touches_nothing(change, tmp_path):
+    record = simulate(SHORT, folder=tmp_path)
+    with pytest.raises(ValueError, match=r"shape|asynchronous"):
+        simulate(dataclasses.replace(SHORT, **change), folder=tmp_path)
+    assert Record.load(tmp_path) == record

@@ -1,8 +1,10 @@
 """The command line: `phalanx run`, `phalanx demo`, `phalanx partition`, `phalanx report`."""
 
+import dataclasses
 import os
 import sys
 import warnings
+from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,14 +12,16 @@ from typing import Any, NoReturn
 import torch
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import phalanx
 from phalanx import advice, demo, terminal
+from phalanx.canonical import source
 from phalanx.core import Infeasible, Stalled
 from phalanx.data import holdings
 from phalanx.help import Help
-from phalanx.history import Record
+from phalanx.history import REPORT, SUMMARY, Record
 from phalanx.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
@@ -32,15 +36,32 @@ class Parser(ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=Help, allow_abbrev=False, **options)
+        self.chosen: Parser | None = None  # the subcommand's, where it is known
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Says what was wrong and what would have been right, and exits with 2."""
         if not self.exit_on_error:  # a parser within the parser, of the options of one class
             super().error(message, ex)
+        if self.chosen is not None:
+            self.chosen.error(message, ex)
         name = self.prog.replace(" [options]", "")
-        options = [o for action in self._actions for o in action.option_strings if o.startswith("--")]
+        shown = [action for action in self._actions if action.help != SUPPRESS]
+        options = [o for action in shown for o in action.option_strings if o.startswith("--")]
         print(f"{name}: {advice.advice(str(message), Run, options)}\nSee: {name} --help", file=sys.stderr)
         sys.exit(2)
+
+    def _load_config_parser_mode(self, content: str, *arguments: Any, **options: Any) -> Any:
+        """Reads a configuration file; one that is empty, or holds nothing but comments, changes nothing."""
+        lines = (line.strip() for line in content.splitlines())
+        empty = all(not line or line.startswith("#") for line in lines)
+        try:
+            return super()._load_config_parser_mode("{}" if empty else content, *arguments, **options)
+        except TypeError as error:
+            if not str(error).startswith("Unexpected config"):
+                raise
+            start = content.strip().splitlines()[0]
+            message = f"A configuration file must be a mapping of options to values, as `clients: 10`, got `{start}`."
+            raise TypeError(message) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,10 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _warn  # type: ignore[assignment]
         sys.path.insert(0, os.getcwd())  # a user's own classes are found beside the user, as by `python -m`
-        return _main(arguments)
+        return _main(sys.argv[1:] if arguments is None else arguments)
 
 
-def _main(arguments: Sequence[str] | None) -> int:
+def _main(arguments: Sequence[str]) -> int:
     parsers = {
         "run": _run_parser(),
         "demo": _demo_parser(),
@@ -64,20 +85,35 @@ def _main(arguments: Sequence[str] | None) -> int:
     commands = parser.add_subcommands(dest="command", required=True)
     for name, sub in parsers.items():
         commands.add_subcommand(name, sub, help=sub.description)
+    parser.chosen = parsers.get(next(iter(arguments), ""))
     chosen = parser.parse_args(arguments)
     command = {"run": run_command, "demo": demo_command, "partition": partition_command, "report": report_command}
     try:
+        _check_groups(chosen[chosen.command])
         values = parser.instantiate(chosen)
         return command[chosen.command](values[chosen.command], Console(highlight=False))
-    except (Infeasible, Stalled, ValueError, OSError) as error:
+    except (Infeasible, Stalled, ValueError, OSError, ModuleNotFoundError) as error:
         if DEBUG in os.environ:
             raise
-        lines = [str(error), *getattr(error, "__notes__", []), f"({DEBUG}=1 shows where this comes from.)"]
+        lines = [str(error), *_notes(error), f"({DEBUG}=1 shows where this comes from.)"]
         print(f"phalanx {chosen.command}: " + "\n".join(lines), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("\nStopped. What was done so far is in the run's folder.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("\n".join(["\nStopped.", *_notes(stop)]), file=sys.stderr)
         return 130
+
+
+def _check_groups(options: Namespace) -> None:
+    """Raises ValueError where a configuration file has a single value for a group of options."""
+    for field in dataclasses.fields(Run):
+        given = options.get(field.name)
+        if field.name in options and dataclasses.is_dataclass(field.type) and not isinstance(given, Namespace):
+            names = ", ".join(f.name for f in dataclasses.fields(field.type))
+            raise ValueError(f"{field.name} must be a mapping of its options ({names}), got {given!r}.")
+
+
+def _notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", []))
 
 
 # Commands
@@ -87,22 +123,47 @@ def run_command(options: Namespace, console: Console) -> int:
     """One run: bar, table, folder."""
     plan = _plan(options)
     folder = options.folder or Path("runs") / plan.slug
-    if not options.again and (folder / "summary.json").is_file():
-        record = Record.load(folder)
-        if record.summary["identity"] != plan.identity:
-            raise Infeasible(
-                f"{folder} holds another run ({record.name}). Choose another --folder, or --again to replace it."
-            )
-        console.print(f"This run is done already, its results are in {folder}. Give --again to repeat it.")
-    else:
+    _check_execution(options, folder)
+    record = None if options.again else _stored(plan, folder, console)
+    if record is None:
         (record,) = _carry_out({plan.title: plan}, {plan.title: folder}, options, console)
     return _show([record], folder, plan.title, console)
 
 
+def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
+    """The record of the run, if it is there and would come out the same again; says what it finds."""
+    if not (folder / SUMMARY).is_file():
+        return None
+    record = Record.load(folder)
+    if record.summary["identity"] != plan.identity:
+        raise Infeasible(
+            f"{folder} holds another run ({record.name}). Choose another --folder, or --again to replace it."
+        )
+    if why := _outdated(record, plan):
+        console.print(f"This run is repeated: {why}.", soft_wrap=True)
+        return None
+    console.print(f"This run is done already, its results are in {folder}. Give --again to repeat it.", soft_wrap=True)
+    return record
+
+
+def _outdated(record: Record, plan: Run) -> str:
+    """Why a run of the same identity could come out differently today; empty if it could not."""
+    version = record.summary["environment"].get("phalanx")
+    if record.summary["status"] == "stopped":
+        return f"it was stopped after step {record.history[-1]['step']}"
+    if version != phalanx.__version__:
+        return f"its results are by Phalanx {version}, this is {phalanx.__version__}"
+    if record.summary.get("source") != source(plan):
+        return "the source of the classes of your own that it uses has changed since"
+    return ""
+
+
 def demo_command(options: Namespace, console: Console) -> int:
     """Six runs: bars, tables, one report."""
+    _check_execution(options, options.folder)
     plans = demo.runs(options.seed)
     folders = {name: options.folder / name.lower().replace(", ", "-").replace(" ", "-") for name in plans}
+    (options.folder / REPORT).unlink(missing_ok=True)
     records = _carry_out(plans, folders, options, console)
     return _show(records, options.folder, "One federation, three algorithms, without and under attack", console)
 
@@ -127,27 +188,41 @@ def partition_command(options: Namespace, console: Console) -> int:
         from phalanx.data import plot_holdings  # noqa: PLC0415  (matplotlib is slow to import)
 
         plot_holdings(counts, plan.attackers()).savefig(options.picture, dpi=150)
-        console.print(f"Picture: {options.picture}")
+        console.print(f"Picture: {options.picture}", soft_wrap=True)
     return 0
 
 
 def report_command(options: Namespace, console: Console) -> int:
     """A page of runs that are done."""
     records = [Record.load(folder) for folder in options.runs]
-    target = options.out or options.runs[0] / "report.html"
-    console.print(f"Report: {write(records, target, options.title)}")
+    target = options.out or options.runs[0] / REPORT
+    page = write(records, target / REPORT if target.is_dir() else target, options.title)
+    console.print(f"Report: {page}", soft_wrap=True)
     return 0
+
+
+def _check_execution(options: Namespace, folder: Path) -> None:
+    """Looks whether a run can be carried out as the options say, before anything is done.
+
+    Raises:
+        Infeasible: there is no such device, no such number of threads, or no such folder can be made.
+    """
+    device, found = options.device, torch.cuda.device_count()
+    allowed = ["cpu", *(["cuda"] if found else []), *(f"cuda:{k}" for k in range(found))]
+    if device not in allowed:
+        none = "" if found else f"; torch {torch.__version__} finds no CUDA device here"
+        raise Infeasible(f"--device must be {' or '.join(allowed)}, got {device}{none}.")
+    if options.threads < 1:
+        raise Infeasible(f"--threads must be at least 1, got {options.threads}.")
+    if files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
+        raise Infeasible(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")
 
 
 def _carry_out(
     plans: Mapping[str, Run], folders: Mapping[str, Path], options: Namespace, console: Console
 ) -> list[Record]:
     keep_freed_memory()
-    torch.set_num_threads(options.threads or torch.get_num_threads())
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise Infeasible(
-            f"--device {options.device}: torch {torch.__version__} finds no CUDA device here. Use --device cpu."
-        )
+    torch.set_num_threads(options.threads)
     records = []
     with terminal.progress_bar(console) as progress:
         for name, plan in plans.items():
@@ -166,16 +241,16 @@ def _carry_out(
 
 
 def _show(records: Sequence[Record], folder: Path, title: str, console: Console) -> int:
-    console.print(terminal.results(records))
-    if removed := terminal.removals(records):
-        console.print(removed)
-    failed = [record for record in records if record.summary["status"] == "failed"]
+    for table in (terminal.results(records), terminal.removals(records), terminal.rejections(records)):
+        if table is not None:
+            console.print(table)
     for record in records:
         for line in terminal.complaints(record):
-            console.print(f"{record.name}: {line}")
+            console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
+    failed = [record for record in records if record.summary["status"] == "failed"]
     for record in failed:
-        console.print(f"[red]{record.name} had to stop.[/] {record.summary['error']}")
-    console.print(f"Report: {write(records, folder / 'report.html', title)}")
+        console.print(f"[red]{escape(record.name)} had to stop.[/] {escape(record.summary['error'])}", soft_wrap=True)
+    console.print(f"Report: {write(records, folder / REPORT, title)}", soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -200,6 +275,8 @@ def _partition_parser() -> Parser:
     parser.add_class_arguments(Run, None)
     parser.add_argument("--picture", type=Path | None, help="Where to save a picture (.png, .svg or .pdf).")
     _add_data_dir(parser)
+    for name in ("folder", "device", "threads", "again"):  # what a file by `phalanx run --print_config` holds besides
+        parser.add_argument(f"--{name}", type=Any, help=SUPPRESS)
     return parser
 
 
@@ -207,15 +284,15 @@ def _demo_parser() -> Parser:
     parser = Parser(description="See an attack fail: six runs on handwritten digits, side by side.")
     parser.add_argument("--seed", type=int, default=0, help="Where all randomness comes from.")
     _add_execution(parser, "runs/demo")
-    parser.set_defaults({"folder": "runs/demo", "threads": 1})
+    parser.set_defaults({"folder": "runs/demo"})
     return parser
 
 
 def _report_parser() -> Parser:
-    parser = Parser(description="Make one page of one or more runs that are done.")
+    parser = Parser(description="Make one page of one or more runs that are done, or were stopped.")
     parser.add_argument("runs", nargs="+", type=Path, help="Folders of runs.")
     parser.add_argument(
-        "--out", type=Path | None, help="Where to put the page; report.html in the first folder if not given."
+        "--out", type=Path | None, help="Where to put the page, a file or a folder; the first run's if not given."
     )
     parser.add_argument("--title", type=str, default="Federated runs", help="Title of the page.")
     return parser
@@ -225,8 +302,8 @@ def _add_execution(parser: Parser, folder: str) -> Any:
     group = parser.add_argument_group("How it is carried out (no part of the run's identity)")
     group.add_argument("--folder", type=Path | None, help=f"Where results go; {folder} if not given.")
     group.add_argument("--device", type=str, default="cpu", help="Where it computes: cpu, cuda, cuda:1.")
-    help_ = "CPU threads; torch decides if not given. 1 is best for small models."
-    group.add_argument("--threads", type=int | None, help=help_)
+    help_ = "CPU threads. More are faster for large models, and can change the last bits of results."
+    group.add_argument("--threads", type=int, default=1, help=help_)
     return group
 
 

@@ -1,8 +1,8 @@
 """The demonstration: one federation, three algorithms, without and under attack.
 
 Twenty clients share scikit-learn's handwritten digits.  Six of them turn their updates round and make them ten times
-as large.  The average follows them, the coordinate-wise median suffers, clustered federated learning shows them the
-door.  Everything is a value: `runs()` is all there is to the experiment.
+as large.  The average follows them, the coordinate-wise median suffers, clustered federated learning removes
+them.  Everything is a value: `runs()` is all there is to the experiment.
 """
 
 from dataclasses import replace

@@ -6,6 +6,9 @@ from typing import Any
 
 from jsonargparse import DefaultHelpFormatter
 
+from phalanx.advice import imported
+from phalanx.canonical import configurable
+
 CLASSES = re.compile(
     r"\(type: (?P<type>.+?), default: (?P<default>.+), known subclasses: (?P<names>[^()]+)\)$", re.DOTALL
 )
@@ -19,7 +22,8 @@ class Help(DefaultHelpFormatter):
         text: str = super()._expand_help(action)
         if found := CLASSES.search(text):
             base = re.findall(r"\w+", found["type"])
-            names = (path.strip().rsplit(".", 1)[-1] for path in found["names"].split(","))
+            paths = [path.strip() for path in found["names"].split(",")]
+            names = (path.rsplit(".", 1)[-1] for path in paths if (kind := imported(path)) and configurable(kind))
             known = ", ".join(dict.fromkeys(name for name in names if name not in base))
             number = "a number, or " if "float" in found["type"] else ""
             choice = f"{number}one of {known}, or the import path of your own"

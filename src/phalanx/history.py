@@ -12,18 +12,22 @@ Each line has
 
 A number that is not finite is null.  Line 0 is the model before training.  A line that repeats the step of the line
 above stands for a wait that brought nothing but refused or lost replies, or, as the last line, for the evaluation of
-the last state.
+the last state.  Who is refused on line 0 was not enrolled: it never takes part.
+
+Three words: a client is *removed* if it is not asked again, by a verdict that is final; an update is *rejected* if the
+algorithm did not use it, and *refused* if the guard did not let it in.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from torch import Tensor
 
+from phalanx.canonical import digest
 from phalanx.core import AnyState, Progress, Verdict
 
 Line = dict[str, Any]
@@ -35,8 +39,9 @@ class History:
     Args:
         observed: fields of the algorithm's state to write.
         measure: evaluates a state; called before the first and after each step, returns what to write of it.
-        path: a file that takes each line at once, so that a killed run leaves all its steps. Open while the history
-            is entered as a context.
+        path: a file that takes each line at once, so that a killed run leaves all its steps. It is made with the first
+            line, and open until the context is left as which the history is entered.
+        prepare: called before the file is made.
     """
 
     def __init__(
@@ -44,16 +49,15 @@ class History:
         observed: Iterable[str] = (),
         measure: Callable[[Progress], Mapping[str, Any]] = lambda progress: {},
         path: Path | None = None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.lines = list[Line]()
-        self._observed, self._measure, self._path = tuple(observed), measure, path
+        self._observed, self._measure = tuple(observed), measure
+        self._path, self._prepare = path, prepare
         self._file: TextIO | None = None
         self._last: Progress | None = None
 
     def __enter__(self) -> "History":
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,10 +87,14 @@ class History:
 
     def _write(self, line: Line) -> None:
         line = plain(line)
-        self.lines.append(line)
+        if self._path is not None and not self.lines:
+            self._prepare()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w", encoding="utf-8")
         if self._file is not None:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.write(_as_json(line))
             self._file.flush()
+        self.lines.append(line)
 
 
 def plain(value: Any) -> Any:
@@ -102,6 +110,24 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+# What is kept of a run
+
+CONFIG, HISTORY, SUMMARY, REPORT = "run.json", "history.jsonl", "summary.json", "report.html"
+SUMMARY_HOLDS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "identity": str,
+    "lines": int,
+    "status": str,
+    "wall_seconds": (int, float),
+    "final": dict,
+    "best": dict,
+    "clients": dict,
+    "detection": dict,
+    "rejected": dict,
+    "environment": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -120,49 +146,152 @@ class Record:
     history: list[Line]
     summary: dict[str, Any]
 
+    @staticmethod
+    def begin(folder: Path, config: Mapping[str, Any]) -> None:
+        """Makes `folder` ready for a run: what another one left there goes, its summary first.
+
+        So whenever a run is killed, its folder holds either no summary, or all of one run.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (SUMMARY, REPORT, HISTORY):
+            (folder / name).unlink(missing_ok=True)
+        _write(folder / CONFIG, _as_json(plain(config), indent=1))
+
     def save(self, folder: Path) -> None:
-        """Writes config and summary beside the history that the run wrote itself."""
-        _write_json(folder / "run.json", self.config)
-        _write_json(folder / "summary.json", {"name": self.name, **self.summary})
+        """Writes config and summary beside the history that the run wrote itself, and that too if it is not whole."""
+        folder.mkdir(parents=True, exist_ok=True)
+        history = "".join(map(_as_json, self.history))
+        path = folder / HISTORY
+        if not path.is_file() or path.stat().st_size != len(history):  # an interrupt can fall between two lines
+            _write(path, history)
+        _write(folder / CONFIG, _as_json(plain(self.config), indent=1))
+        summary = {"name": self.name, "lines": len(self.history), **self.summary}
+        _write(folder / SUMMARY, _as_json(plain(summary), indent=1))
 
     @classmethod
     def load(cls, folder: Path) -> "Record":
         """Reads what `save` and the run have written.
 
         Raises:
-            FileNotFoundError: the folder holds no finished run.
+            FileNotFoundError: the folder holds no run that ended.
+            ValueError: a file is not what it should be, or is of another run than the rest.
         """
-        if missing := [n for n in ("run.json", "summary.json", "history.jsonl") if not (folder / n).is_file()]:
-            raise FileNotFoundError(f"{folder} holds no finished run: {', '.join(missing)} missing.")
-        summary = json.loads((folder / "summary.json").read_text())
-        lines = (folder / "history.jsonl").read_text().splitlines()
-        config = json.loads((folder / "run.json").read_text())
-        return cls(summary.pop("name"), config, [json.loads(line) for line in lines], summary)
+        if missing := [name for name in (CONFIG, SUMMARY, HISTORY) if not (folder / name).is_file()]:
+            hint = "Name a folder that `phalanx run` has written, such as runs/NAME."
+            if CONFIG not in missing:
+                hint = f"Its run was killed, or goes on. To repeat it: phalanx run --config {folder / CONFIG}"
+            raise FileNotFoundError(f"{folder} holds no finished run: {', '.join(missing)} missing. {hint}")
+        config = _read(folder / CONFIG, "a run's configuration")
+        summary = _read(folder / SUMMARY, "a run's summary", SUMMARY_HOLDS)
+        lines = _text(folder / HISTORY).splitlines()
+        history = [
+            _parsed(line, folder / HISTORY, "a run's history", {"step": int}, f"line {number}: ")
+            for number, line in enumerate(lines, 1)
+        ]
+        told = summary.pop("lines")
+        if not history or len(history) != told:
+            why = f"it has {len(history)} lines, and {SUMMARY} tells of {told}"
+            raise _unusable(folder / HISTORY, "the history of this run", why)
+        if digest(config) != summary["identity"]:
+            raise _unusable(folder / SUMMARY, "the summary of this run", "its identity is not that of run.json")
+        return cls(summary.pop("name"), config, history, summary)
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+def _read(path: Path, what: str, holds: Mapping[str, type | tuple[type, ...]] | None = None) -> dict[str, Any]:
+    return _parsed(_text(path), path, what, holds or {})
+
+
+def _parsed(
+    text: str, path: Path, what: str, holds: Mapping[str, type | tuple[type, ...]], where: str = ""
+) -> dict[str, Any]:
+    """The mapping that a text holds; ValueError if it does not, or lacks something."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise _unusable(path, what, f"{where}{error}") from error
+    if not isinstance(value, dict):
+        raise _unusable(path, what, f"{where}a mapping was expected, got {type(value).__name__}")
+    if lacking := [name for name, kind in holds.items() if not isinstance(value.get(name), kind)]:
+        raise _unusable(path, what, f"{where}{', '.join(lacking)} missing or of a wrong type")
+    return value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _unusable(path, "text", str(error)) from error
+
+
+def _unusable(path: Path, what: str, why: str) -> ValueError:
+    return ValueError(f"{path} is not {what}: {why}. Delete the folder, or repeat the run with `phalanx run --again`.")
+
+
+def _as_json(value: Mapping[str, Any], indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, allow_nan=False) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+# What became of clients and of their updates
 
 
 @dataclass(frozen=True)
 class Removal:
-    """When and why a client was shut out, as far as the history tells."""
+    """When and why a client was removed: from then on it is not asked."""
 
     step: int
     reason: str
 
 
+@dataclass(frozen=True)
+class Refusals:
+    """How often the guard refused what a client sent, and why it did the last time."""
+
+    times: int
+    reason: str
+
+
 def removals(history: Iterable[Line]) -> dict[int, Removal]:
-    """The clients whose last word from the server was a rejection or refusal, and the step from which on it was so."""
+    """The clients that a verdict removed for good, with the step from which on it was so."""
     out = dict[int, Removal]()
     for line in history:
-        for client, verdict in line.get("verdicts", {}).items():
-            if Verdict(**verdict).accepted:
+        for client, told in line.get("verdicts", {}).items():
+            verdict = Verdict(**told)
+            if verdict.final:
+                out.setdefault(int(client), Removal(line["step"], verdict.reason))
+            elif verdict.accepted:
                 out.pop(int(client), None)
-            else:
-                out.setdefault(int(client), Removal(line["step"], verdict["reason"]))
-        for client, reason in line.get("refused", {}).items():
-            out.setdefault(int(client), Removal(line["step"], f"refused: {reason}"))
     return out
+
+
+def refusals(history: Sequence[Line]) -> dict[int, Refusals]:
+    """The clients of which something was refused that they sent."""
+    out = dict[int, Refusals]()
+    for line in history[1:]:
+        for name, reason in line.get("refused", {}).items():
+            before = out.get(int(name))
+            out[int(name)] = Refusals(before.times + 1 if before else 1, reason)
+    return out
+
+
+def not_enrolled(history: Sequence[Line]) -> dict[int, str]:
+    """The clients that never took part, because of what they declared, with the reason."""
+    return {int(client): reason for line in history[:1] for client, reason in line.get("refused", {}).items()}
+
+
+def rejected(history: Sequence[Line], clients: Set[int]) -> float | None:
+    """The share of the updates of some clients that were rejected or refused; None if they sent none.
+
+    What counts is whether an update was used: a second copy of one that was is no update of its own.
+    """
+    unused = list[bool]()
+    for line in history[1:]:
+        fates = dict.fromkeys(line.get("refused", {}), False)
+        fates |= {client: verdict["accepted"] for client, verdict in line.get("verdicts", {}).items()}
+        unused += [not used for client, used in fates.items() if int(client) in clients]
+    return sum(unused) / len(unused) if unused else None

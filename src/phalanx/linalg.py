@@ -88,9 +88,9 @@ def norms(rows: Matrix) -> Weights:
     whole = d - d % DEPTH
     squares = torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square()
     if whole:
-        blocks = rows[:, :whole].unflatten(1, (-1, DEPTH))
+        blocks = rows[:, :whole].reshape(len(rows), -1, DEPTH)
         squares += torch.linalg.vector_norm(blocks, dim=2).double().square().sum(1)
-    lengths = squares.sqrt()
+    lengths: Weights = squares.sqrt()
     for i in torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist():
         lengths[i] = torch.linalg.vector_norm(rows[i].double())
     return lengths

@@ -19,18 +19,24 @@ import torch
 import phalanx
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack
-from phalanx.canonical import canonical, identity
+from phalanx.canonical import canonical, check_fields, identity, source
 from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Stalled, Until
 from phalanx.data import Digits, Partition, Source, Uniform, holdings
 from phalanx.engine import Participation, everyone, run
 from phalanx.evaluation import Evaluation, Score, evaluate, figures
 from phalanx.guard import Guard
-from phalanx.history import History, Line, Record, plain, removals
+from phalanx.history import HISTORY, History, Line, Record, not_enrolled, plain, refusals, rejected, removals
 from phalanx.models import MLP, Model
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.simulation import Constant, Latency, Simulation
 from phalanx.training import LocalSGD, Trainer
 from phalanx.vector import BufferPolicy, FlatModule
+
+REMEDIES = {  # for parameters of a run that are something else than they must be
+    "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_torch reads a torch data set.",
+    "model": 'TorchModule("import.path.of.a.Module", {...}) makes a model of any torch module.',
+    "until": "Until(steps=30), Until(seconds=60.0), or a number of steps.",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Run:
         participation: share of the ready clients that take part in a round, drawn at random; synchronous only.
         latency: how long clients take, in virtual seconds.
         guard: what is refused at the door.
-        until: when the run ends.
+        until: when the run ends; in Python a number of steps will do.
         evaluation: when models are evaluated.
         seed: where all randomness comes from.
     """
@@ -72,20 +78,34 @@ class Run:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.until, int) and not isinstance(self.until, bool):
+            object.__setattr__(self, "until", Until.of(self.until))
+        check_fields(self, REMEDIES)
         if self.clients < 1:
             raise ValueError(f"clients must be at least 1, got {self.clients}.")
-        if not 0 <= self.byzantine < self.clients or (self.byzantine > 1 and self.byzantine != int(self.byzantine)):
-            allowed = f"a share in [0, 1) or a number of clients below {self.clients}"
-            raise ValueError(f"byzantine must be {allowed}, got {self.byzantine}.")
-        if self.byzantine and self.attack is None:
-            raise ValueError(f"byzantine is {self.byzantine}, but attack is not set. Choose one, e.g. Gaussian.")
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must lie in (0, 1], got {self.participation}.")
+        self._check_attack()
+
+    def _check_attack(self) -> None:
+        """Raises ValueError if somebody is to attack, and nobody could, or the other way round."""
+        n, byzantine = self.clients, self.byzantine
+        if not 0 <= byzantine < n or (byzantine > 1 and byzantine != int(byzantine)):
+            raise ValueError(f"byzantine must be a share in [0, 1) or a number of clients below {n}, got {byzantine}.")
+        if byzantine and self.attack is None:
+            raise ValueError(f"byzantine is {byzantine}, but attack is not set. Choose one, e.g. Gaussian.")
+        if self.attack is not None and not self.attackers():
+            nobody = f", which is {byzantine * n:.3g} of {n} clients, rounded down to nobody" if byzantine else ""
+            least = f"a number from 1 to {n - 1}, or a share of at least 1/{n}" if n > 1 else "clients to more than 1"
+            raise ValueError(
+                f"attack is {type(self.attack).__name__}, but byzantine is {byzantine}{nobody}: nobody would attack. "
+                f"Set {'byzantine to ' if n > 1 else ''}{least}; or leave the attack out."
+            )
 
     @cached_property
     def identity(self) -> str:
         """The SHA-256 of every parameter."""
-        return identity(self)
+        return identity(self, Run)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -199,7 +219,8 @@ def simulate(
     Args:
         plan: what to do.
         name: for people; made from the run if not given.
-        folder: where run.json, history.jsonl and summary.json go; nothing is written if not given.
+        folder: where run.json, history.jsonl and summary.json go, in place of an older run's; nothing is written if not
+            given, nor before the run has begun.
         data_dir: where data sets lie; they are downloaded if not given.
         device: where it computes.
         observers: are shown each step.
@@ -211,44 +232,67 @@ def simulate(
     Raises:
         Infeasible: the run cannot even begin.
         ValueError: the same, for a part that does not fit another (a model and its data, say).
+        KeyboardInterrupt: the user stopped it. What was done until then is in the folder, with the status "stopped";
+            any other mistake of a part of the run leaves the status "failed".
     """
-    begun = time.perf_counter()
+    begun, made_by = time.perf_counter(), source(plan)
     federation = Federation(plan, data_dir, device)
-    history = History(plan.algorithm.observed, federation.measure, folder / "history.jsonl" if folder else None)
-    sample = everyone if plan.participation == 1 else Participation(plan.participation, plan.seed)
-    error: Exception | None = None
-    with history, reproducible(federation.device):
-        try:
-            run(
-                plan.algorithm,
-                federation.transport,
-                federation.start,
-                until=plan.until,
-                sample=sample,
-                guard=plan.guard,
-                observers=(history, *observers),
-            )
-        except (Infeasible, Stalled) as failure:
-            if not history.lines:
-                raise
-            error = failure
-        history.conclude(federation.worth)
-    result = {
-        "identity": plan.identity,
-        "status": "failed" if error else "finished",
-        "error": "\n".join([str(error), *getattr(error, "__notes__", [])]) if error else None,
-        "wall_seconds": round(time.perf_counter() - begun, 3),
-        "dimension": len(federation.start),
-    }
-    record = Record(
-        name or plan.title,
-        plan.config,
-        history.lines,
-        result | outcome(history.lines) | population(federation, history.lines) | {"environment": environment(device)},
+    history = History(
+        plan.algorithm.observed,
+        federation.measure,
+        folder / HISTORY if folder else None,
+        lambda: Record.begin(folder, plan.config) if folder else None,
     )
-    if folder is not None:
-        record.save(folder)
-    return record
+
+    def recorded(error: BaseException | None) -> Record:
+        summary: dict[str, Any] = ending(error) | {"identity": plan.identity, "source": made_by}
+        summary |= {"wall_seconds": round(time.perf_counter() - begun, 3), "dimension": len(federation.start)}
+        summary |= outcome(history.lines) | population(federation, history.lines)
+        record = Record(
+            name or plan.title, plan.config, history.lines, summary | {"environment": environment(federation.device)}
+        )
+        if folder is not None:
+            record.save(folder)
+        return record
+
+    try:
+        with history, reproducible(federation.device):
+            failure = _carry_out(federation, history, observers)
+    except BaseException as error:  # a mistake in somebody's class, or Ctrl-C: it goes on its way, and leaves a record
+        if history.lines and folder is not None:
+            recorded(error)
+            error.add_note(f"What was done until then is in {folder}; phalanx report {folder} shows it.")
+        raise
+    return recorded(failure)
+
+
+def _carry_out(federation: Federation, history: History, observers: Sequence[Observer]) -> Exception | None:
+    """The run itself; returns why it had to stop, if it had to."""
+    plan, failure = federation.plan, None
+    try:
+        run(
+            plan.algorithm,
+            federation.transport,
+            federation.start,
+            until=plan.until,
+            sample=everyone if plan.participation == 1 else Participation(plan.participation, plan.seed),
+            guard=plan.guard,
+            observers=(history, *observers),
+        )
+    except (Infeasible, Stalled, ValueError) as error:
+        if not history.lines:
+            raise
+        failure = error
+    history.conclude(federation.worth)
+    return failure
+
+
+def ending(error: BaseException | None) -> dict[str, Any]:
+    """How a run ended: its status "finished", "failed" or "stopped", and the error if it failed."""
+    if error is None or isinstance(error, KeyboardInterrupt):
+        return {"status": "stopped" if error else "finished", "error": None}
+    kind = "" if isinstance(error, (Infeasible, Stalled)) else f"{type(error).__name__}: "
+    return {"status": "failed", "error": "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])])}
 
 
 def outcome(history: Sequence[Line]) -> dict[str, Any]:
@@ -265,8 +309,9 @@ def outcome(history: Sequence[Line]) -> dict[str, Any]:
 
 
 def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any]:
-    """Who took part, who was removed, and how well that agrees with the truth."""
-    removed, byzantine = removals(history), federation.byzantine
+    """Who took part, who was removed, whose updates were not used, and how well that agrees with the truth."""
+    removed, refused, absent = removals(history), refusals(history), not_enrolled(history)
+    byzantine = federation.byzantine
     clients = {
         i: {
             "declared": federation.transport.declared[i],
@@ -274,6 +319,8 @@ def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any
             "classes": federation.holdings[i],
             "byzantine": i in byzantine,
             "removed": asdict(removed[i]) if i in removed else None,
+            "refused": asdict(refused[i]) if i in refused else None,
+            "not_enrolled": absent.get(i),
         }
         for i, part in enumerate(federation.parts)
     }
@@ -283,7 +330,9 @@ def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any
         "test": len(federation.test),
         "fingerprint": federation.fingerprint,
     }
-    facts: dict[str, Any] = plain({"clients": clients, "detection": detection(removed.keys(), byzantine), "data": data})
+    unused = {"byzantine": rejected(history, byzantine), "honest": rejected(history, set(federation.honest))}
+    found = detection(removed.keys(), byzantine)
+    facts: dict[str, Any] = plain({"clients": clients, "detection": found, "rejected": unused, "data": data})
     return facts
 
 

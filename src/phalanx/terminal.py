@@ -1,4 +1,8 @@
-"""What a run looks like in a terminal: a bar while it goes, a table when it is done."""
+"""What a run looks like in a terminal: a bar while it goes, tables when it is done.
+
+A client is removed if it is not asked again; an update is rejected if the algorithm did not use it, and refused if the
+guard did not let it in.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,6 +11,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -19,7 +24,7 @@ from phalanx.runs import Run
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """A bar for each run; nothing where the output is no terminal."""
+    """A bar for each run; nothing but what it came to where the output is no terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -32,13 +37,16 @@ def progress_bar(console: Console) -> Iterator[Progress]:
         yield progress
 
 
+STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
+
+
 def follow(progress: Progress, plan: Run, name: str) -> Observer:
     """An observer that moves a new bar of `progress`: by steps, or by virtual seconds where only these are limited."""
     until = plan.until
-    task = progress.add_task(name, total=until.steps or round(until.seconds or 0), note="")
+    task = progress.add_task(name, total=until.limit or round(until.seconds or 0), note="")
 
     def observer(step: Step) -> None:
-        done = step.step if until.steps else round(step.now)
+        done = step.step if until.limit else round(step.now)
         note = f"{len(step.refused)} refused" if step.refused else ""
         progress.update(task, completed=done, note=note)
 
@@ -48,19 +56,19 @@ def follow(progress: Progress, plan: Run, name: str) -> Observer:
 def results(records: Sequence[Record]) -> Table:
     """One line per run: what the model is worth, who was removed, how right that was."""
     wanted = any("attack_success" in record.summary["final"] for record in records)
-    table = Table(title="Results", title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = _table("Results")
     table.add_column("run", min_width=20)
     for heading in ("final", "best", "removed", "precision", "recall", *(["attack"] if wanted else []), "time"):
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
         s, d = record.summary, record.summary["detection"]
-        byzantine = d["true_positives"] + d["false_negatives"]
-        removed = d["true_positives"] + d["false_positives"]
+        hits, wrong = d["true_positives"], d["false_positives"]
+        byzantine = hits + d["false_negatives"]
         table.add_row(
-            record.name + (" [red]failed[/]" if s["status"] == "failed" else ""),
+            escape(record.name) + STATUS.get(s["status"], ""),
             percent(s["final"]["accuracy"]),
             f"{percent(s['best']['accuracy'])} @{s['best']['step']}",
-            f"{removed} of {byzantine}" if byzantine else str(removed),
+            (f"{hits} of {byzantine}" + (f", {wrong} honest" if wrong else "")) if byzantine else str(wrong),
             percent(d["precision"]),
             percent(d["recall"]),
             *([percent(s["final"].get("attack_success"))] if wanted else []),
@@ -71,7 +79,7 @@ def results(records: Sequence[Record]) -> Table:
 
 def removals(records: Sequence[Record]) -> Table | None:
     """Who was removed when and why, clients of one fate on one line; None if nobody was."""
-    table = Table(title="Removed clients", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = _table("Removed clients")
     for heading in ("run", "step", "clients", "truth", "reason"):
         table.add_column(heading, justify="right" if heading == "step" else "left")
     for record in records:
@@ -79,16 +87,36 @@ def removals(records: Sequence[Record]) -> Table | None:
                  for i, c in record.summary["clients"].items() if c["removed"]]  # fmt: skip
         for (step, byzantine, reason), group in groupby(sorted(fates), key=lambda fate: fate[:3]):
             truth = "Byzantine" if byzantine else "[yellow]honest[/]"
-            table.add_row(record.name, str(step), listed(sorted(f[3] for f in group)), truth, reason)
+            clients = listed(sorted(f[3] for f in group))
+            table.add_row(escape(record.name), str(step), clients, truth, escape(reason))
     return table if table.row_count else None
 
 
+def rejections(records: Sequence[Record]) -> Table | None:
+    """Which shares of the updates were rejected or refused, in runs where any were; None if there are no such runs."""
+    table = _table("Updates that were rejected or refused")
+    table.add_column("run", min_width=20)
+    for heading in ("of Byzantine clients", "of honest clients"):
+        table.add_column(heading, justify="right")
+    for record in records:
+        shares = [record.summary["rejected"].get(whose) for whose in ("byzantine", "honest")]
+        if any(shares):
+            table.add_row(escape(record.name), *map(percent, shares))
+    return table if table.row_count else None
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
 def complaints(record: Record) -> list[str]:
-    """What was refused or lost, one line for what differs in nothing but numbers."""
-    return [
+    """Who never took part, and what was refused or lost; one line for what differs in nothing but numbers."""
+    absent = [f"client {i} never took part: {c['not_enrolled']}"
+              for i, c in record.summary["clients"].items() if c["not_enrolled"]]  # fmt: skip
+    return absent + [
         f"{t.kind} {t.count} times (clients {listed(t.clients)}): {t.reason}"
         + (f" (and {t.others} more such reasons)" if t.others else "")
-        for t in troubles(record.history)
+        for t in troubles(record.history[1:])
     ]
 
 

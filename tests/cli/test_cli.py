@@ -1,13 +1,18 @@
 """The command line as a user meets it, in process; `tests/cli/test_process.py` starts the real thing."""
 
+import io
 import json
 import os
 import re
+import sys
 
 import pytest
 import yaml
+from rich.console import Console
 
+from phalanx import terminal
 from phalanx.cli import main
+from phalanx.core import Progress, Until
 from phalanx.history import Record
 from phalanx.runs import Run
 
@@ -17,6 +22,11 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PHALANX_DATA", raising=False)
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
+
+
+@pytest.fixture
+def _no_datasets(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
 
 
 def phalanx(capsys, command):
@@ -29,13 +39,15 @@ def phalanx(capsys, command):
 
 
 def test_run_leaves_a_folder_and_shows_a_table(capsys, tmp_path):
-    status, out, _ = phalanx(capsys, "run --clients 5 --until.steps 2 --attack Gaussian --byzantine 0.2 --threads 1")
+    status, out, _ = phalanx(capsys, "run --clients 5 --until.steps 2 --attack Gaussian --byzantine 0.2")
     assert status == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("digits-fedavg-gaussian-")
     assert {f.name for f in folder.iterdir()} == {"run.json", "history.jsonl", "summary.json", "report.html"}
     assert "FedAvg(Mean), Gaussian" in out
     assert "0 of 1" in out
+    assert "rejected" not in out
+    assert json.loads((folder / "summary.json").read_text())["environment"]["threads"] == 1
     assert str(folder / "report.html").replace(str(tmp_path) + os.sep, "") in out
     assert Record.load(folder).summary["identity"].startswith(folder.name.rsplit("-", 1)[1])
 
@@ -98,13 +110,43 @@ def test_refusals_reach_the_terminal(capsys):
         ("--data MNIST --data_dir nowhere", "train-images-idx3-ubyte"),
         ("--algorithm FedAsync --participation 0.5", "FedAsync is asynchronous"),
         ("--attack AllLabelsTo --attack.target 10 --byzantine 1", "one of the 10 classes, 0 to 9, got 10"),
+        ("--attack Gaussian", "attack is Gaussian, but byzantine is 0: nobody would attack"),
+        ("--attack Gaussian --byzantine 0.04", "0.04, which is 0.8 of 20 clients, rounded down to nobody"),
+        ("--device gpu", "--device must be cpu"),
+        ("--device mps", "--device must be cpu"),
+        ("--device cuda:99", "--device must be cpu"),
+        ("--threads 0", "--threads must be at least 1, got 0"),
+        ("--threads -1", "--threads must be at least 1, got -1"),
+        ("--folder file", "--folder file: file is a file. Choose another folder, or move the file away"),
+        ("--folder file/below", "--folder file/below: file is a file"),
+        ("--data HuggingFace --data.path x", "HuggingFace needs the package datasets. Install it: pip install"),
     ],
 )
-def test_what_cannot_begin_says_what_would_have_been_right(capsys, options, why):
+@pytest.mark.usefixtures("_no_datasets")
+def test_what_cannot_begin_says_what_would_have_been_right(capsys, tmp_path, options, why):
+    (tmp_path / "file").touch()
     status, _, err = phalanx(capsys, f"run --until.steps 1 {options}")
     assert status == 2
     assert why in err
     assert "Traceback" not in err
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("demo --threads 0", "phalanx demo: --threads must be at least 1, got 0"),
+        ("demo --device gpu", "phalanx demo: --device must be cpu"),
+        (
+            "run --config group.yaml",
+            "phalanx run: training must be a mapping of its options (epochs, steps, batch_size",
+        ),
+    ],
+)
+def test_what_cannot_begin_with_other_commands(capsys, tmp_path, command, why):
+    (tmp_path / "group.yaml").write_text("training: 3")
+    status, _, err = phalanx(capsys, command)
+    assert (status, why in err) == (2, True)
 
 
 def test_a_class_of_ones_own_by_its_import_path(capsys, tmp_path):
@@ -169,3 +211,155 @@ def test_a_warning_is_a_line_not_a_trace(capsys):
     )
     assert err.startswith("Warning: threshold = 0.02 is not above")
     assert err.count("\n") == 1
+
+
+# --- what a run finds in its folder, and what it leaves there
+
+MINE = """
+from dataclasses import dataclass
+from phalanx.attacks import Attack
+
+@dataclass(frozen=True)
+class Mine(Attack):
+    def forge(self, update, knowledge, rng):
+        {body}
+"""
+OWN = "run --clients 4 --until.steps 3 --byzantine 1 --attack {module}.Mine --folder here"
+
+
+def own_attack(tmp_path, body):
+    """A module of the user's own with an attack, new each time; returns the command that uses it."""
+    sys.modules.pop("mine_to_edit", None)
+    (tmp_path / "mine_to_edit.py").write_text(MINE.format(body=body))
+    return OWN.format(module="mine_to_edit")
+
+
+def test_a_run_whose_own_classes_were_edited_is_repeated(capsys, tmp_path):
+    def loss():
+        return json.loads((tmp_path / "here" / "summary.json").read_text())["final"]["loss"]
+
+    assert phalanx(capsys, own_attack(tmp_path, "return update.delta"))[0] == 0
+    before = loss()
+    assert "done already" in phalanx(capsys, own_attack(tmp_path, "return update.delta"))[1]
+    _, out, _ = phalanx(capsys, own_attack(tmp_path, "return -10 * update.delta"))
+    assert "This run is repeated: the source of the classes of your own that it uses has changed since." in out
+    assert loss() > before
+
+
+def test_a_run_by_another_version_is_repeated(capsys, monkeypatch):
+    command = "run --clients 3 --until.steps 1 --folder here"
+    phalanx(capsys, command)
+    monkeypatch.setattr("phalanx.__version__", "99.0")
+    out = phalanx(capsys, command)[1]
+    assert "This run is repeated: its results are by Phalanx 0." in out
+    assert "this is 99.0" in out
+    assert "done already" in phalanx(capsys, command)[1]
+
+
+def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_repeated(capsys, tmp_path):
+    body = """if update.version == 2 and not __import__("os").path.exists("go"):
+            raise KeyboardInterrupt
+        return update.delta"""
+    status, _, err = phalanx(capsys, own_attack(tmp_path, body))
+    assert (status, "Stopped.\nWhat was done until then is in here; phalanx report here shows it." in err) == (
+        130,
+        True,
+    )
+    assert {f.name for f in (tmp_path / "here").iterdir()} == {"run.json", "history.jsonl", "summary.json"}
+    status, out, _ = phalanx(capsys, "report here")
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert (status, "Report: here/report.html" in out) == (0, True)
+    assert "This run was stopped" in page
+    assert "stopped after 2 steps, at " in page
+    (tmp_path / "go").touch()
+    status, out, _ = phalanx(capsys, own_attack(tmp_path, body))
+    assert (status, "This run is repeated: it was stopped after step 2." in out) == (0, True)
+    assert Record.load(tmp_path / "here").summary["status"] == "finished"
+
+
+def test_a_run_that_is_stopped_before_its_first_step(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("phalanx.runs.Federation", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    status, _, err = phalanx(capsys, "run --folder here")
+    assert (status, err) == (130, "\nStopped.\n")
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", "", "nonsense"])
+def test_a_damaged_folder_is_named_with_the_remedy(capsys, tmp_path, content):
+    command = "run --clients 3 --until.steps 1 --folder here"
+    phalanx(capsys, command)
+    (tmp_path / "here" / "summary.json").write_text(content)
+    for tried in (command, "report here"):
+        status, _, err = phalanx(capsys, tried)
+        assert (status, "Traceback" in err) == (2, False)
+        assert "here/summary.json is not a run's summary" in err
+        assert "Delete the folder, or repeat the run with `phalanx run --again`" in err
+    assert phalanx(capsys, command + " --again")[0] == 0
+
+
+def test_a_run_that_was_killed_says_how_to_repeat_it(capsys, tmp_path):
+    phalanx(capsys, "run --clients 3 --until.steps 1 --folder here")
+    (tmp_path / "here" / "summary.json").unlink()
+    status, _, err = phalanx(capsys, "report here")
+    assert (status, "To repeat it: phalanx run --config here/run.json" in err) == (2, True)
+    assert phalanx(capsys, "run --config here/run.json --folder there")[0] == 0
+    assert Record.load(tmp_path / "there").config["clients"] == 3
+
+
+def test_what_run_prints_partition_reads(capsys, tmp_path):
+    printed = phalanx(capsys, "run --clients 3 --device cuda --threads 2 --print_config")[1]
+    (tmp_path / "mine.yaml").write_text(printed)
+    status, out, _ = phalanx(capsys, "partition --config mine.yaml")
+    assert (status, "Digits dealt to 3 clients" in out) == (0, True)
+    assert "--threads" not in phalanx(capsys, "partition --help")[1]
+
+
+def test_an_empty_configuration_changes_nothing(capsys, tmp_path):
+    for content in ("", "# nothing\n\n"):
+        (tmp_path / "empty.yaml").write_text(content)
+        with_it = phalanx(capsys, "run --config empty.yaml --clients 3 --print_config")
+        assert with_it == phalanx(capsys, "run --clients 3 --print_config")
+
+
+def test_runs_of_one_title_are_told_apart_and_a_folder_will_do_for_the_page(capsys, tmp_path):
+    for name, options in (("a", "--clients 3"), ("b", "--clients 4 --seed -1"), ("c", "--clients 4 --seed 5")):
+        phalanx(capsys, f"run --until.steps 1 {options} --folder {name}")
+    (tmp_path / "pages").mkdir()
+    status, out, _ = phalanx(capsys, "report a b c --out pages")
+    assert (status, "Report: pages/report.html" in out) == (0, True)
+    page = (tmp_path / "pages" / "report.html").read_text()
+    for name in ("clients=3, seed=0", "clients=4, seed=-1", "clients=4, seed=5"):
+        assert f"<b>FedAvg(Mean), {name}</b>" in page
+
+
+def test_what_was_removed_rejected_and_refused_has_tables_and_lines_of_its_own(capsys):
+    options = "--clients 8 --byzantine 2 --until.steps 2"
+    _, out, _ = phalanx(capsys, f"run {options} --attack Gaussian --algorithm.aggregate Krum --algorithm.aggregate.f 2")
+    assert "Updates that were rejected or refused" in out
+    assert re.search(r"FedAvg\(Krum\), Gaussian x 2\s+100.0 %\s+83.3 %", out)
+    assert "Removed clients" not in out
+    assert "0 of 2" in out
+    _, out, _ = phalanx(capsys, f"run {options} --attack Gaussian --algorithm ByzantineCFL")
+    assert "Removed clients" in out
+    _, out, _ = phalanx(capsys, f"run {options} --attack NonFinite")
+    assert re.search(r"FedAvg\(Mean\), NonFinite x 2\s+100.0 %\s+0.0 %", out)
+    assert "Removed clients" not in out
+    assert "refused 4 times (clients " in out
+
+
+def test_clients_that_never_took_part_are_named_with_the_reason(capsys):
+    options = "--partition Dirichlet --partition.alpha 0.01 --partition.allow_empty true --clients 30 --until.steps 1"
+    out = " ".join(phalanx(capsys, f"run {options}")[1].split())
+    assert re.search(r"client \d+ never took part: declares 0 examples, allowed are 1 to 1,000,000,000", out)
+    assert "Removed clients" not in out
+
+
+@pytest.mark.parametrize(
+    ("until", "total", "done"), [(Until(), 30, 2), (Until(7), 7, 2), (Until(seconds=60), 60, 5), (Until(4, 60), 4, 2)]
+)
+def test_the_bar_goes_by_steps_or_else_by_seconds(until, total, done):
+    with terminal.progress_bar(Console(file=io.StringIO())) as progress:
+        observer = terminal.follow(progress, Run(until=until), "a run")
+        observer(Progress(2, 5.2, None, None, {3: "NaN"}, {}))
+        (task,) = progress.tasks
+    assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 refused")

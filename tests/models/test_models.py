@@ -2,6 +2,7 @@ import copy
 import pickle
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -168,6 +169,8 @@ def test_refuses_a_single_class(model: Model, shape: Shape, classes: int, count:
 def test_refuses_widths_and_rates_that_make_no_network() -> None:
     with pytest.raises(ValueError, match=r"widths of at least 1 unit, got \(64, 0\)"):
         MLP((64, 0))
+    with pytest.raises(ValueError, match=r"hidden must be a sequence of widths, such as \(64,\) for one layer, got 64"):
+        MLP.__post_init__(SimpleNamespace(hidden=64))  # type: ignore[arg-type]  # where no checker looks at MLP(64)
     for rate in (-0.1, 1.0, float("nan")):
         with pytest.raises(ValueError, match=rf"^dropout is the probability .* got {rate}"):
             MLP(dropout=rate)

@@ -13,6 +13,7 @@ from report_records import Record
 
 from phalanx.report import render, write
 from phalanx.report.ledger import Ledger
+from phalanx.report.names import distinct
 from phalanx.report.outcome import sentence
 from phalanx.report.page import styles
 from phalanx.report.words import describe, duration, ids, percent
@@ -86,7 +87,7 @@ def test_page_says_in_words_what_happened(six: str) -> None:
     assert "1,437 training and 360 test examples" in text
 
 
-def test_who_was_excluded_when_why_and_what_it_cost() -> None:
+def test_who_was_removed_when_why_and_what_it_cost() -> None:
     runs = [records.make(wrong=True), records.make(attacked=False)]
     text = words(render(runs, "t"))
     assert "cosine cluster of 4, benign cluster has 13" in text
@@ -97,7 +98,7 @@ def test_who_was_excluded_when_why_and_what_it_cost() -> None:
     assert "Byzantine clients are 30.0 % of all clients and carried 2.0 % of all weight." in text
     assert "Byzantine SignFlip(scale=3)" in text
     assert "step 2: cosine cluster of 3, benign cluster has 17" in text
-    assert "refused as malformed delta holds NaN 7 1 6 6" in text
+    assert "refused by the guard delta holds NaN 7 1 6 6" in text
     assert "and 3 more that differ in numbers" in text
 
 
@@ -190,6 +191,94 @@ def test_failed_run_shows_its_error_first(history: list) -> None:
     assert 'role="alert"' in page
 
 
+def test_updates_that_were_not_used_are_told_where_there_are_any() -> None:
+    run = records.make("FedAvg", steps=4)
+    used = words(render([run], "t"))
+    assert "Byzantine rejected" not in used
+    assert "0 of 6 Byzantine clients removed, no honest one" in used
+    summary = run.summary | {"rejected": {"byzantine": 1.0, "honest": 0.25}}
+    told = words(render([replace(run, summary=summary)], "t"))
+    unused = "100.0 % of the updates of Byzantine clients and 25.0 % of those of honest ones rejected or refused"
+    assert f"0 of 6 Byzantine clients removed, no honest one; {unused}" in told
+    assert f"Over the whole run, {unused}." in told
+    assert "Byzantine rejected Honest rejected" in told
+    assert "Byzantine rejected 100.0 % of their updates; 25.0 % of honest ones" in told
+    bad = summary | {"rejected": {"byzantine": 0.5, "honest": 0.0}}
+    told = words(render([replace(run, summary=bad)], "t"))
+    assert "50.0 % of the updates of Byzantine clients rejected or refused, none of honest ones" in told
+    clean = records.make("FedAvg", attacked=False, steps=4)
+    told = words(
+        render([replace(clean, summary=clean.summary | {"rejected": {"byzantine": None, "honest": 0.25}})], "t")
+    )
+    assert "Over the whole run, 25.0 % of the updates of honest clients rejected or refused." in told
+    assert "honest rejected 25.0 % of their updates" in told
+
+
+def test_attack_success_has_a_column_where_it_was_measured(six: str) -> None:
+    assert "Attack success" in words(six)
+    assert "Attack success" not in words(render([records.make(attacked=False, steps=2)], "t"))
+
+
+def test_clients_that_never_took_part_are_not_among_the_removed() -> None:
+    run = records.make(steps=6)
+    run.summary["clients"]["3"]["not_enrolled"] = "declares 0 examples, allowed are 1 to 9"
+    text = words(render([run], "t"))
+    assert "1 client (3) never took part: refused at enrolment." in text
+    assert "never took part: declares 0 examples, allowed are 1 to 9" in text
+    assert "6 of 6 Byzantine clients removed, no honest one" in text
+
+
+def test_stopped_run_says_so() -> None:
+    run = records.make(steps=6)
+    page = render([replace(run, summary=run.summary | {"status": "stopped"})], "t")
+    text = words(page)
+    assert re.search(r"ByzantineCFL, attacked: stopped after 6 steps, at \d\d\.\d %; 6 of 6 Byzantine clients", text)
+    assert "This run was stopped before it was done." in text
+    assert "failed" not in text
+    nothing = run.summary | {"status": "stopped", "final": {}}
+    assert "stopped after 6 steps, no accuracy was measured; " in words(render([replace(run, summary=nothing)], "t"))
+
+
+# --- names
+
+
+def named(name: str, identity: str = "", **config: object) -> Record:
+    return Record(name, config, [], {"identity": identity})
+
+
+def names(*runs: Record) -> list[str]:
+    return [run.name for run in distinct(runs)]
+
+
+def test_runs_of_one_name_get_what_they_differ_in() -> None:
+    rate = {"class_path": "a.Exponential", "init_args": {"start": 0.1}}
+    runs = [named("A", clients=3, seed=-1), named("B", seed=-1), named("A", clients=5, seed=-1, training={"lr": rate})]
+    assert names(*runs) == [
+        "A, clients=3",
+        "B",
+        "A, clients=5, training.lr=Exponential, training.lr.start=0.1",
+    ]
+    assert names(runs[0], runs[1]) == ["A", "B"]
+    assert [run.name for run in runs] == ["A", "B", "A"]
+
+
+def test_runs_that_differ_in_much_or_nothing_get_their_identity() -> None:
+    many = [named("A", "0123456789abc", a=1, b=1, c=1, d=1), named("A", "fedcba9876543", a=2, b=2, c=2, d=2)]
+    assert names(*many) == ["A, 0123456789", "A, fedcba9876"]
+    assert names(many[0], many[0]) == ["A, 0123456789 no. 1", "A, 0123456789 no. 2"]
+    assert names(named("A", seed=1), named("A", seed=2), named("A", seed=1)) == [
+        "A, seed=1 no. 1",
+        "A, seed=2",
+        "A, seed=1 no. 2",
+    ]
+
+
+def test_a_page_has_no_name_twice() -> None:
+    twice = render([records.make(steps=2), records.make(steps=2, seed=1)], "t")
+    assert "<b>ByzantineCFL, attacked, seed=0</b>" in twice
+    assert "<b>ByzantineCFL, attacked, seed=1</b>" in twice
+
+
 def test_nobody_removed_nobody_known_to_be_byzantine() -> None:
     run = records.make("FedAvg", attacked=False, steps=4)
     for about in run.summary["clients"].values():
@@ -197,7 +286,7 @@ def test_nobody_removed_nobody_known_to_be_byzantine() -> None:
     text = words(render([run], "t"))
     assert "94.9 % at the end" not in text
     assert "at the end; 0 clients removed" in text
-    assert "No client was excluded for good in this run." in text
+    assert "No client was removed in this run." in text
     assert "unknown" in text
 
 

@@ -94,7 +94,7 @@ def test_page_reads_without_script_and_prints_unfolded(
     page = context.new_page()
     page.goto(report.as_uri())
     page.locator("summary", has_text="ByzantineCFL, attacked").click()
-    page.get_by_text("Who was excluded, when, why, and what it cost").nth(5).wait_for(state="visible")
+    page.get_by_text("Who was removed, when, why, and what it cost").nth(5).wait_for(state="visible")
     folded = page.pdf(path=str(tmp_path / "report.pdf"))
     assert folded.count(b"/Type /Page\n") + folded.count(b"/Type /Page ") > 10
     context.close()

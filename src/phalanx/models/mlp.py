@@ -31,6 +31,8 @@ class MLP(Model):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.hidden, (tuple, list)):
+            raise ValueError(f"hidden must be a sequence of widths, such as (64,) for one layer, got {self.hidden!r}.")
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"hidden must be widths of at least 1 unit, got {self.hidden}.")
         check_dropout("dropout", self.dropout)

@@ -34,6 +34,11 @@ class TorchModule(Model):
         if len(parts) < 2 or not all(part.isidentifier() for part in parts):
             raise ValueError(f"path must have the form package.module.name, like torch.nn.Linear, got {self.path!r}.")
 
+    @property
+    def source_modules(self) -> tuple[str, ...]:
+        """What it is built by, besides its own class; see `phalanx.canonical.source`."""
+        return (self.path.rpartition(".")[0],)
+
     def __hash__(self) -> int:
         """Of the path alone, because arguments may hold what cannot be hashed; equality looks at both."""
         return hash(self.path)

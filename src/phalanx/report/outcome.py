@@ -1,4 +1,4 @@
-"""What came out of a run, in sentences: its result, who was excluded when and why, and what that cost."""
+"""What came out of a run, in sentences: its result, who was removed when and why, and what that cost."""
 
 import json
 from collections import defaultdict
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Exclusion:
+class Removal:
     """Clients that were removed in one step for one reason."""
 
     step: int
@@ -30,10 +30,15 @@ class Exclusion:
 def sentence(ledger: Ledger) -> str:
     """The result of a run, its name aside: "95.0 % at the end; 6 of 6 Byzantine clients removed, no honest one"."""
     record, removed = ledger.record, set(ledger.removed)
-    if record.summary.get("status") != "finished":
-        return f"failed after {plural(int(record.summary.get('steps') or 0), 'step')}: {error(record).splitlines()[0]}"
+    steps = plural(int(record.summary.get("steps") or 0), "step")
+    if (how := status(record)) == "failed":
+        return f"failed after {steps}: {error(record).splitlines()[0]}"
     reached = _final_accuracy(record)
     start = "no accuracy was measured" if reached is None else f"{percent(reached)} at the end"
+    if how == "stopped":
+        start = f"stopped after {steps}, " + (
+            "no accuracy was measured" if reached is None else f"at {percent(reached)}"
+        )
     if set(ledger.truth.values()) <= {UNKNOWN}:
         return f"{start}; {plural(len(removed), 'client')} removed"
     bad = set(ledger.of(BYZANTINE))
@@ -41,7 +46,28 @@ def sentence(ledger: Ledger) -> str:
     if not bad:
         return f"{start}; every client is honest, {honest or 'none'} removed"
     caught = f"{len(removed & bad)} of {plural(len(bad), 'Byzantine client')} removed"
-    return f"{start}; {caught}, " + (f"and {plural(honest, 'honest one')}" if honest else "no honest one")
+    caught += f", and {plural(honest, 'honest one')}" if honest else ", no honest one"
+    return f"{start}; {caught}" + (f"; {unused}" if not removed and (unused := rejections(record)) else "")
+
+
+def status(record: "Record") -> str:
+    """How the run ended: "finished", "stopped", or else "failed"."""
+    told = record.summary.get("status")
+    return told if told in {"finished", "stopped"} else "failed"
+
+
+def rejections(record: "Record") -> str:
+    """Which shares of the updates were not used; empty if all were, or it is not known."""
+    told = record.summary.get("rejected") or {}
+    bad, honest = finite(told.get("byzantine")), finite(told.get("honest"))
+    if not (bad or honest):
+        return ""
+    if bad is None:
+        return f"{percent(honest)} of the updates of honest clients rejected or refused"
+    of_bad = f"{percent(bad)} of the updates of Byzantine clients"
+    if not honest:
+        return f"{of_bad} rejected or refused, none of honest ones"
+    return f"{of_bad} and {percent(honest)} of those of honest ones rejected or refused"
 
 
 def error(record: "Record") -> str:
@@ -49,7 +75,7 @@ def error(record: "Record") -> str:
     return str(record.summary.get("error") or "").strip() or "no reason recorded"
 
 
-def exclusions(ledger: Ledger) -> tuple[Exclusion, ...]:
+def removals(ledger: Ledger) -> tuple[Removal, ...]:
     """The removed clients, those of one fate together, by step."""
     history = ledger.record.history
     seconds = {int(line["step"]): line.get("seconds") for line in reversed(history)}
@@ -61,7 +87,7 @@ def exclusions(ledger: Ledger) -> tuple[Exclusion, ...]:
     for (step, truth, reason), clients in sorted(cases.items(), key=lambda case: (case[0][0], case[1])):
         shares = [ledger.shares[step, c] for c in clients if (step, c) in ledger.shares]
         out.append(
-            Exclusion(
+            Removal(
                 step=step,
                 seconds=duration(seconds.get(step)),
                 clients=tuple(clients),
@@ -82,7 +108,7 @@ def costs(ledger: Ledger, records: "Sequence[Record]") -> tuple[str, ...]:
         ledger: of the run.
         records: all runs of the report, for comparison.
     """
-    return (*_beside_twin(ledger.record, records), *_given_up(ledger), *_carried(ledger))
+    return (*_beside_twin(ledger.record, records), *_given_up(ledger), *_carried(ledger), *_unused(ledger))
 
 
 def _beside_twin(record: "Record", records: "Sequence[Record]") -> Iterator[str]:
@@ -132,6 +158,13 @@ def _carried(ledger: Ledger) -> Iterator[str]:
         tail = f"; {'all' if stayed == len(bad) else stayed} of them stayed to the end" if stayed else ""
         portion = percent(len(bad) / len(ledger.clients))
         yield f"Byzantine clients are {portion} of all clients and carried {percent(share)} of all weight{tail}."
+
+
+def _unused(ledger: Ledger) -> Iterator[str]:
+    if unused := rejections(ledger.record):
+        yield f"Over the whole run, {unused}."
+    if absent := [c for c, about in ledger.clients.items() if about.get("not_enrolled")]:
+        yield f"{plural(len(absent), 'client')} ({ids(absent)}) never took part: refused at enrolment."
 
 
 def _final_accuracy(record: "Record") -> float | None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from phalanx.report.figures import accuracy
 from phalanx.report.figures.drawing import MARKERS, Style
 from phalanx.report.ledger import Ledger, attacked
+from phalanx.report.names import distinct
 from phalanx.report.run import section
-from phalanx.report.tables import COLUMNS
+from phalanx.report.tables import columns
 from phalanx.report.words import NONE, ids, plural
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def render(records: "Sequence[Record]", title: str) -> str:
     """
     if not records:
         raise ValueError("A report needs at least one run record, got none.")
+    records = distinct(records)
     import jinja2  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415
 
@@ -105,7 +107,7 @@ def render(records: "Sequence[Record]", title: str) -> str:
         facts=_facts(ledgers),
         runs=runs,
         pictures=accuracy.pictures(records, looks),
-        columns=COLUMNS,
+        columns=columns([run.row for run in runs]),
         unfolded=len(runs) <= OPEN,
         dash=NONE,
         script=Markup(SCRIPT),  # a constant of this file

@@ -15,7 +15,7 @@ from phalanx.report.words import describe
 if TYPE_CHECKING:
     from phalanx.history import Record
 
-KINDS = 40  # rows of the table of what was turned away, at most
+KINDS = 40  # rows of the table of what was rejected, refused or lost, at most
 
 SETUP = {
     "algorithm": "Algorithm",
@@ -42,13 +42,13 @@ class Run:
     anchor: str
     name: str
     style: Style
-    failed: bool
+    status: str  # "finished", "stopped" or "failed"
     error: str
     sentence: str
     row: Mapping[str, tables.Cell]
     tiles: tuple[tuple[str, tables.Cell, str], ...]
     costs: tuple[str, ...]
-    exclusions: tuple[outcome.Exclusion, ...]
+    removals: tuple[outcome.Removal, ...]
     pictures: tuple[Picture, ...]
     troubles: tuple[Trouble, ...]
     hidden: int  # kinds of trouble that the table leaves out
@@ -74,13 +74,13 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
         anchor=anchor,
         name=record.name,
         style=style,
-        failed=record.summary.get("status") != "finished",
+        status=outcome.status(record),
         error=outcome.error(record),
         sentence=outcome.sentence(ledger),
         row=tables.comparison(ledger),
         tiles=tables.tiles(ledger),
         costs=outcome.costs(ledger, records),
-        exclusions=outcome.exclusions(ledger),
+        removals=outcome.removals(ledger),
         pictures=_pictures(ledger, anchor),
         troubles=tuple(met[:KINDS]),
         hidden=max(0, len(met) - KINDS),

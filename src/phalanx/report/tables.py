@@ -1,5 +1,6 @@
 """The numbers of the page: the comparison of runs, the tiles of a run, and the table of its clients."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phalanx.report.ledger import BYZANTINE, HONEST, Ledger, attacked
@@ -15,6 +16,8 @@ COLUMNS = {
     "honest": "Honest removed",
     "precision": "Precision",
     "recall": "Recall",
+    "byzantine_rejected": "Byzantine rejected",
+    "honest_rejected": "Honest rejected",
     "weight": "Byzantine weight",
     "seconds": "Virtual time",
     "wall": "Wall time",
@@ -53,12 +56,25 @@ class Client:
     lost: int
     removed: int | None
     reason: str
+    not_enrolled: str  # why the client never took part; empty if it did
+
+
+def columns(rows: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
+    """The columns of the comparison, without those on rejections and attack success where there are none."""
+    rejections = ("byzantine_rejected", "honest_rejected")
+    told = {key for key in COLUMNS if key not in (*rejections, "attack")}
+    if any(row[key].value > 0 for row in rows for key in rejections):
+        told.update(rejections)
+    if any(row["attack"].text != NONE for row in rows):
+        told.add("attack")
+    return {key: label for key, label in COLUMNS.items() if key in told}
 
 
 def comparison(ledger: Ledger) -> dict[str, Cell]:
     """The run's row in the comparison, by the keys of COLUMNS."""
     summary = ledger.record.summary
-    final, best, detection = (summary.get(part) or {} for part in ("final", "best", "detection"))
+    parts = ("final", "best", "detection", "rejected")
+    final, best, detection, rejected = (summary.get(part) or {} for part in parts)
     caught, missed, wrong = (finite(detection.get(k)) for k in ("true_positives", "false_negatives", "false_positives"))
     at = finite(best.get("accuracy"))
     removed = Cell(NONE)
@@ -75,6 +91,8 @@ def comparison(ledger: Ledger) -> dict[str, Cell]:
         "honest": _cell(wrong, "{:.0f}", "bad" if wrong else ""),
         "precision": _cell(detection.get("precision"), "{:.0%}"),
         "recall": _cell(detection.get("recall"), "{:.0%}"),
+        "byzantine_rejected": _share(rejected.get("byzantine")),
+        "honest_rejected": _share(rejected.get("honest")),
         "weight": _share(ledger.byzantine_share) if attacked(ledger.record) else Cell(NONE),
         "seconds": Cell(duration(summary.get("seconds")), finite(summary.get("seconds")) or 0.0),
         "wall": Cell(duration(summary.get("wall_seconds")), finite(summary.get("wall_seconds")) or 0.0),
@@ -93,7 +111,11 @@ def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
     if honest:
         wronged = len([c for c in honest if c in ledger.removed])
         cell = Cell(f"{wronged} of {len(honest)}", tone="bad" if wronged else "good")
-        out.append(("honest removed", cell, "wrongly excluded"))
+        out.append(("honest removed", cell, "wrongly removed"))
+    if row["byzantine_rejected"].value > 0 or row["honest_rejected"].value > 0:
+        whose, other = ("Byzantine", "honest") if attackers else ("honest", "")
+        note = f"of their updates; {row['honest_rejected'].text} of {other} ones" if other else "of their updates"
+        out.append((f"{whose} rejected", row[f"{whose.lower()}_rejected"], note))
     if attackers:
         out.append(("Byzantine weight", row["weight"], "of all weight in the run"))
     steps = plural(int(summary.get("steps") or 0), "step")
@@ -126,6 +148,7 @@ def _client(ledger: Ledger, client: int, total: float) -> Client:
         lost=ledger.times["lost", client],
         removed=int(removed["step"]) if removed else None,
         reason=str(removed.get("reason") or "") if removed else "",
+        not_enrolled=str(ledger.clients[client].get("not_enrolled") or ""),
     )
 
 

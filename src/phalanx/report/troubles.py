@@ -1,4 +1,4 @@
-"""What was turned away or never came, and why: reasons that differ in nothing but numbers count as one."""
+"""What was rejected, refused or lost, and why: reasons that differ in nothing but numbers count as one."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ class Trouble(NamedTuple):
     """Updates that met the same fate for the same reason, numbers aside.
 
     Args:
-        kind: "rejected" by the method, "refused" as malformed, "lost", or "remark" on an accepted one.
+        kind: "rejected" by the algorithm, "refused" by the guard, "lost", or "remark" on an accepted one.
         reason: the first that was seen, "" if none was recorded.
         others: how many more reasons there are that differ in numbers only.
         clients: whose updates, by id.

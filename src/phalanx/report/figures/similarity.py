@@ -57,7 +57,7 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
         _draw(told, removals, key=key, label=label),
         "Similarity across the two clusters",
         "The largest cosine similarity between an update of one cluster and an update of the other (alpha_cross)."
-        " In a step where it is below the threshold, the smaller cluster is excluded"
+        " In a step where it is below the threshold, the smaller cluster is removed"
         + ("; the numbers count those clients." if removals else ". That never happened in this run."),
         keys="removals" if removals else "",
         full=full,

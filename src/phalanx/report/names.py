@@ -1,0 +1,54 @@
+"""Names under which the runs of one page can be told apart."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from phalanx.report.words import describe
+
+if TYPE_CHECKING:
+    from phalanx.history import Record
+
+MOST = 3  # differences that a name may list
+
+
+def distinct(records: "Sequence[Record]") -> "list[Record]":
+    """The runs, those that share a name with what their configurations differ in: "FedAvg(Mean), seed=1".
+
+    Where that is too much or nothing, the beginning of the run's identity takes its place, and then a number.
+    """
+    common = Counter(record.name for record in records)
+    groups = {name: [r for r in records if r.name == name] for name, n in common.items() if n > 1}
+    labels = {name: iter(_labels(group)) for name, group in groups.items()}
+    return [
+        dataclasses.replace(r, name=f"{r.name}, {next(labels[r.name])}") if r.name in labels else r for r in records
+    ]
+
+
+def _labels(records: "Sequence[Record]") -> list[str]:
+    """What tells each of some runs from the others."""
+    configs = [dict(_flat(record.config)) for record in records]
+    keys = list(dict.fromkeys(key for config in configs for key in config))
+    differ = [key for key in keys if len({config.get(key) for config in configs}) > 1]
+    if 0 < len(differ) <= MOST:
+        labels = [", ".join(f"{key}={config[key]}" for key in differ if key in config) for config in configs]
+    else:
+        labels = [str(record.summary.get("identity") or "run")[:10] for record in records]
+    total, seen = Counter(labels), Counter[str]()
+    for number, label in enumerate(labels):
+        seen[label] += 1
+        labels[number] = f"{label} no. {seen[label]}" if total[label] > 1 else label
+    return labels
+
+
+def _flat(config: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """The parameters of a configuration by their options: ("training.lr", "0.1"), ("algorithm", "FedAvg")."""
+    if isinstance(config, Mapping) and "class_path" in config:
+        yield path, str(config["class_path"]).rpartition(".")[2]
+        yield from _flat(config.get("init_args") or {}, path)
+    elif isinstance(config, Mapping):
+        for key, value in config.items():
+            yield from _flat(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, describe(config)
