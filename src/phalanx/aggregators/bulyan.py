@@ -55,9 +55,8 @@ class Bulyan(Aggregator):
         require(self, n, 4 * f + 3, "4f + 3")
         taken = self._chosen(points)
         rows = torch.nonzero(taken).flatten()
-        return mean_around_median(
-            points.matrix[rows.to(points.matrix.device)], taken[rows], points.mass * (n - 4 * f) / n
-        )
+        chosen = Points(points.matrix[rows.to(points.matrix.device)], taken[rows])
+        return mean_around_median(chosen, points.mass * (n - 4 * f) / n)
 
     def _chosen(self, points: Points) -> Weights:
         """How much of each row's weight is among the share theta / n."""

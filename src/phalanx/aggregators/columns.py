@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators import kernels
+from phalanx.aggregators.points import Points
 from phalanx.core import Matrix, Vector, Weights
 
 ROUNDING = 1e-12  # share of the total weight below which a difference of sums of weights is rounding
@@ -23,17 +24,23 @@ def has_kernel(deltas: Matrix) -> bool:
     return deltas.device.type == "cpu" and deltas.dtype in (torch.float32, torch.float64)
 
 
-def in_threads(deltas: Matrix, kernel: Callable[..., None], *arguments: Any) -> Vector:
-    """Calls `kernel(matrix, *arguments, start, stop, result)` for ranges of columns, one per thread of torch."""
-    matrix = deltas.detach().contiguous().numpy()
+def in_threads(points: Points, kernel: Callable[..., bool], *arguments: Any) -> Vector:
+    """Calls `kernel(matrix, *arguments, start, stop, result)` for ranges of columns, one per thread of torch.
+
+    Raises:
+        ValueError: an entry is not finite.
+    """
+    matrix = points.unchecked.detach().contiguous().numpy()
     result: NDArray[Any] = np.empty(matrix.shape[1], matrix.dtype)
     threads = torch.get_num_threads() if matrix.size > SMALL else 1
     ranges = list(_ranges(matrix.shape[1], threads))
     if len(ranges) == 1:
-        kernel(matrix, *arguments, 0, matrix.shape[1], result)
+        finite = kernel(matrix, *arguments, 0, matrix.shape[1], result)
     else:
         with ThreadPoolExecutor(len(ranges)) as pool:
-            list(pool.map(lambda part: kernel(matrix, *arguments, *part, result), ranges))
+            finite = all(pool.map(lambda part: kernel(matrix, *arguments, *part, result), ranges))
+    if not finite:
+        points.refuse()
     return torch.from_numpy(result)
 
 
@@ -62,6 +69,13 @@ def sort_with_weights(
     """
     values, order = rows.sort(dim=1, stable=True)
     return values, weights.to(rows.device)[order].cumsum(1)
+
+
+def counted(weights: Weights) -> NDArray[Any]:
+    """The weights as 32-bit counts if that is what they are, which a kernel carries along at half the price."""
+    w = weights.numpy()
+    counts = w.astype(np.int32) if w.sum() < np.iinfo(np.int32).max else w
+    return counts if (counts == w).all() else w
 
 
 def equal(weights: Weights) -> bool:

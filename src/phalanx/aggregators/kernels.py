@@ -4,7 +4,8 @@ A matrix is read once, row by row, `WIDTH` columns at a time, into a buffer of t
 one vector register or a few for each row, and stays in the nearest cache while its columns are sorted, all at once, by
 a network of comparisons between rows.  What a rule wants of the sorted columns is taken from there.
 
-Columns do not touch each other, so results do not depend on how columns are divided among threads.
+Columns do not touch each other, so results do not depend on how columns are divided among threads.  A kernel gives up,
+and returns False, as soon as it reads an entry that is not finite.
 """
 
 from typing import no_type_check
@@ -59,13 +60,13 @@ def _compare(_, values, i, j):
 
 @intrinsic
 @no_type_check
-def _compare_owned(_, values, owners, i, j):
-    """Puts rows i and j of a tile in order, in each column, and has the owners of the entries go with them."""
+def _compare_weighted(_, values, weights, i, j):
+    """Puts rows i and j of a tile in order, in each column, and has the weights of the entries go with them."""
 
     def codegen(context, builder, signature, arguments):
-        (array, owner, *rows), (kind, owner_kind, *_) = arguments, signature.args
+        (array, weight, *rows), (kind, weight_kind, *_) = arguments, signature.args
         (at_i, vector), (at_j, _) = (_tile_row(context, builder, kind, array, row) for row in rows)
-        (own_i, _), (own_j, _) = (_tile_row(context, builder, owner_kind, owner, row) for row in rows)
+        (own_i, _), (own_j, _) = (_tile_row(context, builder, weight_kind, weight, row) for row in rows)
         x, y, p, q = (builder.load(at, align=4) for at in (at_i, at_j, own_i, own_j))
         ordered = builder.fcmp_ordered("<=", x, y)
         builder.store(_extreme(builder, "min", vector, x, y), at_i, align=4)
@@ -74,23 +75,45 @@ def _compare_owned(_, values, owners, i, j):
         builder.store(builder.select(ordered, q, p), own_j, align=4)
         return context.get_dummy_value()
 
-    return types.void(values, owners, types.int64, types.int64), codegen
+    return types.void(values, weights, types.int64, types.int64), codegen
+
+
+@intrinsic
+@no_type_check
+def _copy(_, matrix, r, column, tiles, row):
+    """Copies `LANES` columns of row r of the matrix to a row of a tile; whether all of them are finite."""
+
+    def codegen(context, builder, signature, arguments):
+        (source, r, column, target, row), (kind, *_, tile_kind, _) = arguments, signature.args
+        array = context.make_array(kind)(context, builder, source)
+        columns = cgutils.unpack_tuple(builder, array.shape)[1]
+        to, vector = _tile_row(context, builder, tile_kind, target, row)
+        first = builder.gep(array.data, [builder.add(builder.mul(r, columns), column)])
+        size = context.get_abi_sizeof(context.get_value_type(kind.dtype))
+        entries = builder.load(builder.bitcast(first, vector.as_pointer()), align=size)
+        builder.store(entries, to, align=size)
+        zero_or_nan = builder.fsub(entries, entries)
+        wrong = builder.bitcast(builder.fcmp_unordered("uno", zero_or_nan, zero_or_nan), ir.IntType(LANES))
+        return builder.icmp_unsigned("==", wrong, ir.Constant(wrong.type, 0))
+
+    return types.boolean(matrix, types.int64, types.int64, tiles, types.int64), codegen
 
 
 @compiled
 @no_type_check
 def _read(matrix, start, width, tiles):
-    """Copies columns of the matrix into tiles; tile t holds row r in `tiles[t * m + r]`."""
-    m = matrix.shape[0]
+    """Copies columns of the matrix into tiles; tile t holds row r in `tiles[t * m + r]`.  Whether all are finite."""
+    m, finite = matrix.shape[0], True
     for r in range(m):
         for t in range((width + LANES - 1) // LANES):
             first = start + t * LANES
             if first + LANES <= matrix.shape[1]:
-                for c in range(LANES):
-                    tiles[t * m + r, c] = matrix[r, first + c]
+                finite &= _copy(matrix, r, first, tiles, t * m + r)
             else:
                 for c in range(LANES):
                     tiles[t * m + r, c] = matrix[r, min(first + c, matrix.shape[1] - 1)]
+                    finite &= np.isfinite(tiles[t * m + r, c])
+    return finite
 
 
 @compiled
@@ -102,7 +125,8 @@ def combine_ranks(matrix, network, coefficients, start, stop, result):
     total = np.empty(LANES, np.float64)
     for begin in range(start, stop, WIDTH):
         width = min(WIDTH, stop - begin)
-        _read(matrix, begin, width, tiles)
+        if not _read(matrix, begin, width, tiles):
+            return False
         for t in range((width + LANES - 1) // LANES):
             tile = tiles[t * m : (t + 1) * m]
             for k in range(len(network)):
@@ -114,16 +138,17 @@ def combine_ranks(matrix, network, coefficients, start, stop, result):
                         total[c] += coefficients[r] * tile[r, c]
             for c in range(min(LANES, width - t * LANES)):
                 result[begin + t * LANES + c] = total[c]
+    return True
 
 
 @compiled
 @no_type_check
-def _sort_owned(tile, owners, network):
-    """Sorts the columns of a tile, and notes which row each entry came from."""
+def _sort_weighted(tile, own, weights, network):
+    """Sorts the columns of a tile, and has `own` hold the weight of each entry."""
     for r in range(len(tile)):
-        owners[r, :] = r
+        own[r, :] = weights[r]
     for k in range(len(network)):
-        _compare_owned(tile, owners, network[k, 0], network[k, 1])
+        _compare_weighted(tile, own, network[k, 0], network[k, 1])
 
 
 @compiled
@@ -132,49 +157,61 @@ def trimmed_mean(matrix, network, weights, low, high, slack, start, stop, result
     """Each column's mean of the weight between `low` and `high`; parts of a weight up to `slack` are rounding."""
     m = matrix.shape[0]
     tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    owners = np.empty((m, LANES), np.int32)
+    own = np.empty((m, LANES), weights.dtype)
     total, reached = np.empty(LANES, np.float64), np.empty(LANES, np.float64)
     for begin in range(start, stop, WIDTH):
         width = min(WIDTH, stop - begin)
-        _read(matrix, begin, width, tiles)
+        if not _read(matrix, begin, width, tiles):
+            return False
         for t in range((width + LANES - 1) // LANES):
             tile = tiles[t * m : (t + 1) * m]
-            _sort_owned(tile, owners, network)
+            _sort_weighted(tile, own, weights, network)
             total[:], reached[:] = 0, 0
             for r in range(m):
                 for c in range(LANES):
                     before = reached[c]
-                    after = before + weights[owners[r, c]]
+                    after = before + own[r, c]
                     kept = min(after, high) - max(before, low)
                     total[c] += (kept if kept > slack else 0.0) * tile[r, c]
                     reached[c] = after
             for c in range(min(LANES, width - t * LANES)):
                 result[begin + t * LANES + c] = total[c] / (high - low)
+    return True
 
 
 @compiled
 @no_type_check
-def median(matrix, network, weights, half, slack, start, stop, result):
-    """Each column's mid-point of the entries at which the weight reaches, and exceeds, `half`, up to `slack`."""
+def median(matrix, network, weights, lower, upper, start, stop, result):
+    """Each column's mid-point of two entries: those that the weights before leave below `lower`, and below `upper`."""
     m = matrix.shape[0]
     tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    owners = np.empty((m, LANES), np.int32)
-    reached = np.empty(LANES, np.float64)
-    lower, upper = np.empty(LANES, matrix.dtype), np.empty(LANES, matrix.dtype)
+    own = np.empty((m, LANES), weights.dtype)
+    reached = np.empty(LANES, weights.dtype)
+    low, high = np.empty(LANES, np.int32), np.empty(LANES, np.int32)
     for begin in range(start, stop, WIDTH):
         width = min(WIDTH, stop - begin)
-        _read(matrix, begin, width, tiles)
+        if not _read(matrix, begin, width, tiles):
+            return False
         for t in range((width + LANES - 1) // LANES):
             tile = tiles[t * m : (t + 1) * m]
-            _sort_owned(tile, owners, network)
-            reached[:] = 0
+            _sort_weighted(tile, own, weights, network)
+            reached[:], low[:], high[:] = 0, -1, -1
             for r in range(m):
-                for c in range(LANES):
-                    lower[c] = tile[r, c] if reached[c] < half - slack else lower[c]
-                    upper[c] = tile[r, c] if reached[c] <= half + slack else upper[c]
-                    reached[c] += weights[owners[r, c]]
+                _step(reached, low, high, own[r], lower, upper)
             for c in range(min(LANES, width - t * LANES)):
-                result[begin + t * LANES + c] = np.float64(lower[c]) / 2 + np.float64(upper[c]) / 2
+                middle = np.float64(tile[low[c], c]) / 2 + np.float64(tile[high[c], c]) / 2
+                result[begin + t * LANES + c] = middle
+    return True
+
+
+@compiled
+@no_type_check
+def _step(reached, low, high, own, lower, upper):
+    """Goes on by one rank in each column."""
+    for c in range(LANES):
+        low[c] += reached[c] < lower
+        high[c] += reached[c] < upper
+        reached[c] += own[c]
 
 
 @compiled
@@ -183,21 +220,23 @@ def mean_around_median(matrix, network, weights, mass, slack, start, stop, resul
     """Each column's mean of the entries of so much weight that are nearest to its median."""
     m = matrix.shape[0]
     tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    owners = np.empty((m, LANES), np.int32)
+    own = np.empty((m, LANES), weights.dtype)
     half = weights.sum() / 2
     for begin in range(start, stop, WIDTH):
         width = min(WIDTH, stop - begin)
-        _read(matrix, begin, width, tiles)
+        if not _read(matrix, begin, width, tiles):
+            return False
         for t in range((width + LANES - 1) // LANES):
             tile = tiles[t * m : (t + 1) * m]
-            _sort_owned(tile, owners, network)
+            _sort_weighted(tile, own, weights, network)
             for c in range(min(LANES, width - t * LANES)):
-                result[begin + t * LANES + c] = _around(tile[:, c], owners[:, c], weights, half, mass, slack)
+                result[begin + t * LANES + c] = _around(tile[:, c], own[:, c], half, mass, slack)
+    return True
 
 
 @compiled
 @no_type_check
-def _around(column, owner, weights, half, mass, slack):
+def _around(column, own, half, mass, slack):
     """The mean of the weight `mass` nearest to the median of a sorted column; a tie goes to the smaller entry."""
     m = len(column)
     reached, lower, upper = 0.0, 0, 0
@@ -206,14 +245,14 @@ def _around(column, owner, weights, half, mass, slack):
             lower = r
         if reached <= half + slack:
             upper = r
-        reached += weights[owner[r]]
+        reached += own[r]
     centre = np.float64(column[lower]) / 2 + np.float64(column[upper]) / 2
     first, last, spare = 0, m - 1, reached - mass
     total = 0.0
     while spare > slack:  # drops what is farthest, from both ends
         from_left = centre - column[first] > column[last] - centre
         at = first if from_left else last
-        weight = weights[owner[at]]
+        weight = own[at]
         if weight > spare + slack:  # the part of it that stays
             total += (weight - spare) * column[at]
         spare -= weight
@@ -222,5 +261,5 @@ def _around(column, owner, weights, half, mass, slack):
         else:
             last -= 1
     for r in range(first, last + 1):
-        total += weights[owner[r]] * column[r]
+        total += own[r] * column[r]
     return total / mass

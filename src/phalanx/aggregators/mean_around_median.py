@@ -14,11 +14,11 @@ from torch import Tensor
 
 from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator, require
-from phalanx.aggregators.columns import ROUNDING, by_column, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, has_kernel, in_threads, sort_with_weights
 from phalanx.aggregators.median import weighted_middle
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
-from phalanx.core import Matrix, Vector, Weights
+from phalanx.core import Vector, Weights
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class MeaMed(Aggregator):
         """See `Aggregator`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
-        return mean_around_median(points.matrix, points.weights, points.mass * (1 - self.f / m))
+        return mean_around_median(points, points.mass * (1 - self.f / m))
 
 
-def mean_around_median(rows: Matrix, weights: Weights, mass: float) -> Vector:
+def mean_around_median(points: Points, mass: float) -> Vector:
     """In each column, the mean of the weight `mass` that is nearest to the median."""
-    slack = float(weights.sum()) * ROUNDING
-    if has_kernel(rows):
-        network = sorting_network(len(rows))
-        return in_threads(rows, kernels.mean_around_median, network, weights.numpy(), mass, slack)
-    return by_column(rows, lambda block: _around(block, weights, mass, slack))
+    weights, slack = points.weights, points.mass * ROUNDING
+    if has_kernel(points.base):
+        network = sorting_network(len(points))
+        return in_threads(points, kernels.mean_around_median, network, counted(weights), mass, slack)
+    return by_column(points.matrix, lambda block: _around(block, weights, mass, slack))
 
 
 def _around(rows: Float[Tensor, "b m"], weights: Weights, mass: float, slack: float) -> Float[Tensor, "b"]:

@@ -14,18 +14,20 @@ Conventions:
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, equal, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, in_threads, sort_with_weights
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
-from phalanx.core import Matrix, Vector, Weights
+from phalanx.core import Vector, Weights
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,28 @@ class Median(Aggregator):
 
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
-        return weighted_median(points.matrix, points.weights)
+        return weighted_median(points)
 
 
-def weighted_median(rows: Matrix, weights: Weights) -> Vector:
-    """The coordinate-wise median of rows with positive weights."""
-    m = len(rows)
-    if not has_kernel(rows):
-        return by_column(rows, lambda block: weighted_middle(block, weights))
+def weighted_median(points: Points) -> Vector:
+    """The coordinate-wise median."""
+    m, weights = len(points), points.weights
+    if not has_kernel(points.base):
+        return by_column(points.matrix, lambda block: weighted_middle(block, weights))
     if equal(weights):
         middle = {(m - 1) // 2, m // 2}
         coefficients = np.array([1 / len(middle) if r in middle else 0.0 for r in range(m)])
-        return in_threads(rows, kernels.combine_ranks, sorting_network(m, frozenset(middle)), coefficients)
-    total = float(weights.sum())
-    return in_threads(rows, kernels.median, sorting_network(m), weights.numpy(), total / 2, total * ROUNDING)
+        return in_threads(points, kernels.combine_ranks, sorting_network(m, frozenset(middle)), coefficients)
+    own = counted(weights)
+    return in_threads(points, kernels.median, sorting_network(m), own, *_around_half(own))
+
+
+def _around_half(own: NDArray[Any]) -> tuple[Any, Any]:
+    """The weights before an entry are below one half if below the first, and at most one half if below the second."""
+    total = own.sum()
+    if own.dtype == np.int32:
+        return own.dtype.type((int(total) + 1) // 2), own.dtype.type(int(total) // 2 + 1)
+    return total * (0.5 - ROUNDING), np.nextafter(total * (0.5 + ROUNDING), np.inf)
 
 
 def weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:

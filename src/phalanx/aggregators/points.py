@@ -8,6 +8,7 @@ distances between mixed rows follow from those between the rows.
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NoReturn
 
 import torch
 from jaxtyping import Float
@@ -63,27 +64,38 @@ class Points:
         """The rows."""
         return self._finite
 
+    @property
+    def unchecked(self) -> Matrix:
+        """The rows, for a rule that looks by itself whether all entries are finite."""
+        return self.base
+
     @cached_property
     def _finite(self) -> Matrix:
-        """The rows, after a look at whether all entries are finite; what reads all entries anyway looks by itself.
+        """The rows, after a look at whether all entries are finite; what reads all entries anyway looks by itself."""
+        if not torch.isfinite(self.base.sum()) and not torch.isfinite(self.base).all():
+            self.refuse()
+        return self.base
+
+    def refuse(self) -> NoReturn:
+        """Says which rows are not finite.
 
         Raises:
-            ValueError: an entry is not.
+            ValueError: always.
         """
-        if not torch.isfinite(self.base.sum()) and not (finite := torch.isfinite(self.base).all(1)).all():
-            there = [row for row, is_there in enumerate(self.there) if is_there]
-            bad = [there[k] for k in torch.nonzero(~finite).flatten().tolist()]
-            raise ValueError(
-                f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
-            )
-        return self.base
+        there = [row for row, is_there in enumerate(self.there) if is_there]
+        bad = [there[k] for k, row in enumerate(self.base) if not torch.isfinite(row).all()]
+        if not bad:
+            raise ValueError("Entries are so large that sums or squares of them overflow. Scale the rows first.")
+        raise ValueError(
+            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
+        )
 
     def _taken_as_finite_if(self, evidence: Tensor) -> None:
         """Spares the look if figures in which every entry has a part are finite."""
         if bool(torch.isfinite(evidence).all()):
             self.__dict__["_finite"] = self.base
-        elif self._finite.dtype == torch.float64:
-            raise ValueError("Entries are so large that their squares overflow. Scale the rows first.")
+        else:
+            self.refuse()
 
     def write(self, out: Matrix | None) -> Matrix:
         """The rows, written to `out`, or where they are."""
@@ -190,6 +202,15 @@ class Mixture(Points):
     def matrix(self) -> Float[Tensor, "k d"]:
         """The rows."""
         return self.write(None)
+
+    @property
+    def unchecked(self) -> Matrix:
+        """See `Points`."""
+        return self.matrix
+
+    def refuse(self) -> NoReturn:
+        """See `Points`."""
+        self.points.refuse()
 
     def write(self, out: Float[Tensor, "k d"] | None) -> Float[Tensor, "k d"]:
         """The rows, written to `out`, or to a new matrix."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, equal, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, in_threads, sort_with_weights
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
@@ -50,18 +50,20 @@ class TrimmedMean(Aggregator):
 
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
-        rows, weights, m = points.matrix, points.weights, len(points)
-        if not has_kernel(rows):
-            return by_column(rows, lambda block: self._trimmed(block, weights))
+        weights, m = points.weights, len(points)
+        if not has_kernel(points.base):
+            return by_column(points.matrix, lambda block: self._trimmed(block, weights))
         if equal(weights):
             shares = self._shares_of_ranks(m)
             inner = np.flatnonzero(shares)
             whole = frozenset(np.flatnonzero(shares == shares.max()).tolist())
             network = sorting_network(m, frozenset(inner.tolist()) - whole, whole)
-            return in_threads(rows, kernels.combine_ranks, network, shares)
+            return in_threads(points, kernels.combine_ranks, network, shares)
         total = points.mass
         low, high = self.beta * total, (1 - self.beta) * total
-        return in_threads(rows, kernels.trimmed_mean, sorting_network(m), weights.numpy(), low, high, ROUNDING * total)
+        return in_threads(
+            points, kernels.trimmed_mean, sorting_network(m), counted(weights), low, high, ROUNDING * total
+        )
 
     def _shares_of_ranks(self, m: int) -> NDArray[np.float64]:
         """What the r-th smallest of m equal weights counts for."""
