@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import phalanx
+from phalanx.aggregators import Aggregator
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack
 from phalanx.canonical import canonical, check_fields, identity, source
@@ -118,7 +119,7 @@ class Run:
         """A name for people, such as `FedAvg(Median), Gaussian x 6`."""
         algorithm = type(self.algorithm).__name__
         rule = getattr(self.algorithm, "aggregate", None)
-        inner = f"({type(rule).__name__})" if rule is not None and algorithm == "FedAvg" else ""
+        inner = f"({rule.title})" if isinstance(rule, Aggregator) and algorithm == "FedAvg" else ""
         enemy = f", {type(self.attack).__name__} x {len(self.attackers())}" if self.byzantine else ""
         return f"{algorithm}{inner}{enemy}"
 

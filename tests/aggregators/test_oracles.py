@@ -207,6 +207,7 @@ def test_chains_read_from_left_to_right():
     chain = Clip(1.0) >> NearestNeighborMixing(2) >> Median()
     close(chain(U), Median()(NearestNeighborMixing(2).rows(Clip(1.0).rows(U))))
     assert chain == (Clip(1.0) >> NearestNeighborMixing(2)) >> Median()
+    assert chain.title == "Clip >> NearestNeighborMixing >> Median"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,11 @@ class Aggregator(ABC):
     twice.  Rules with a parameter f tolerate f of m clients of average weight: attackers with the share f / m of it.
     """
 
+    @property
+    def title(self) -> str:
+        """A name for people."""
+        return type(self).__name__
+
     def __call__(
         self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
     ) -> Vector:
@@ -101,6 +106,11 @@ class Selection(Aggregator):
 class PreAggregator(ABC):
     """Makes other rows of the rows, for a rule that follows: `NearestNeighborMixing(f=2) >> Krum(f=2)`."""
 
+    @property
+    def title(self) -> str:
+        """A name for people."""
+        return type(self).__name__
+
     @abstractmethod
     def mix(self, points: Points) -> Points:
         """The new rows, with weights."""
@@ -150,6 +160,11 @@ class Steps(PreAggregator):
 
     steps: tuple[PreAggregator, ...]
 
+    @property
+    def title(self) -> str:
+        """See `PreAggregator`."""
+        return " >> ".join(step.title for step in self.steps)
+
     def mix(self, points: Points) -> Points:
         """See `PreAggregator`."""
         for step in self.steps:
@@ -168,6 +183,11 @@ class Chain(Aggregator):
 
     before: PreAggregator
     rule: Aggregator
+
+    @property
+    def title(self) -> str:
+        """See `Aggregator`."""
+        return f"{self.before.title} >> {self.rule.title}"
 
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
