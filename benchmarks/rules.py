@@ -40,7 +40,7 @@ from peers import PEERS, interpreter
 
 OURS = "ours"
 HERE = Path(__file__).parent
-PAUSE = 0.02  # seconds between turns, in which the threads of the one before stop to wait for work
+PAUSE = 0.3  # seconds between turns, in which the threads of the one before stop to wait for work
 TOLERANCE = 1e-4  # relative difference that float32 can explain
 SLOWER_FORM = 3.0  # a form that takes so many times the library's fastest one is not tried again
 

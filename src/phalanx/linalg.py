@@ -82,6 +82,18 @@ def _power_of_two(row: Vector) -> Tensor:
     return torch.where(largest > 0, torch.exp2(torch.log2(largest).floor()), 1.0).to(row.dtype)
 
 
+def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] | None = None) -> Float[Tensor, "k d"]:
+    """The matrix product `left @ rows`, to the same bits for any number of threads."""
+    result = rows.new_empty(len(left), rows.shape[1]) if out is None else out
+    start = 0
+    for block in _blocks(rows, None, None):
+        columns = result[:, start : start + block.shape[0] * DEPTH]
+        made = torch.bmm(left.to(block.dtype).expand(len(block), -1, -1), block).transpose(0, 1).reshape(len(left), -1)
+        columns.copy_(made[:, : columns.shape[1]])
+        start += columns.shape[1]
+    return result
+
+
 def norms(rows: Matrix) -> Weights:
     """Euclidean norm of each row, summed up block by block in float64."""
     d = rows.shape[1]

@@ -125,9 +125,10 @@ def test_leaves_its_arguments_alone_and_keeps_the_dtype(entry):
 
 
 @every
-def test_the_same_bits_for_any_number_of_threads(entry):
-    U = rows(8, 70_000, dtype=torch.float32)
-    rule, weights = entry.rule(8, entry.most(8)), torch.tensor([3.0, 1, 4, 1, 5, 9, 2, 6])
+@pytest.mark.parametrize(("m", "d"), [(8, 70_000), (10, 1000), (12, 3001)])
+def test_the_same_bits_for_any_number_of_threads(entry, m, d):
+    U = rows(m, d, dtype=torch.float32)
+    rule, weights = entry.rule(m, entry.most(m)), torch.arange(1.0, m + 1)
     threads, results = torch.get_num_threads(), []
     try:
         for number in (1, 2, 3):

@@ -202,7 +202,9 @@ class Chain(Aggregator):
         shares, layer = choice.shares, mixed
         while isinstance(layer, Mixture) and layer is not points:
             shares, layer = shares @ layer.coefficients, layer.points
-        return vector, Choice(shares)
+        if len(mixed) != len(points):
+            return vector, Choice(shares)
+        return vector, choice._replace(shares=shares)  # scores and reasons are those of the rows made of each row
 
 
 def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> None:

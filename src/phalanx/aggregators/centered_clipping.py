@@ -20,8 +20,8 @@ from phalanx.core import Vector
 class CenteredClipping(Aggregator):
     """The mean of the rows, each shortened to a radius around the centre.
 
-    An attacker of weight w moves the result by w times the radius at most, wherever it stands, and however many of them
-    there are.  A radius below the spread of honest rows slows learning down.
+    In each iteration, an attacker with the share w of the weight moves the result by w times the radius at most,
+    wherever it stands, and however many of them there are.  A radius below the spread of honest rows slows learning.
 
     Starts from `previous`, the last aggregate, or from zero.  Equivariant to translations that move the centre too.
 

@@ -73,7 +73,7 @@ class Krum(Selection):
 class MultiKrum(Selection):
     """The mean of the m rows with the smallest Krum scores.
 
-    Tolerates f of n >= 2f + 3 clients; the paper's guarantee asks for m < n - 2f - 2 as well.
+    Tolerates f of n >= 2f + 3 clients.  The more rows, the less noise, and the more room for attackers who stay close.
 
     Costs one product of the matrix with itself, O(m^2 d), and one pass for the mean.
 

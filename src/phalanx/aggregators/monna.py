@@ -49,7 +49,7 @@ class MoNNA(Selection):
     A weight is like a number of copies: the nearest rows with the share 1 - f / m of the weight are averaged, the one
     on the boundary with a part of its weight.  Rows at the same distance on the boundary count for the same part.
 
-    Costs one product of the rows with themselves, O(m^2 d), which other rules on the same points share.
+    Costs one pass for the distances and one for the mean, O(m d).
 
     Args:
         f: number of attackers of average weight that are tolerated, 2f < m.

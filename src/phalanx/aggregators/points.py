@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.linalg import Square, cosines_of, gram, norms, squared_distances, squared_distances_to
+from phalanx.linalg import Square, cosines_of, gram, norms, product, squared_distances, squared_distances_to
 
 NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
 FEW = 4  # rows in a sum up to which they are added one by one
@@ -218,8 +218,7 @@ class Mixture(Points):
         if out is not None and out.data_ptr() == inner.data_ptr():  # sums of rows that are still needed
             return out.copy_(self.write(None))
         if int(c.count_nonzero()) > FEW * len(c):
-            mixed: Float[Tensor, "k d"] = torch.matmul(c.to(inner.device, inner.dtype), inner, out=out)
-            return mixed
+            return product(c.to(inner.device, inner.dtype), inner, out)
         out = inner.new_zeros(len(c), inner.shape[1]) if out is None else out.zero_()
         for k, i in c.nonzero().tolist():
             out[k].add_(inner[i], alpha=float(c[k, i]))
