@@ -219,9 +219,16 @@ class Mixture(Points):
             return out.copy_(self.write(None))
         if int(c.count_nonzero()) > FEW * len(c):
             return product(c.to(inner.device, inner.dtype), inner, out)
-        out = inner.new_zeros(len(c), inner.shape[1]) if out is None else out.zero_()
+        out = inner.new_empty(len(c), inner.shape[1]) if out is None else out
+        begun = [False] * len(c)
         for k, i in c.nonzero().tolist():
-            out[k].add_(inner[i], alpha=float(c[k, i]))
+            if begun[k]:
+                out[k].add_(inner[i], alpha=float(c[k, i]))
+            else:
+                torch.mul(inner[i], float(c[k, i]), out=out[k])
+            begun[k] = True
+        for k in (k for k, has_begun in enumerate(begun) if not has_begun):
+            out[k] = 0
         return out
 
     @cached_property
@@ -283,9 +290,11 @@ class Scaled(Mixture):
         inner = self.points.matrix
         factors = self.coefficients.diagonal().to(inner.device, inner.dtype)
         if out is not None and out.data_ptr() == inner.data_ptr():
-            for k in (factors != 1).nonzero().flatten().tolist():
-                out[k] *= factors[k]
-            return out
+            changed = (factors != 1).nonzero().flatten().tolist()
+            if len(changed) < len(out) / 2:
+                for k in changed:
+                    out[k] *= factors[k]
+                return out
         return torch.mul(inner, factors[:, None], out=out)
 
     @cached_property
