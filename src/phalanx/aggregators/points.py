@@ -309,14 +309,16 @@ def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:
     Raises:
         ValueError: not a matrix of floating-point numbers, or not as many sensible weights.
     """
+    if not isinstance(rows, Tensor):
+        raise ValueError(f"A rule needs a torch tensor with a row per client, got a {type(rows).__name__}.")
     if rows.ndim != 2 or not rows.is_floating_point() or 0 in rows.shape:
         got = f"{rows.dtype} of shape {tuple(rows.shape)}"
         raise ValueError(f"A rule needs a floating-point matrix with a row per client, got {got}.")
     if weights is None:
         return torch.ones(len(rows), dtype=torch.float64)
-    w = weights.to("cpu", torch.float64)
+    w = torch.as_tensor(weights).to("cpu", torch.float64)
     if w.shape != (len(rows),) or bool((w < 0).any()) or not 0 < float(w.sum()) < float("inf"):
         raise ValueError(
-            f"Weights must be {len(rows)} finite non-negative numbers, at least one positive, got {weights.tolist()}."
+            f"Weights must be {len(rows)} finite non-negative numbers, at least one positive, got {w.tolist()}."
         )
     return w

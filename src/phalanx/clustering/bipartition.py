@@ -26,7 +26,7 @@ def bipartition(similarity: Float[Tensor, "m m"]) -> Groups:
     Ties are broken by index: the same similarities give the same groups.
 
     Args:
-        similarity: symmetric, finite; the diagonal is not looked at.
+        similarity: symmetric (not checked: half of it is never looked at), finite; the diagonal is not looked at.
 
     Returns:
         Two groups of increasing indices, neither empty.  The first one holds index 0.
@@ -35,8 +35,7 @@ def bipartition(similarity: Float[Tensor, "m m"]) -> Groups:
         ValueError: fewer than two items, or not a square, finite matrix.
     """
     alpha = similarity.detach().cpu().double().numpy()
-    m = len(alpha)
-    if alpha.shape != (m, m) or m < 2:
+    if alpha.ndim != 2 or alpha.shape[0] != alpha.shape[1] or len(alpha) < 2:
         raise ValueError(
             f"A bi-partition needs a square similarity matrix of two items or more, got shape {alpha.shape}."
         )
