@@ -4,8 +4,9 @@ python benchmarks/peers.py FOLDER                       once: makes the environm
 python benchmarks/rules.py --peers FOLDER [--threads 2] [--large] [--check] [--output rules.json]
 python benchmarks/rules.py --huge                       ours alone on 4 GB: time, memory, and what one reading takes
 
-Every library runs in a process and an environment of its own.  They take turns, one call each, as often as --repeats
-says, and the table shows medians in milliseconds.  Of a library with several ways to run a rule (torch or NumPy, with
+Every library runs in a process and an environment of its own.  They take turns, one timed call each, as often as
+--repeats says, after a pause in which the threads of the one before go to sleep and, for quick rules, one call that is
+not timed; the table shows medians in milliseconds.  Of a library with several ways to run a rule (torch or NumPy, with
 or without a pool of processes, functions or messages) the fastest counts; a way that takes more than three times the
 library's fastest at the first call is not tried again.  First calls, imports and copies that protect the matrix from
 rules that overwrite it are not timed.  "-": the library has no such rule.

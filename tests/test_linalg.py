@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx import linalg
-from phalanx.linalg import cosine_similarity, gram, norms
+from phalanx.linalg import cosine_similarity, gram, norms, squared_distances, squared_distances_to
 
 
 def reference(rows):
@@ -130,3 +130,39 @@ def test_norms():
     assert norms(torch.tensor([[3.0, 4.0], [0.0, 0.0], [-5.0, 12.0]])).tolist() == [5.0, 0.0, 13.0]
     assert norms(torch.ones(2, 3)).dtype == torch.float64
     assert norms(torch.full((1, 4), 1e30)).tolist() == pytest.approx([2e30])
+
+
+def offset(rows, norm):
+    shift = torch.linspace(-1, 1, rows.shape[1])
+    return rows + norm * shift / torch.linalg.vector_norm(shift)
+
+
+def far(rows, *places):
+    rows = rows.clone()
+    for row, factor in places:
+        rows[row] *= factor
+    return rows
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows,
+        lambda rows: offset(rows, 1e4),
+        lambda rows: offset(0.01 * rows, 1e4),
+        lambda rows: far(rows, (0, 1e12), (5, -1e12), (6, -1e12)),
+        lambda rows: far(rows, (0, 1e30), (3, 1e12)),
+        lambda rows: far(offset(rows, 1e4), (2, 1e6)),
+        lambda rows: rows[[0, 1, 1, 2, 3, 3, 3, 4]],
+        lambda rows: 1e-30 * rows,
+        lambda rows: 1e30 * rows,
+        lambda rows: torch.stack([rows[1] + rows[0] * 10.0**-k for k in range(12)]),
+    ],
+    ids=["plain", "offset", "tight", "far", "farther", "both", "copies", "tiny", "huge", "chain"],
+)
+def test_squared_distances_keep_their_digits(change):
+    rows = change(torch.randn(20, 3000, generator=torch.Generator().manual_seed(7)))
+    wide = rows.double()
+    expected = (wide[:, None] - wide).square().sum(2)
+    torch.testing.assert_close(squared_distances(rows), expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(squared_distances_to(rows, rows[4]), expected[4], rtol=1e-4, atol=0)
