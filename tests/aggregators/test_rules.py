@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from phalanx.aggregators import Mean, Median, TrimmedMean, columns
+from phalanx.aggregators import Mean, Median, TrimmedMean, columns, trimmed_mean
 
 RULES = [Mean(), Median(), *(TrimmedMean(beta) for beta in (0.0, 0.1, 0.2, 0.25, 0.4))]
 TOLERATED = {rule: getattr(rule, "beta", 0.0) for rule in RULES}  # share of the weight; the median's is open at 1/2
@@ -428,3 +428,50 @@ def test_refuses_what_are_no_weights(rule, weights):
 def test_trimmed_mean_refuses_shares_that_leave_nothing(beta):
     with pytest.raises(ValueError, match=r"beta must lie in \[0, 0\.5\)"):
         TrimmedMean(beta)
+
+
+def between_quantiles(x: np.ndarray, w: np.ndarray | None, beta: float) -> float:
+    """The trimmed mean of the program of Portnoy et al. by its description, in exact arithmetic."""
+    m, share = len(x), Fraction(repr(beta))
+    order = np.argsort(x) if w is None else np.lexsort((w, x))
+    values, weights = [Fraction(v) for v in x[order]], [Fraction(1 if w is None else w[k]) for k in order]
+    place = [(sum(weights[:r]) + weights[r] / 2) / sum(weights) for r in range(m)]
+    if w is None:  # numpy.quantile
+        place = [Fraction(r, max(m - 1, 1)) for r in range(m)]
+
+    def quantile(q: Fraction) -> Fraction:
+        r = next((r for r in range(m) if place[r] >= q), m - 1)
+        if r == 0 or place[r] <= q:
+            return values[r]
+        return values[r - 1] + (values[r] - values[r - 1]) * (q - place[r - 1]) / (place[r] - place[r - 1])
+
+    low, high = quantile(share), quantile(1 - share)
+    kept = [r for r in range(m) if low < values[r] < high]
+    mass = sum(weights[r] for r in kept)
+    return float(sum(weights[r] * values[r] for r in kept) / mass if kept else (low + high) / 2)
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("beta", [0.0, 0.1, 0.25, 0.4])
+def test_the_strict_trimmed_mean_lies_between_interpolated_quantiles(beta, kernel, monkeypatch):
+    if not kernel:
+        monkeypatch.setattr(trimmed_mean, "has_kernel", lambda matrix: False)
+    rng, rule = np.random.default_rng(7), TrimmedMean(beta, form="strict")
+    for case in range(60):
+        m = int(rng.integers(1, 12))
+        x = rng.integers(-3, 4, (m, 5)).astype(float) if case % 2 else rng.normal(size=(m, 5))
+        w = rng.permutation(np.arange(1.0, m + 1))
+        close(rule(torch.tensor(x)), torch.tensor([between_quantiles(c, None, beta) for c in x.T], dtype=torch.float64))
+        expected = [between_quantiles(c, w if m > 1 else None, beta) for c in x.T]
+        close(rule(torch.tensor(x), torch.tensor(w)), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_the_strict_form_stands_or_falls_with_a_tie():
+    """Attackers with 40 % of the weight who all send -1 remove themselves from it; with a little noise they stay."""
+    honest, same = torch.linspace(0.9, 1.1, 6)[:, None], -torch.ones(4, 1)
+    noisy = same + 1e-4 * torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    strict, proper = TrimmedMean(0.1, form="strict"), TrimmedMean(0.1)
+    weights = torch.tensor([1.0, 1, 1, 1, 1, 1.001, 1, 1, 1, 1])
+    assert strict(torch.cat([honest, same]), weights) > 0.9
+    assert strict(torch.cat([honest, noisy]), weights) < 0.5
+    assert proper(torch.cat([honest, same]), weights) < 0.5

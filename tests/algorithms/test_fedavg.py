@@ -3,7 +3,8 @@ import torch
 
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
-from phalanx.weighting import Ignore
+from phalanx.core import Infeasible
+from phalanx.weighting import Ignore, Truncate
 from toys import close, updates
 
 
@@ -35,6 +36,18 @@ def test_clients_that_did_not_report_have_no_weight_in_the_round():
     assert close(state.model, [5.0])
     assert set(ready) == {0, 1, 2}
     assert state.verdicts.keys() == {0, 2}
+
+
+def test_who_joins_later_counts_from_the_next_round_and_truncation_is_found_anew():
+    algorithm = FedAvg(preprocess=Truncate(0.25, 0.4))
+    state, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 1, 2: 1})
+    state = algorithm.join(state, 3, 10**9)
+    assert state.weights == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0}  # no one of four may hold more than 2 of 5
+    state, ready = algorithm.step(state, updates([[0.0], [0.0], [0.0], [5.0]]))
+    assert close(state.model, [2.0])
+    assert set(ready) == {0, 1, 2, 3}
+    with pytest.raises(Infeasible, match="Client 3 takes part already"):
+        algorithm.join(state, 3, 5)
 
 
 def test_a_server_rate_of_zero_is_refused():

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nextafter
 from typing import NamedTuple, overload
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from phalanx.aggregators.points import Mixture, Points
 from phalanx.core import Infeasible, Matrix, Vector, Weights
+
+BELOW_HALF = nextafter(0.5, 0.0)  # share of the weight that a median stands: not one half itself
 
 
 class Choice(NamedTuple):
@@ -68,6 +71,11 @@ class Aggregator(ABC):
     @abstractmethod
     def aggregate(self, points: Points) -> Vector:
         """The rule itself, on checked rows of positive weight."""
+
+    def stands(self, m: int) -> float | None:
+        """The share of the weight of m clients that attackers may hold by the rule's own theory; None if not known."""
+        f = getattr(self, "f", None)
+        return f / m if isinstance(f, int) else None
 
     def choose(self, points: Points) -> Choice | None:
         """What became of each row, for verdicts; None for rules that do not treat a row as a whole."""

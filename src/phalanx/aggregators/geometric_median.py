@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from phalanx.aggregators.aggregator import Choice, Selection
+from phalanx.aggregators.aggregator import BELOW_HALF, Choice, Selection
 from phalanx.aggregators.krum import nearest
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
@@ -59,6 +59,10 @@ class GeometricMedian(Selection):
             raise ValueError(f"tolerance must lie in (0, 1), got {self.tolerance}.")
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
+
+    def stands(self, m: int) -> float:
+        """See `Aggregator`."""
+        return BELOW_HALF
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""

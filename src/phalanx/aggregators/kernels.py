@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 LANES = 64  # columns of a tile
 WIDTH = 16 * LANES  # columns that are read at a time
+SAME = 1e-12  # difference of two shares of the weight that is rounding
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
 
@@ -263,3 +264,62 @@ def _around(column, own, half, mass, slack):
     for r in range(first, last + 1):
         total += own[r] * column[r]
     return total / mass
+
+
+@compiled
+@no_type_check
+def mean_between(matrix, network, weights, alike, low, high, start, stop, result):
+    """Each column's mean of the entries strictly between its quantiles `low` and `high`; `alike`: of equal weights."""
+    m = matrix.shape[0]
+    tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
+    own = np.empty((m, LANES), weights.dtype)
+    total = np.float64(weights.sum())
+    for begin in range(start, stop, WIDTH):
+        width = min(WIDTH, stop - begin)
+        if not _read(matrix, begin, width, tiles):
+            return False
+        for t in range((width + LANES - 1) // LANES):
+            tile = tiles[t * m : (t + 1) * m]
+            _sort_weighted(tile, own, weights, network)
+            for c in range(min(LANES, width - t * LANES)):
+                lower = _quantile(tile[:, c], own[:, c], alike, total, low)
+                upper = _quantile(tile[:, c], own[:, c], alike, total, high)
+                result[begin + t * LANES + c] = _between(tile[:, c], own[:, c], lower, upper)
+    return True
+
+
+@compiled
+@no_type_check
+def _quantile(column, own, alike, total, q):
+    """The value at the place q of a sorted column, between its neighbours in proportion; at the ends the outermost.
+
+    The r-th of m equal weights has the place r / (m - 1); else the place is the share of the weight before an entry,
+    and half of its own.  Equal entries come in increasing order of weight.
+    """
+    m = len(column)
+    reached, before, r = 0.0, 0.0, 0
+    while True:
+        last, run, lightest, heaviest = r, 0.0, np.float64(own[r]), np.float64(own[r])
+        while last < m and column[last] == column[r]:
+            run, lightest, heaviest = run + own[last], min(lightest, own[last]), max(heaviest, own[last])
+            last += 1
+        first = r / max(m - 1, 1) if alike else (reached + lightest / 2) / total
+        final = (last - 1) / max(m - 1, 1) if alike else (reached + run - heaviest / 2) / total
+        if q < first - SAME and r > 0:
+            left, right = np.float64(column[r - 1]), np.float64(column[r])
+            return left + (right - left) * ((q - before) / (first - before))
+        if q <= final + SAME or last == m:
+            return np.float64(column[r])
+        reached, before, r = reached + run, final, last
+
+
+@compiled
+@no_type_check
+def _between(column, own, lower, upper):
+    """The mean of the entries between two values, both excluded; their mid-point where there are none."""
+    total, mass = 0.0, 0.0
+    for r in range(len(column)):
+        if lower < column[r] < upper:
+            total += own[r] * column[r]
+            mass += own[r]
+    return total / mass if mass > 0 else lower / 2 + upper / 2

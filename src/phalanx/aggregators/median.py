@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators import kernels
-from phalanx.aggregators.aggregator import Aggregator
+from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator
 from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, in_threads, sort_with_weights
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
@@ -43,6 +43,10 @@ class Median(Aggregator):
         >>> Median()(torch.tensor([[0.0], [1.0], [100.0]]), torch.tensor([2.0, 1.0, 1.0]))
         tensor([0.5000])
     """
+
+    def stands(self, m: int) -> float:
+        """See `Aggregator`."""
+        return BELOW_HALF
 
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""

@@ -7,9 +7,16 @@ Convention: a share beta of the total *weight* is removed at each end of each co
 keeps the part of its weight that lies inside.  So integer weights give what duplicated rows give, and for equal weights
 and an integer beta m this is the textbook rule that drops beta m entries at each end.  For other beta m the textbook
 rounds, and this rule does not.
+
+`form="strict"` is what the program of Portnoy et al. computes, for comparison with their figures: the mean of the
+entries strictly between the interpolated quantiles beta and 1 - beta.  Equal entries are put in increasing order of
+weight, so that the order of clients does not matter, as in the program it can.  The form has no proof.  Entries that
+equal a quantile go, however much they weigh, so attackers who all send one number remove themselves; with a little
+noise on that number they stay.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,6 +41,7 @@ class TrimmedMean(Aggregator):
 
     Args:
         beta: share of the weight that is removed at each end, in [0, 0.5). 0 is the mean.
+        form: "weight", as above; or "strict", only what lies strictly between two quantiles: see above.
 
     Example:
         >>> TrimmedMean(beta=0.25)(torch.tensor([[-100.0], [1.0], [3.0], [100.0]]))
@@ -41,6 +49,7 @@ class TrimmedMean(Aggregator):
     """
 
     beta: float = 0.1
+    form: Literal["weight", "strict"] = "weight"
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 0.5:
@@ -48,11 +57,18 @@ class TrimmedMean(Aggregator):
                 f"beta must lie in [0, 0.5), got {self.beta}: what is removed at both ends leaves something."
             )
 
+    def stands(self, m: int) -> float | None:
+        """See `Aggregator`."""
+        return self.beta if self.form == "weight" else None
+
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
         weights, m = points.weights, len(points)
         if not has_kernel(points.base):
-            return by_column(points.matrix, lambda block: self._trimmed(block, weights))
+            return by_column(points.matrix, lambda block: self._by_torch(block, weights))
+        if self.form == "strict":
+            ends = self.beta, 1 - self.beta
+            return in_threads(points, kernels.mean_between, sorting_network(m), counted(weights), equal(weights), *ends)
         if equal(weights):
             shares = self._shares_of_ranks(m)
             inner = np.flatnonzero(shares)
@@ -73,6 +89,9 @@ class TrimmedMean(Aggregator):
         kept[kept >= 1 - ROUNDING * m] = 1
         return kept / ((1 - 2 * self.beta) * m)
 
+    def _by_torch(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
+        return self._strict(rows, weights) if self.form == "strict" else self._trimmed(rows, weights)
+
     def _trimmed(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
         values, reached = sort_with_weights(rows, weights)
         low, high = self.beta * weights.sum(), (1 - self.beta) * weights.sum()
@@ -81,3 +100,27 @@ class TrimmedMean(Aggregator):
         # A rounding error of a weight is no weight, however large the entry is that it would multiply.
         shares = (kept / (high - low)).where(kept > ROUNDING * weights.sum(), 0.0)
         return (values.double() * shares).sum(1)
+
+    def _strict(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
+        """The mean between two quantiles, both excluded; their mid-point where there is nothing between them."""
+        light_first = weights.argsort(stable=True)
+        values, reached = sort_with_weights(rows.double()[:, light_first.to(rows.device)], weights[light_first])
+        own = reached.diff(dim=1, prepend=torch.zeros_like(reached[:, :1]))
+        m, total = values.shape[1], weights.sum()
+        if equal(weights):  # where an entry stands among the quantiles, in [0, 1]
+            place = (torch.arange(m, dtype=torch.float64) / max(m - 1, 1)).expand_as(reached).to(reached.device)
+        else:
+            place = (reached - own / 2) / total
+        low, high = (_interpolated(values, place, q) for q in (self.beta, 1 - self.beta))
+        kept = own.where((values > low[:, None]) & (values < high[:, None]), 0.0)
+        mass = kept.sum(1)
+        return ((kept * values).sum(1) / mass).where(mass > 0, (low + high) / 2)
+
+
+def _interpolated(values: Float[Tensor, "b m"], place: Float[Tensor, "b m"], q: float) -> Float[Tensor, "b"]:
+    """Each row's value at the place q, between its neighbours in proportion; the first or last one beyond the ends."""
+    right = (place < q - kernels.SAME).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
+    left = (right - 1).clamp(min=0)
+    (x0, x1), (y0, y1) = ((table.gather(1, left), table.gather(1, right)) for table in (place, values))
+    part = ((q - x0) / (x1 - x0).where(x1 > x0, 1.0)).clamp(0, 1)
+    return y1.where(x1 <= q + kernels.SAME, y0 + (y1 - y0) * part)[:, 0]

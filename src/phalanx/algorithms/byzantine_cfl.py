@@ -32,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.fedavg import verdicts_of, weights_of
+from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
 from phalanx.clustering import bipartition, cross_similarity
 from phalanx.core import Algorithm, Updates, Vector, Verdict
 from phalanx.linalg import cosine_similarity
@@ -44,7 +44,7 @@ class ByzantineCFLState(NamedTuple):
 
     version: int  # rounds completed
     model: Vector  # theta of the benign cluster
-    weights: Mapping[int, float]  # after preprocessing, fixed at enrolment
+    weights: Mapping[int, float]  # n_k, fixed at enrolment: after preprocessing, or before it if that is per cohort
     benign: frozenset[int]  # c, the clients that still take part
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
     alpha_cross: float | None  # cosine between the two candidates of the last split tried; None before the first
@@ -79,7 +79,8 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ByzantineCFLState, Set[int]]:
         """See `Algorithm`."""
-        weights = self.preprocess(sizes)
+        weights = self.preprocess.enrolled(sizes)
+        warn_of_weights(self.preprocess, self.aggregate, len(sizes))
         self._warn(len(sizes), len(model))
         benign = frozenset(sizes)
         return ByzantineCFLState(0, model, weights, benign, None, None, self.threshold, {}), benign
@@ -89,7 +90,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         updates = updates.of(state.benign)
         c, alpha_cross, verdicts = self._separate(state, updates)
         kept = updates.of(c)
-        n = weights_of(state.weights, kept)
+        n = weights_of(self.preprocess, state.weights, kept)
         delta, choice = self.aggregate.explained(kept.deltas, n, turn=state.version, previous=state.aggregate)
         model = state.model + delta  # line 23
         for i, verdict in verdicts_of(kept, n, choice).items():

@@ -4,6 +4,7 @@ McMahan, Moore, Ramage, Hampson and Agüera y Arcas, "Communication-Efficient Le
 Decentralized Data", 2017.  `FedAvg` is Algorithm 1; `FedAvg(aggregate=Median())` is the usual robust variant of it.
 """
 
+import warnings
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,8 +12,9 @@ from typing import NamedTuple
 import torch
 
 from phalanx.aggregators import Aggregator, Choice, Mean
-from phalanx.core import Algorithm, Updates, Vector, Verdict, Weights
-from phalanx.weighting import AsDeclared, Preprocess
+from phalanx.aggregators.aggregator import BELOW_HALF
+from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
+from phalanx.weighting import AsDeclared, Preprocess, Truncate
 
 
 class FedAvgState(NamedTuple):
@@ -20,7 +22,8 @@ class FedAvgState(NamedTuple):
 
     version: int  # t, rounds completed
     model: Vector  # w_t
-    weights: Mapping[int, float]  # n_k after preprocessing, fixed at enrolment
+    sizes: Mapping[int, int]  # declared at enrolment
+    weights: Mapping[int, float]  # n_k, fixed at enrolment: after preprocessing, or before it if that is per cohort
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
     verdicts: Mapping[int, Verdict]
 
@@ -45,26 +48,54 @@ class FedAvg(Algorithm[FedAvgState]):
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
-        weights = self.preprocess(sizes)
-        return FedAvgState(0, model, weights, None, {}), weights.keys()
+        weights = self.preprocess.enrolled(sizes)
+        warn_of_weights(self.preprocess, self.aggregate, len(sizes))
+        return FedAvgState(0, model, sizes, weights, None, {}), weights.keys()
+
+    def join(self, state: FedAvgState, client: int, size: int) -> FedAvgState:
+        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
+        if client in state.sizes:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        sizes = {**state.sizes, client: size}
+        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
-        n = weights_of(state.weights, updates)
+        n = weights_of(self.preprocess, state.weights, updates)
         delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
-        new = FedAvgState(
+        new = state._replace(
             version=state.version + 1,
             model=state.model + self.server_lr * delta,
-            weights=state.weights,
             aggregate=delta,
             verdicts=verdicts_of(updates, n, choice),
         )
         return new, state.weights.keys()
 
 
-def weights_of(weights: Mapping[int, float], updates: Updates) -> Weights:
-    """The weights of those clients that sent `updates`, in their order, float64."""
+def weights_of(preprocess: Preprocess, enrolled: Mapping[int, float], updates: Updates) -> Weights:
+    """The weights of those clients that sent `updates`, in their order, float64.
+
+    Args:
+        preprocess: what declared sizes count for.
+        enrolled: what its `enrolled` returned.
+        updates: of clients that are enrolled.
+    """
+    weights = preprocess.among(enrolled, updates.clients)
     return torch.tensor([weights[i] for i in updates.clients], dtype=torch.float64, device=updates.deltas.device)
+
+
+def warn_of_weights(preprocess: Preprocess, rule: Aggregator, m: int) -> None:
+    """Warns if truncation leaves attackers more of the weight than the rule stands."""
+    stands = rule.stands(m)
+    if isinstance(preprocess, Truncate) and stands is not None and 0 < stands < preprocess.alpha_star:
+        limit, choice = f"no more than {stands:.3g}", f"{stands:.3g} or less"
+        if stands == BELOW_HALF:
+            limit, choice = "less than one half", "0.49, say"
+        warnings.warn(
+            f"{preprocess} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} stands {limit}: "
+            f"nothing is proven about the two together. Set alpha_star to {choice}.",
+            stacklevel=4,
+        )
 
 
 def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None) -> dict[int, Verdict]:

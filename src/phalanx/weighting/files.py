@@ -1,0 +1,310 @@
+"""Files of declared sizes, and of the weights that were made of them.
+
+CSV (comma, tab or semicolon, whichever the first line has) or JSON, in UTF-8; `docs/weighting.md` shows both.  What
+cannot be read as one positive integer for each client is refused: all bad rows are named, and nothing is computed.
+"""
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+STANDARD_INPUT = Path("-")
+CLIENT = ("client", "client_id", "id", "name")
+SIZE = ("size", "sizes", "declared", "examples", "num_examples", "n_examples", "samples", "num_samples", "n_samples",
+        "n", "n_k", "count")  # fmt: skip
+MOST = 10**15  # examples; more is no size, but a slip
+LISTED = 10  # bad rows that a message shows
+INTEGER = re.compile(r"\+?[0-9]+(\.0*)?")
+
+
+class Declared(NamedTuple):
+    """What a file says."""
+
+    names: tuple[str, ...]  # as it names the clients, or "0", "1", ... where it does not
+    sizes: dict[int, int]  # what client k declares; its name is names[k]
+
+
+class _Entry(NamedTuple):
+    """One client as it stands in the file, not checked yet."""
+
+    where: str  # "line 3"
+    content: str
+    client: str | None  # None where clients have no names
+    size: str
+    fault: str = ""  # why it cannot be read, if that is known
+
+
+class _Columns(NamedTuple):
+    client: int | None
+    size: int
+
+
+class _Number(str):
+    """A number in a JSON file, as it is written there."""
+
+
+class _Object(list[tuple[str, Any]]):
+    """An object in a JSON file: keys and values, repeated keys included."""
+
+
+def read_sizes(
+    path: Path, client_column: str | None = None, size_column: str | None = None, *, repeats: bool = False
+) -> Declared:
+    """Reads what clients declare.
+
+    Args:
+        path: of a CSV or JSON file, or `-` for standard input. What ends neither in .csv nor in .json is taken for JSON
+            if it begins with a bracket.
+        client_column: the column, or key, of the clients' names, if it is none of `CLIENT`.
+        size_column: the column, or key, of the sizes, if it is none of `SIZE`.
+        repeats: whether a client may stand there several times, as in a sample with replacement.
+
+    Raises:
+        ValueError: the file is empty, no UTF-8, no CSV or JSON, or columns cannot be told; or rows are not a client
+            with an integer from 1 to 10^15. The message names the first ten of these, with their lines and reasons.
+        OSError: the file cannot be opened.
+    """
+    name = "standard input" if path == STANDARD_INPUT else str(path)
+    text = _text(path, name)
+    if not text.strip():
+        raise ValueError(f"{name} is empty. Expected the clients and the sizes that they declare, as CSV or JSON.")
+    suffix = path.suffix.lower()
+    as_json = suffix == ".json" or (suffix != ".csv" and text.lstrip()[0] in "[{")
+    entries = (_from_json if as_json else _from_csv)(text, name, client_column, size_column)
+    if not entries:
+        raise ValueError(f"{name} holds no client. Expected at least one, with the size that it declares.")
+    return _checked(entries, name, repeats)
+
+
+def write_weights(path: Path, declared: Declared, weights: Mapping[int, float]) -> None:
+    """Writes client, declared size, weight and share of the weight, by the suffix as .csv or .json.
+
+    Raises:
+        ValueError: the suffix is another one, or the folder is not there.
+        OSError: the file cannot be written.
+    """
+    check_target(path, (".csv", ".json"))
+    total = sum(weights.values())
+    rows = [
+        {"client": name, "declared": declared.sizes[k], "weight": weights[k], "share": weights[k] / total}
+        for k, name in enumerate(declared.names)
+    ]
+    if path.suffix.lower() == ".json":
+        path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def check_target(path: Path, allowed: Sequence[str]) -> None:
+    """Raises ValueError if a file to be written ends in something else, or its folder is not there."""
+    if path.suffix.lower() not in allowed:
+        raise ValueError(f"{path} must end in {', '.join(allowed[:-1])} or {allowed[-1]}, which says what it will be.")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}. Make it first, or choose another.")
+
+
+def shown(text: str, most: int = 60) -> str:
+    """Text of unknown origin, safe for a terminal: on one line, without control characters, at most so long."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: most + 1])
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+# Reading
+
+
+def _text(path: Path, name: str) -> str:
+    if path != STANDARD_INPUT and not path.exists():
+        raise ValueError(f"There is no file {path}.")
+    data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{name}, line {line}: this is not UTF-8. Save the file in UTF-8.") from None
+
+
+def _from_csv(text: str, name: str, client_column: str | None, size_column: str | None) -> list[_Entry]:
+    records = _records(text, name)
+    first = [cell.strip() for cell in records[0][2]]
+    if client_column is not None or size_column is not None or not _is_data(first):
+        columns = _find(first, name, client_column, size_column)
+        records = records[1:]
+    elif len(first) <= 2:
+        columns = _Columns(None, 0) if len(first) == 1 else _Columns(0, 1)
+    else:
+        raise ValueError(
+            f"{name} has {len(first)} columns and no header that names them. Give it one with `client` and `size`."
+        )
+    return [_row(f"line {line}", content, cells, len(first), columns) for line, content, cells in records]
+
+
+def _records(text: str, name: str) -> list[tuple[int, str, list[str]]]:
+    """The number of its first line, the text and the cells of each record; blank lines are none."""
+    lines = list(io.StringIO(text, newline=""))  # breaks lines as `csv` does
+    first = next(line for line in lines if line.strip())
+    delimiter = next((d for d in ",\t;" if d in first), ",")
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+    records, end = [], 0
+    try:
+        for cells in reader:
+            start, end = end, reader.line_num
+            if content := "".join(lines[start:end]).strip():
+                records.append((start + 1, content, cells))
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {end + 1}: this is no CSV ({error}). Is a quotation mark missing?") from None
+    return records
+
+
+def _row(where: str, content: str, cells: Sequence[str], width: int, columns: _Columns) -> _Entry:
+    if len(cells) != width:
+        return _Entry(where, content, None, "", f"{len(cells)} field{'s' * (len(cells) != 1)}, expected {width}")
+    client = None if columns.client is None else cells[columns.client].strip()
+    return _Entry(where, content, client, cells[columns.size].strip())
+
+
+def _is_data(cells: Iterable[str]) -> bool:
+    """Whether a first row is no header: it holds a number, and no name that columns have."""
+    return not any(_plain(cell) in CLIENT + SIZE for cell in cells) and any(_is_number(cell) for cell in cells)
+
+
+def _find(names: Sequence[str], name: str, client_column: str | None, size_column: str | None) -> _Columns:
+    """Which of the columns hold clients and sizes."""
+    there = f"There are: {', '.join(shown(n, 30) for n in names[:20])}."
+    client, size = _one(names, client_column, CLIENT, there, name), _one(names, size_column, SIZE, there, name)
+    if size is None:
+        known = ", ".join(SIZE)
+        raise ValueError(f"{name}: no column has a name known for sizes ({known}). {there} Say which: --size_column.")
+    if client is None and len(names) > 1:
+        known = ", ".join(CLIENT)
+        raise ValueError(
+            f"{name}: no column has a name known for clients ({known}). {there} Say which: --client_column."
+        )
+    return _Columns(client, size)
+
+
+def _one(names: Sequence[str], given: str | None, known: Sequence[str], there: str, name: str) -> int | None:
+    option = "--client_column" if known is CLIENT else "--size_column"
+    found = [k for k, n in enumerate(names) if (n == given if given is not None else _plain(n) in known)]
+    if len(found) > 1:
+        raise ValueError(
+            f"{name}: several columns could be meant. {there} Say which: {option}, with a name of its own."
+        )
+    if given is not None and not found:
+        raise ValueError(f"{name} has no column {given}, as {option} says. {there}")
+    return found[0] if found else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _from_json(text: str, name: str, client_column: str | None, size_column: str | None) -> list[_Entry]:
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name}, line {error.lineno}: this is no JSON ({error.msg}).") from None
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply to be a table of sizes.") from None
+    if isinstance(value, list) and value and not isinstance(value, _Object) and isinstance(value[0], _Object):
+        columns = [key for key, _ in value[0]]
+        return _objects(value, columns, _find(columns, name, client_column, size_column))
+    if client_column is not None or size_column is not None:
+        raise ValueError(f"{name} has no columns. --client_column and --size_column are for tables.")
+    if isinstance(value, _Object):
+        return [_entry(k, f"{key}: {_written(size)}", key, size) for k, (key, size) in enumerate(value, 1)]
+    if isinstance(value, list):
+        return [_entry(k, _written(size), None, size) for k, size in enumerate(value, 1)]
+    raise ValueError(f"{name} must hold a mapping of clients to sizes, or a list, got {shown(_written(value))}.")
+
+
+def _objects(values: Sequence[Any], names: Sequence[str], columns: _Columns) -> list[_Entry]:
+    entries = []
+    for k, value in enumerate(values, 1):
+        keys = [key for key, _ in value] if isinstance(value, _Object) else []
+        wanted = [names[c] for c in columns if c is not None]
+        if missing := [key for key in wanted if keys.count(key) != 1]:
+            entries.append(_entry(k, _written(value), None, None, f"it needs one {missing[0]}"))
+            continue
+        row = dict(value)
+        client = None if columns.client is None else row[names[columns.client]]
+        named = client is None or isinstance(client, str)  # numbers are strings here
+        fault = "" if named and (columns.client is None or client is not None) else "the client is no name or number"
+        entries.append(_entry(k, _written(value), client if named else None, row[names[columns.size]], fault))
+    return entries
+
+
+def _entry(k: int, content: str, client: str | None, size: Any, fault: str = "") -> _Entry:
+    wrong = fault or ("" if isinstance(size, _Number) else "the size is not a number")
+    return _Entry(f"entry {k}", content, client if client is None else client.strip(), str(size), wrong)
+
+
+def _written(value: Any) -> str:
+    """A value of a JSON file about as it stands there."""
+    if isinstance(value, _Object):
+        return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_written(v)}" for key, v in value) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+
+
+# Checking
+
+
+def _checked(entries: Sequence[_Entry], name: str, repeats: bool) -> Declared:
+    faults, seen, names = list[str](), dict[str, _Entry](), list[str]()
+    for k, entry in enumerate(entries):
+        client = str(k) if entry.client is None else entry.client
+        before = seen.setdefault(client, entry)
+        why = entry.fault or ("" if client else "the client has no name") or _fault(entry.size)
+        if not why and before is not entry and not (repeats and before.size == entry.size):
+            why = f"the client stands there already, on {before.where}".replace("on entry", "as entry")
+        if why:
+            faults.append(f"  {entry.where}: `{shown(entry.content)}`: {why}")
+        names.append(client)
+    if faults:
+        more = [f"  and {len(faults) - LISTED:,} more"] if len(faults) > LISTED else []
+        rows = "rows are" if len(faults) > 1 else "row is"
+        head = f"{name}: {len(faults):,} {rows} no client with a size from 1 to 10^15. Nothing was computed."
+        raise ValueError("\n".join([head, *faults[:LISTED], *more]))
+    return Declared(tuple(names), {k: int(_digits(entry.size)) for k, entry in enumerate(entries)})
+
+
+def _fault(size: str) -> str:
+    """Why that is no size; empty if it is one."""
+    if not size:
+        return "the size is missing"
+    if INTEGER.fullmatch(size):
+        digits = _digits(size)
+        if not digits:
+            return "the size is zero"
+        return "the size is above 10^15" if len(digits) > 16 or int(digits) > MOST else ""
+    if not _is_number(size) or isnan(float(size)):
+        return "the size is not a number"
+    number = float(size)
+    if not 0 <= number <= MOST:
+        return "the size is negative" if number < 0 else "the size is above 10^15"
+    return "write the size in plain digits" if number.is_integer() else "the size is not an integer"
+
+
+def _digits(size: str) -> str:
+    """Those of an integer, without leading zeros."""
+    return size.partition(".")[0].lstrip("+0")

@@ -1,0 +1,212 @@
+"""The truncation bound U* and its trade-off with alpha.
+
+Portnoy, Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020: Definition 1,
+Equations 4 and 5, Algorithm 3.
+
+Where the paper is silent, or its code does something else:
+
+* The top p of K clients are the ceil(p K) largest: that many indices i satisfy (1 - p) K < i.  The authors' code takes
+  floor(p K) + 1, one too many where p K is an integer.
+* If even equal weights give ceil(alpha K) clients more than alpha*, no U will do.  The authors' code then falls back to
+  the declared sizes without a word.  Here it is an error.
+* If nothing needs truncation, every U is right.  The bound is then the largest size.
+* Sizes are integers, and alpha* is read as the decimal fraction as which it prints, so that all comparisons are exact.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import accumulate
+from math import ceil
+from typing import NamedTuple
+
+from phalanx.core import Infeasible
+
+
+class TradeOff(NamedTuple):
+    """A point of the trade-off between tolerance and accuracy."""
+
+    alpha: float  # share of the clients that may be Byzantine
+    bound: int  # U*, the largest size that counts in full
+
+
+def mwp(sizes: Mapping[int, float], p: float) -> float:
+    """The maximal weight proportion: what the p of the clients with the largest sizes hold of all (Definition 1).
+
+    Args:
+        sizes: a positive size, or weight, for each client.
+        p: share of the clients, in [0, 1].
+
+    Returns:
+        In [0, 1].
+
+    Raises:
+        ValueError: there are no clients, a size is not positive, or p is out of range.
+
+    Example:
+        >>> mwp({0: 1, 1: 2, 2: 3, 3: 6}, p=0.5)
+        0.75
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"p must lie in [0, 1], got {p}.")
+    if not sizes or not all(0 < size < float("inf") for size in sizes.values()):
+        raise ValueError("sizes must hold a positive, finite number for each client, and at least one client.")
+    V = sorted(sizes.values())
+    return float(sum(V[len(V) - top(p, len(V)) :]) / sum(V))
+
+
+def truncation_bound(sizes: Mapping[int, int], alpha: float, alpha_star: float) -> int:
+    """The largest U with mwp(trunc(N, U), alpha) <= alpha*, U* of Equation 4.
+
+    Takes O(K log K) steps for K clients, to sort their sizes.
+
+    Args:
+        sizes: N, what each client declares, at least 1.
+        alpha: largest share of the clients that may be Byzantine, in [0, 1).
+        alpha_star: largest share of the weight that they may get, in (0, 1).
+
+    Returns:
+        U*, at least the smallest size; the largest size if nothing has to be truncated.
+
+    Raises:
+        ValueError: an argument is not as described.
+        Infeasible: even with equal weights ceil(alpha K) clients hold more than alpha*.
+
+    Example:
+        >>> truncation_bound({0: 1, 1: 2, 2: 3, 3: 1000}, alpha=0.25, alpha_star=0.5)
+        6
+    """
+    check_shares(alpha, alpha_star)
+    N = Sorted(sizes)
+    return N.bound(_feasible(N, alpha, alpha_star), _decimal(alpha_star))
+
+
+def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeOff]:
+    """U* for every alpha that makes a difference (Algorithm 3).
+
+    Between two neighbours alpha_1 < alpha_2 of the list, the bound is that of alpha_2: it depends on the number of
+    clients, ceil(alpha K), alone.  One sweep, O(K log K) steps for K clients, to sort their sizes.
+
+    Args:
+        sizes: N, what each client declares, at least 1.
+        alpha_star: largest share of the weight that attackers may get, in (0, 1).
+
+    Returns:
+        One point for each alpha = 1/K, 2/K, ... up to the largest feasible one, by increasing alpha; the bound falls.
+        None if there are fewer than 1 / alpha* clients.
+
+    Raises:
+        ValueError: an argument is not as described.
+    """
+    check_shares(0, alpha_star)
+    N, limit = Sorted(sizes), _decimal(alpha_star)
+    curve, u = list[TradeOff](), 0
+    for t in range(_largest(limit, len(N)), 0, -1):  # alpha falls, so U* rises, and u with it
+        while u < len(N) and N.keeps(u, t, limit):
+            u += 1
+        curve.append(TradeOff(t / len(N), N.solve(u, t, limit)))
+    return curve[::-1]
+
+
+class Sorted:
+    """N = (n_1 <= ... <= n_K), with prefix sums: what any number of the largest hold, truncated anywhere.
+
+    Args:
+        sizes: what each client declares.
+
+    Raises:
+        ValueError: there are no clients, or a size is not an integer of at least 1.
+    """
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        check_sizes(sizes)
+        self.n = sorted(int(size) for size in sizes.values())
+        self._sums = [0, *accumulate(self.n)]
+
+    def __len__(self) -> int:
+        return len(self.n)
+
+    def linear(self, u: int, t: int) -> tuple[int, int, int, int]:
+        """a, b, c, d of Equation 5: for n_u <= U <= n_{u+1} the top t hold a + b U of all c + d U.
+
+        Args:
+            u: number of sizes that U leaves as they are.
+            t: number of the largest clients, ceil(alpha K).
+        """
+        K, sums = len(self), self._sums
+        a = sums[u] - sums[K - t] if u > K - t else 0
+        return a, min(t, K - u), sums[u], K - u
+
+    def keeps(self, u: int, t: int, limit: Fraction) -> bool:
+        """Whether the top t hold no more than `limit` of the weight when all sizes are truncated at n_{u+1}."""
+        a, b, c, d = self.linear(u, t)
+        return (a + b * self.n[u]) * limit.denominator <= limit.numerator * (c + d * self.n[u])
+
+    def bound(self, t: int, limit: Fraction) -> int:
+        """U* of Equation 4, for a feasible t: mwp rises with U, so the right segment is found by bisection."""
+        low, high = 0, len(self)
+        while low < high:  # how many of n_1, n_2, ... are bounds that keep the promise
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.keeps(middle, t, limit) else (low, middle)
+        return self.solve(low, t, limit)
+
+    def solve(self, u: int, t: int, limit: Fraction) -> int:
+        """The largest U within [n_u, n_{u+1}] that keeps the promise; n_K where n_u is that (Equation 5)."""
+        if u == len(self):
+            return self.n[-1]
+        a, b, c, d = self.linear(u, t)
+        p, q = limit.numerator, limit.denominator
+        return (p * c - q * a) // (q * b - p * d)  # n_{u+1} breaks the promise, so q b > p d
+
+
+def top(p: float, K: int) -> int:
+    """ceil(p K), the number of clients that p of K are at most; 0.1 of 10 are 1, whatever the rounding of 0.1."""
+    return min(max(ceil(p * K - 1e-9), 0), K)
+
+
+def shortest(t: int, K: int) -> str:
+    """The shortest decimal fraction alpha for which alpha of K clients are t."""
+    digits = next(d for d in range(1, 20) if t * 10**d // K * K > (t - 1) * 10**d)
+    return f"{t * 10**digits // K / 10**digits:.{digits}f}"
+
+
+def check_shares(alpha: float, alpha_star: float) -> None:
+    """Raises ValueError if a share is out of range."""
+    if not 0 <= alpha < 1:
+        raise ValueError(f"alpha must lie in [0, 1), got {alpha}: it is a share of the clients.")
+    if not 0 < alpha_star < 1:
+        raise ValueError(f"alpha_star must lie in (0, 1), got {alpha_star}: it is a share of the weight.")
+
+
+def check_sizes(sizes: Mapping[int, int]) -> None:
+    """Raises ValueError if there are no sizes, or one is not an integer of at least 1."""
+    if not sizes:
+        raise ValueError("sizes must hold at least one client, got none.")
+    for client, size in sizes.items():
+        if not 1 <= size < float("inf") or size != int(size):
+            raise ValueError(f"sizes must be integers of at least 1, got {size!r} for client {client}.")
+
+
+def _decimal(share: float) -> Fraction:
+    return Fraction(repr(float(share)))
+
+
+def _largest(limit: Fraction, K: int) -> int:
+    """The largest number of K clients that hold no more than `limit` of the weight when all weigh the same."""
+    return int(limit * K)
+
+
+def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
+    """ceil(alpha K); raises Infeasible if that many clients cannot be held to alpha*."""
+    K, t = len(N), top(alpha, len(N))
+    most = _largest(_decimal(alpha_star), K)
+    if t <= most:
+        return t
+    raise Infeasible(
+        f"alpha = {alpha:g} of {K} clients means {t} of them, who hold {t / K:.3g} of the weight even if all weigh the "
+        f"same: more than alpha_star = {alpha_star:g}. "
+        + (
+            f"The largest feasible alpha is {shortest(most, K)} ({most} of {K} clients)."
+            if most
+            else f"No alpha is feasible with fewer than {ceil(1 / _decimal(alpha_star))} clients."
+        )
+    )
