@@ -315,6 +315,16 @@ def test_the_change_goes_to_the_row_that_was_given():
     assert torch.equal(rows[1], trained(trainer, data)[0])
 
 
+@pytest.mark.parametrize(("held", "size"), [(100, 29), (10, 2), (4, 1), (3, 1), (1, 1)])
+def test_a_share_of_the_examples_per_minibatch(held, size):
+    recipe = LocalSGD(steps=1, batch_size=0.29)
+    data = Dataset(torch.arange(float(held))[:, None], torch.zeros(held, dtype=torch.int64), 1)
+    ((_, x, _),) = recipe.minibatches(data, generator(0, "batches"))
+    assert len(x) == size
+    whole = torch.cat([x for _, x, _ in LocalSGD(batch_size=7).minibatches(data, generator(0, "batches"))])
+    assert torch.equal(x, whole[:size])
+
+
 # --- bad parameters
 
 
@@ -323,7 +333,9 @@ def test_the_change_goes_to_the_row_that_was_given():
     [
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"batch_size": 0}, r"batch_size must be at least 1, or a share in \(0, 1\), got 0"),
+        ({"batch_size": 2.5}, r"batch_size must be at least 1, or a share in \(0, 1\), got 2\.5"),
+        ({"batch_size": math.nan}, r"batch_size must be at least 1, or a share in \(0, 1\), got nan"),
         ({"lr": 0.0}, r"lr must be positive, got 0\.0"),
         ({"lr": -0.1}, r"lr must be positive, got -0\.1"),
         ({"lr": math.inf}, "lr must be positive, got inf"),
@@ -335,7 +347,7 @@ def test_the_change_goes_to_the_row_that_was_given():
         ({"weight_decay": math.nan}, "weight_decay must be at least 0, got nan"),
         ({"clip_norm": 0.0}, r"clip_norm must be positive, got 0\.0"),
         ({"clip_norm": math.nan}, "clip_norm must be positive, got nan"),
-        ({"epochs": 0, "batch_size": -1}, "epochs must be at least 1, got 0; batch_size must be at least 1, got -1"),
+        ({"epochs": 0, "batch_size": -1}, r"epochs must be at least 1, got 0; batch_size must be .*, got -1"),
     ],
     ids=str,
 )

@@ -15,21 +15,23 @@ from phalanx.data import Dataset
 from phalanx.training import batches
 from phalanx.vector import FlatModule
 
-BATCH = 1000  # examples evaluated at once
+BATCH = 1000  # examples evaluated at once,
+SCORES = 2**24  # or fewer, so that they have no more scores than this (64 MiB), though one example may
 
 
 class Score(NamedTuple):
     """What a model does on a set of examples."""
 
-    accuracy: float  # share of examples whose most likely class is the label
-    loss: float  # mean cross-entropy, nats per example
-    by_class: Float[Tensor, "classes"]  # accuracy on the examples of each class; NaN where there are none
+    accuracy: float  # share of labels that are the most likely class
+    loss: float  # mean cross-entropy, nats per label; its exponential is the perplexity
+    by_class: Float[Tensor, "classes"]  # accuracy on the labels of each class; NaN where there are none
 
 
 def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
     """Loads `vector` into `model` and evaluates it on `data`.
 
-    A model with NaN parameters predicts the first class, as the arg max of NaN does, and has a loss of NaN.
+    Every label counts alike: where examples have sequences of labels, a long one counts for more than a short one.  A
+    model with NaN parameters predicts the first class, as the arg max of NaN does, and has a loss of NaN.
     """
     if not len(data):
         raise ValueError("There are no examples to evaluate on.")
@@ -38,18 +40,24 @@ def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
     right = torch.zeros(data.classes, dtype=torch.float64, device=model.device)
     total = torch.zeros((), dtype=torch.float64, device=model.device)
     with torch.inference_mode():
-        for x, y in batches(data, BATCH):
+        for x, y in batches(data, _at_once(data)):
             logits = model.module(x)
             total += F.cross_entropy(logits, y, reduction="sum").double()
             right += torch.bincount(y[logits.argmax(1) == y], minlength=data.classes)
     counts = data.label_counts().to(right)
-    return Score(float(right.sum()) / len(data), float(total) / len(data), (right / counts).cpu())
+    labels = int(counts.sum())
+    return Score(float(right.sum()) / labels, float(total) / labels, (right / counts).cpu())
+
+
+def _at_once(data: Dataset) -> int:
+    """How many examples to evaluate at once: a vocabulary's scores at every position of a text are many."""
+    return min(BATCH, max(1, SCORES // (data.classes * data.y[0].numel())))
 
 
 def client_accuracy(score: Score, holdings: Int[Tensor, "classes"]) -> float:
-    """The accuracy that a client sees whose examples are distributed over the classes as `holdings` are.
+    """The accuracy that a client sees whose labels are distributed over the classes as `holdings` are.
 
-    The test accuracy of each class, weighted by how many examples of it the client holds: what a test set of its own,
+    The test accuracy of each class, weighted by how many labels of it the client holds: what a test set of its own,
     drawn from its own distribution of labels, would show on average.  Classes that are not in the test set are left
     out; NaN if the client holds no others.
     """
@@ -80,7 +88,7 @@ def figures(
 
     Args:
         scores: of the model that each honest client is served.
-        holdings: how many examples of each class each honest client holds.
+        holdings: how many labels of each class each honest client holds.
         success: share of the attacker's wishes that the model fulfils; None if it has none.
 
     Returns:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from phalanx.core import Vector
-from phalanx.data import Dataset
+from phalanx.data import NO_LABEL, Dataset
 from phalanx.rng import borrowed, generator
 from phalanx.vector import FlatModule
 
@@ -84,7 +84,8 @@ class LocalSGD:
     Args:
         epochs: passes over the client's data.
         steps: number of minibatches instead, over as many passes as that takes.
-        batch_size: examples per minibatch.
+        batch_size: examples per minibatch: a number, or a share of the client's examples below 1, rounded down but at
+            least one.
         lr: learning rate, or a schedule by the version of the model that was received.
         momentum: in [0, 1); the velocity starts at zero with every download.
         weight_decay: lambda of the penalty lambda/2 |w|^2.
@@ -93,7 +94,7 @@ class LocalSGD:
 
     epochs: int = 1
     steps: int | None = None
-    batch_size: int = 32
+    batch_size: int | float = 32
     lr: float | Schedule = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -103,7 +104,10 @@ class LocalSGD:
         checks = (
             (self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}"),
             (self.steps is None or self.steps >= 1, f"steps must be at least 1, got {self.steps}"),
-            (self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}"),
+            (
+                0 < self.batch_size < 1 or (self.batch_size >= 1 and self.batch_size == int(self.batch_size)),
+                f"batch_size must be at least 1, or a share in (0, 1), got {self.batch_size}",
+            ),
             (isinstance(self.lr, Schedule) or 0 < self.lr < math.inf, f"lr must be positive, got {self.lr}"),
             (0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}"),
             (0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, got {self.weight_decay}"),
@@ -115,6 +119,12 @@ class LocalSGD:
     def learning_rate(self, version: int) -> float:
         """The learning rate for a model of this version."""
         return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
+
+    def examples(self, held: int) -> int:
+        """The examples per minibatch of a client that holds so many."""
+        if self.batch_size >= 1:
+            return int(self.batch_size)
+        return max(1, math.floor(self.batch_size * held + 1e-9))
 
     def minibatches(
         self, data: Dataset, rng: torch.Generator, *, alone: bool = True
@@ -129,9 +139,12 @@ class LocalSGD:
         count = epoch = 0
         if not len(data):
             return
-        while self.steps is not None or epoch < self.epochs:
+        while epoch < self.epochs if self.steps is None else count < self.steps:
             order = torch.randperm(len(data), generator=rng).to(data.x.device)
-            minibatches = batches(data.of(order), self.batch_size)
+            size = self.examples(len(data))
+            if self.steps is not None and alone:
+                order = order[: (self.steps - count) * size]  # what is not trained on is not gathered
+            minibatches = batches(data.of(order), size)
             for x, y in minibatches if alone else _without_a_last_one(minibatches):
                 if count == self.steps:
                     return
@@ -157,6 +170,11 @@ def batches(data: Dataset, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The examples in their order, `size` at a time; images channels last, as convolutions are fastest."""
     x = data.x.contiguous(memory_format=torch.channels_last) if data.x.ndim == 4 else data.x
     return zip(torch.split(x, size), torch.split(data.y, size), strict=True)
+
+
+def _labels(y: Tensor) -> int | Tensor:
+    """How many labels there are in y; in sequences counted on y's device, so that nobody waits for a GPU."""
+    return len(y) if y.ndim == 1 else (y != NO_LABEL).sum()
 
 
 class Trainer:
@@ -187,14 +205,14 @@ class Trainer:
             out: receives trained minus start.
 
         Returns:
-            Mean loss over the minibatches of the first epoch, in nats per example. NaN if there are no examples.
+            Mean loss over the minibatches of the first epoch, in nats per label. NaN if there are no examples.
         """
         recipe, model, lr = self.recipe, self.model, self.recipe.learning_rate(version)
         model.load(start)
         model.module.train()
         if self._velocity is not None:
             self._velocity.zero_()
-        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), 0
+        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), _labels(data.y[:0])
         minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
         with borrowed(self.seed, "dropout", client, turn, device=model.device):
             for epoch, x, y in minibatches:
@@ -203,11 +221,11 @@ class Trainer:
                 loss.backward()  # type: ignore[no-untyped-call]
                 self._descend(lr)
                 if epoch == 0:
-                    total += loss.detach() * len(y)
-                    seen += len(y)
+                    total += loss.detach() * _labels(y)
+                    seen += _labels(y)
         model.read(out)
         out -= start
-        return float(total) / seen if seen else math.nan
+        return float(total) / int(seen) if seen else math.nan
 
     def _descend(self, lr: float) -> None:
         """One step of gradient descent, in place."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import IterableDataset, TensorDataset
 
-from phalanx.data import Dataset
+from phalanx.data import NO_LABEL, Dataset
 
 
 def small(n=6, classes=3):
@@ -41,9 +41,14 @@ def test_no_examples_are_a_data_set():
         (torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64), 2, "a row for each of the 2 labels"),
         (torch.zeros(()), torch.zeros(1, dtype=torch.int64), 2, "a row for each of the 1 labels"),
         (torch.zeros(2), torch.zeros(2), 2, "must be int64"),
-        (torch.zeros(2), torch.zeros(2, 1, dtype=torch.int64), 2, "must be int64 of shape"),
+        (torch.zeros(2), torch.zeros(2, 1, 1, dtype=torch.int64), 2, r"must be int64 of shape \(n,\) or \(n, t\), got"),
         (torch.zeros(2), torch.tensor([0, 2]), 2, r"in 0\.\.1, got 0\.\.2"),
         (torch.zeros(2), torch.tensor([-1, 1]), 2, r"in 0\.\.1, got -1\.\.1"),
+        (torch.zeros(2), torch.tensor([NO_LABEL, 1]), 2, r"in 0\.\.1, got -100\.\.1"),
+        (torch.zeros(1), torch.tensor([[-1, 1]]), 2, r"in 0\.\.1, or -100 where a position has none, got -1\.\.1"),
+        (torch.zeros(1), torch.tensor([[NO_LABEL, 2]]), 2, r"or -100 where a position has none, got 2\.\.2"),
+        (torch.zeros(3), torch.tensor([[0], [NO_LABEL], [1]]), 2, "at least; 1 of 3 have none. Drop them"),
+        (torch.zeros(3), torch.zeros(3, 0, dtype=torch.int64), 2, "at least; 3 of 3 have none"),
         (torch.zeros(0), torch.zeros(0, dtype=torch.int64), 0, "classes must be at least 1, got 0"),
         (torch.tensor([[0.0, 1.0], [torch.nan, 1.0]]), torch.tensor([0, 1]), 2, "1 of 2 examples hold NaN"),
         (torch.tensor([0.0, torch.inf]), torch.tensor([0, 1]), 2, "1 of 2 examples hold NaN"),
@@ -52,6 +57,47 @@ def test_no_examples_are_a_data_set():
 def test_refuses_what_is_no_data_set(x, y, classes, message):
     with pytest.raises(ValueError, match=message):
         Dataset(x, y, classes)
+
+
+@pytest.mark.parametrize(
+    ("owners", "message"),
+    [
+        (
+            torch.zeros(1, dtype=torch.int64),
+            r"owners must be int64 of shape \(2,\) on cpu, .* got torch.int64 of shape",
+        ),
+        (torch.zeros(2), r"owners must be int64 .* got torch.float32"),
+        (torch.tensor([0, -1]), "owners must be numbered from 0, got -1"),
+    ],
+)
+def test_refuses_owners_that_are_not_one_for_each_example(owners, message):
+    with pytest.raises(ValueError, match=message):
+        Dataset(torch.zeros(2), torch.tensor([0, 1]), 2, owners)
+
+
+def test_sequences_of_labels_by_hand():
+    y = torch.tensor([[2, 0, NO_LABEL], [NO_LABEL, 2, 2], [1, NO_LABEL, NO_LABEL]])
+    data = Dataset(torch.zeros(3, 3, dtype=torch.int64), y, 4)
+    assert len(data) == 3
+    assert data.labels.tolist() == [2, 0, 2, 2, 1]
+    assert data.label_counts().tolist() == [1, 1, 3, 0]
+    part = data.of(torch.tensor([2, 0]))
+    assert part.y.tolist() == [[1, NO_LABEL, NO_LABEL], [2, 0, NO_LABEL]]
+    assert data.of(torch.tensor([True, False, False])).label_counts().tolist() == [1, 0, 1, 0]
+    assert repr(data) == "Dataset(3 examples of shape (3,), torch.int64, 4 classes, up to 3 labels each)"
+    assert len(data.of(torch.zeros(0, dtype=torch.int64)).labels) == 0
+
+
+def test_one_label_each_are_all_the_labels():
+    data = small()
+    assert data.labels is data.y
+
+
+def test_owners_go_with_their_examples():
+    data = Dataset(torch.zeros(4), torch.tensor([0, 1, 0, 1]), 2, torch.tensor([7, 7, 0, 3]))
+    assert data.of(torch.tensor([3, 0])).owners.tolist() == [3, 7]
+    assert data.to("cpu").owners.tolist() == [7, 7, 0, 3]
+    assert small().of(torch.tensor([0])).owners is None
 
 
 def test_finite_values_whose_sum_overflows_are_accepted():
@@ -76,8 +122,18 @@ def test_fingerprint_tells_apart_all_that_differs():
         Dataset(x.reshape(6, 2, 1), y, 3),
         Dataset(x[:5], y[:5], 3),
         Dataset(x.to(torch.bfloat16), y, 3),
+        Dataset(x, y[:, None], 3),
+        Dataset(x, torch.stack([y, y], 1), 3),
+        Dataset(x, torch.stack([y, torch.full_like(y, NO_LABEL)], 1), 3),
+        Dataset(x, y, 3, torch.zeros_like(y)),
+        Dataset(x, y, 3, torch.arange(6)),
     ]
     assert len({data.fingerprint() for data in different}) == len(different)
+
+
+def test_fingerprint_is_that_of_earlier_versions():
+    data = Dataset(torch.arange(6.0).reshape(3, 2), torch.tensor([0, 2, 1]), 4)
+    assert data.fingerprint() == "6f20c1fb34e2f4702f911123064e59900dd1a0ea4d19567e394aeea02a3d4bbe"
 
 
 @given(st.integers(0, 20), st.integers(0, 2**32 - 1))

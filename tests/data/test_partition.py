@@ -12,6 +12,7 @@ from phalanx.data import (
     Dirichlet,
     LinearRamp,
     LognormalSizes,
+    Natural,
     Partition,
     PowerLaw,
     Shards,
@@ -134,7 +135,9 @@ def test_one_client_holds_all(partition):
     [
         (torch.zeros(3, dtype=torch.int64), 0, "clients must be at least 1, got 0"),
         (torch.zeros(3), 1, "labels must be"),
-        (torch.zeros(3, 1, dtype=torch.int64), 1, "labels must be"),
+        (torch.zeros(3, 1, 1, dtype=torch.int64), 1, r"labels must be \(n,\) or \(n, t\) integers from 0, got"),
+        (torch.tensor([[0, -100], [-1, 0]]), 1, "labels must be"),
+        (torch.zeros(3, 2, dtype=torch.int64), 4, "4 clients need at least 4 examples, got 3"),
         (torch.tensor([0, -1]), 1, "labels must be"),
     ],
 )
@@ -314,6 +317,85 @@ def test_lognormal_sizes_are_heavy_tailed_and_ignore_mu():
     assert int(np.argmax(found)) == int(np.argmax(draws))
 
 
+# --- sequences of labels
+
+
+@pytest.mark.parametrize("partition", [p for p in ALL if isinstance(p, IID)], ids=repr)
+def test_rules_that_look_at_no_label_deal_sequences_of_them_alike(partition):
+    sequences = torch.tensor([[k % 5, -100, 3] for k in range(40)])
+    ours, theirs = split(partition, sequences, 6), split(partition, torch.arange(40), 6)
+    assert [part.tolist() for part in ours] == [part.tolist() for part in theirs]
+
+
+@pytest.mark.parametrize("partition", [p for p in ALL if not isinstance(p, IID)], ids=repr)
+def test_rules_that_deal_by_label_refuse_sequences_of_them(partition):
+    name = type(partition).__name__
+    with pytest.raises(ValueError, match=rf"{name} deals by label, and each .* of 3 labels\. .* such as Uniform"):
+        split(partition, torch.zeros(40, 3, dtype=torch.int64), 6)
+
+
+def test_a_rule_of_the_users_own_is_taken_to_deal_by_label():
+    class Own(Partition):
+        def assign(self, labels, clients, rng):
+            return labels % clients
+
+    with pytest.raises(ValueError, match="Own deals by label"):
+        split(Own(), torch.zeros(4, 2, dtype=torch.int64), 2)
+
+
+# --- owners
+
+OWNERS = torch.tensor([4, 0, 4, 9, 0, 4])  # of six examples
+
+
+def natural(clients, owners=OWNERS, seed=0):
+    labels = torch.zeros(len(OWNERS), dtype=torch.int64)
+    return [part.tolist() for part in Natural().split(labels, clients, numpy_generator(seed, "partition"), owners)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_many_clients_as_owners_hold_what_is_theirs(seed):
+    assert natural(3, seed=seed) == [[1, 4], [0, 2, 5], [3]]
+
+
+def test_fewer_clients_are_owners_drawn_by_seed():
+    assert {tuple(map(tuple, natural(2, seed=seed))) for seed in range(20)} == {
+        ((1, 4), (0, 2, 5)),
+        ((1, 4), (3,)),
+        ((0, 2, 5), (3,)),
+    }
+    assert natural(2, seed=5) == natural(2, seed=5)
+
+
+def test_natural_deals_sequences_and_many_owners():
+    owners = torch.arange(3000) // 3
+    parts = Natural().split(torch.zeros(3000, 2, dtype=torch.int64), 500, numpy_generator(0, "partition"), owners)
+    drawn = [owners[part].unique().tolist() for part in parts]
+    assert all(len(part) == 3 and part.dtype == torch.int64 for part in parts)
+    assert drawn == sorted(drawn)
+    assert len({one for (one,) in drawn}) == 500
+
+
+@pytest.mark.parametrize(
+    ("clients", "owners", "message"),
+    [
+        (4, OWNERS, r"4 clients need as many owners, and these examples have 3\. Take at most 3 clients"),
+        (0, OWNERS, "clients must be at least 1, got 0"),
+        (2, None, "these data do not say whose an example is"),
+        (2, OWNERS[:3], r"owners must be \(6,\), one for each example, got \(3,\)"),
+    ],
+)
+def test_natural_says_what_is_wrong(clients, owners, message):
+    with pytest.raises(ValueError, match=message):
+        natural(clients, owners)
+
+
+def test_others_ignore_owners():
+    labels, rng = torch.arange(6), numpy_generator(0, "partition")
+    parts = Uniform().split(labels, 2, rng, OWNERS)
+    assert [part.tolist() for part in parts] == [part.tolist() for part in split(Uniform(), labels, 2)]
+
+
 # --- holdings
 
 
@@ -344,6 +426,21 @@ def test_plot_holdings_draws_all_of_it(clients, classes):
     assert image.norm.vmax >= float(expected.max())
     assert [bar.get_width() for bar in size.patches] == counts.sum(1).tolist()
     assert list(mix.lines[-1].get_ydata()) == sorted({0, clients - 1})
+
+
+def test_holdings_count_the_labels_of_sequences():
+    labels = torch.tensor([[0, 1], [1, -100], [-100, 3]])
+    parts = [torch.tensor([0, 2]), torch.tensor([1]), torch.tensor([], dtype=torch.int64)]
+    assert holdings(labels, parts, 4).tolist() == [[1, 1, 0, 1], [0, 1, 0, 0], [0, 0, 0, 0]]
+    with pytest.raises(ValueError, match=r"Labels must be in 0\.\.2, got 0\.\.3"):
+        holdings(labels, parts, 3)
+
+
+def test_plot_holdings_draws_sizes_that_are_not_sums_of_labels():
+    figure = plot_holdings(torch.tensor([[3, 4], [5, 0]]), sizes=[2, 1])
+    assert [bar.get_width() for bar in figure.axes[3].patches] == [2, 1]
+    with pytest.raises(ValueError, match="sizes must be one for each of 2 clients, got 3"):
+        plot_holdings(torch.tensor([[3, 4], [5, 0]]), sizes=[2, 1, 1])
 
 
 def test_plot_holdings_of_nothing_at_all():

@@ -107,7 +107,7 @@ def test_is_a_value(model: Model, shape: Shape, classes: int, count: int) -> Non
 
 def test_values_differ_where_fields_do() -> None:
     assert len({MLP(), MLP((64,)), MLP((32,)), MLP(dropout=0.2), LeNet(), CoxCNN(), CoxCNN(dropout=0.1)}) == 6
-    assert repr(MLP((128, 64), 0.2)) == "MLP(hidden=(128, 64), dropout=0.2)"
+    assert repr(MLP((128, 64), 0.2)) == "MLP(hidden=(128, 64), dropout=0.2, start='torch')"
     with pytest.raises(AttributeError, match="cannot assign"):
         MLP().dropout = 0.5  # type: ignore[misc]
 

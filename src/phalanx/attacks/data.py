@@ -33,6 +33,11 @@ class NoiseInputs(Attack):
 
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
+        if not data.x.is_floating_point():
+            raise ValueError(
+                f"NoiseInputs replaces floating-point inputs, got {data.x.dtype}. "
+                "Against inputs that are numbers of characters or words choose an attack on labels or on updates."
+            )
         noise = torch.rand(data.x.shape, generator=rng, dtype=data.x.dtype)
         return replace(data, x=(self.low + (self.high - self.low) * noise).to(data.x.device))
 
@@ -88,6 +93,11 @@ class Backdoor(Attack):
 
     def _candidates(self, data: Dataset) -> Tensor:
         """The mask of the examples that the trigger can be put on."""
+        if data.y.ndim != 1:
+            raise ValueError(
+                f"Backdoor needs images with one label each, got sequences of {data.y.shape[1]} labels. "
+                "Choose another attack, such as LabelFlip."
+            )
         one_of(data.classes, target=self.target)
         if self.source is None:
             return data.y != self.target

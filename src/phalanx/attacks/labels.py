@@ -8,18 +8,21 @@ from jaxtyping import Int
 from torch import Tensor
 
 from phalanx.attacks.attack import Attack
-from phalanx.data import Dataset
+from phalanx.data import NO_LABEL, Dataset
 from phalanx.rng import generator
 
 Labels = Int[Tensor, "n"]
 
 
 class Relabelling(Attack, ABC):
-    """Trains with other labels.  It sees nothing but its own data."""
+    """Trains with other labels.  It sees nothing but its own data.
+
+    In sequences every label is changed like that of an example, and positions without one stay so.
+    """
 
     @abstractmethod
     def relabelled(self, y: Labels, classes: int) -> Labels:
-        """The labels that it trains with.
+        """What it trains with instead of those labels.
 
         Raises:
             ValueError: a class that it names is not one of the `classes`.
@@ -27,7 +30,7 @@ class Relabelling(Attack, ABC):
 
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
-        return replace(data, y=self.relabelled(data.y, data.classes))
+        return replace(data, y=data.y.masked_scatter(data.y != NO_LABEL, self.relabelled(data.labels, data.classes)))
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class AllLabelsTo(Relabelling):
         return torch.full_like(y, self.target)
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Every example of another class, taken for the target."""
+        """Every label of another class, taken for the target."""
         return self.poison(aimed_at(test, test.y != self.target), torch.Generator())
 
 
@@ -80,7 +83,7 @@ class LabelFlip(Relabelling):
         return torch.where(y == self.source, self.target, y)
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Every example of the source class, taken for the target."""
+        """Every label of the source class, taken for the target."""
         return self.poison(aimed_at(test, test.y == self.source), torch.Generator())
 
 
@@ -106,7 +109,7 @@ class LabelSwap(Relabelling):
         return torch.where(y == self.a, self.b, torch.where(y == self.b, self.a, y))
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Every example of the two classes, taken for the other one."""
+        """Every label of the two classes, taken for the other one."""
         return self.poison(aimed_at(test, (test.y == self.a) | (test.y == self.b)), torch.Generator())
 
 
@@ -146,14 +149,22 @@ class LabelPermutation(Relabelling):
 
 
 def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
-    """The chosen test examples.
+    """The chosen test examples; of sequences those with a chosen label, and no other labels in them.
+
+    Args:
+        test: the test set.
+        chosen: Boolean, of the shape of its labels; positions without a label are never chosen.
 
     Raises:
         ValueError: there are none, so that the attacker's success could not be measured.
     """
+    chosen = chosen & (test.y != NO_LABEL)
     if not bool(chosen.any()):
         raise ValueError("The test set has no example that the attack is about. Choose classes that it has.")
-    return test.of(chosen)
+    if chosen.ndim == 1:
+        return test.of(chosen)
+    kept = chosen.any(1)
+    return replace(test.of(kept), y=test.y[kept].masked_fill(~chosen[kept], NO_LABEL))
 
 
 def a_class(**fields: int) -> None:

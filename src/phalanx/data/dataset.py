@@ -11,15 +11,27 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+NO_LABEL = -100  # in a sequence of labels, a position that has none; what torch's cross_entropy leaves out
+
+
+def labels_in(y: Tensor) -> Tensor:
+    """The labels that there are, (m,): y itself if it is (n,), else, row by row, what is not `NO_LABEL`."""
+    return y if y.ndim == 1 else y[y != NO_LABEL]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Examples with labels.  Its tensors are not to be changed in place: clients share their storage.
 
+    An example has one label, or a sequence of them, such as the next character at each position of a text.
+
     Args:
         x: (n, *shape), the inputs; finite if floating point.
-        y: (n,), int64, the labels, in 0 .. classes - 1; on the device of x.
+        y: (n,) or (n, t), int64, the labels, in 0 .. classes - 1; on the device of x. In a sequence -100 (`NO_LABEL`)
+            stands where there is none, but not at all t positions.
         classes: number of classes, at least 1; some may have no example here.
+        owners: (n,), int64 from 0, whose each example is by nature, if that is known: the partition `Natural` deals by
+            it.
 
     Raises:
         ValueError: an argument is not as described.
@@ -28,21 +40,23 @@ class Dataset:
     x: Tensor
     y: Tensor
     classes: int
+    owners: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.classes < 1:
             raise ValueError(f"classes must be at least 1, got {self.classes}.")
-        if self.y.ndim != 1 or self.y.dtype != torch.int64:
-            raise ValueError(f"y must be int64 of shape (n,), got {self.y.dtype} of shape {tuple(self.y.shape)}.")
+        if self.y.ndim not in (1, 2) or self.y.dtype != torch.int64:
+            raise ValueError(
+                f"y must be int64 of shape (n,) or (n, t), got {self.y.dtype} of shape {tuple(self.y.shape)}."
+            )
         if self.x.ndim < 1 or len(self.x) != len(self.y):
             raise ValueError(
                 f"x must have a row for each of the {len(self.y)} labels, got shape {tuple(self.x.shape)}."
             )
         if self.x.device != self.y.device:
             raise ValueError(f"x and y must be on one device, got {self.x.device} and {self.y.device}.")
-        if len(self.y) and not 0 <= int(self.y.min()) <= int(self.y.max()) < self.classes:
-            low, high = int(self.y.min()), int(self.y.max())
-            raise ValueError(f"Labels must be in 0..{self.classes - 1}, got {low}..{high}. Number the classes from 0.")
+        self._check_labels()
+        self._check_owners()
         if self.x.is_floating_point() and not torch.isfinite(self.x.sum()) and not torch.isfinite(self.x).all():
             rows = int(
                 (~torch.isfinite(self.x).flatten(1).all(1) if self.x.ndim > 1 else ~torch.isfinite(self.x)).sum()
@@ -51,33 +65,66 @@ class Dataset:
                 f"x must be finite; {rows} of {len(self)} examples hold NaN or infinite values. Drop or repair them."
             )
 
+    def _check_labels(self) -> None:
+        """Raises ValueError for a label that is no class, or an example without any label."""
+        labels, sequences = self.labels, self.y.ndim == 2
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
+            low, high = int(labels.min()), int(labels.max())
+            also = f", or {NO_LABEL} where a position has none" if sequences else ""
+            raise ValueError(
+                f"Labels must be in 0..{self.classes - 1}{also}, got {low}..{high}. Number the classes from 0."
+            )
+        if sequences and (bare := int((self.y == NO_LABEL).all(1).sum())):
+            raise ValueError(
+                f"Every example must have a label at one position at least; {bare} of {len(self)} have none. Drop them."
+            )
+
+    def _check_owners(self) -> None:
+        """Raises ValueError for owners that are not one for each example, numbered from 0."""
+        if (owners := self.owners) is None:
+            return
+        if owners.shape != self.y.shape[:1] or owners.dtype != torch.int64 or owners.device != self.y.device:
+            raise ValueError(
+                f"owners must be int64 of shape ({len(self)},) on {self.y.device}, one for each example, "
+                f"got {owners.dtype} of shape {tuple(owners.shape)} on {owners.device}."
+            )
+        if len(owners) and int(owners.min()) < 0:
+            raise ValueError(f"owners must be numbered from 0, got {int(owners.min())}.")
+
     def __len__(self) -> int:
         return len(self.y)
 
     def __repr__(self) -> str:
-        return (
-            f"Dataset({len(self)} examples of shape {tuple(self.x.shape[1:])}, {self.x.dtype}, {self.classes} classes)"
-        )
+        sequences = f", up to {self.y.shape[1]} labels each" if self.y.ndim == 2 else ""
+        shape = tuple(self.x.shape[1:])
+        return f"Dataset({len(self)} examples of shape {shape}, {self.x.dtype}, {self.classes} classes{sequences})"
+
+    @property
+    def labels(self) -> Tensor:
+        """All labels that there are, (m,), int64; see `labels_in`."""
+        return labels_in(self.y)
 
     def of(self, indices: Tensor) -> "Dataset":
         """The examples with those indices (int64, or a Boolean mask of length n), in that order."""
-        return Dataset(self.x[indices], self.y[indices], self.classes)
+        owners = None if self.owners is None else self.owners[indices]
+        return Dataset(self.x[indices], self.y[indices], self.classes, owners)
 
     def label_counts(self) -> Tensor:
-        """How many examples each class has: int64 of shape (classes,)."""
-        return torch.bincount(self.y, minlength=self.classes)
+        """How many labels are of each class (as many as examples, if each has one): int64 of shape (classes,)."""
+        return torch.bincount(self.labels, minlength=self.classes)
 
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of all that this data set is; the same on every device."""
         digest = hashlib.sha256(repr(self.classes).encode())
-        for tensor in (self.x, self.y):
+        for tensor in (self.x, self.y) if self.owners is None else (self.x, self.y, self.owners):
             digest.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> "Dataset":
         """The same examples on `device`; without a copy where they are there."""
-        return Dataset(self.x.to(device), self.y.to(device), self.classes)
+        owners = None if self.owners is None else self.owners.to(device)
+        return Dataset(self.x.to(device), self.y.to(device), self.classes, owners)
 
     @classmethod
     def from_torch(

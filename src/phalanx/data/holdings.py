@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phalanx.data.dataset import labels_in
+
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
@@ -15,10 +17,10 @@ RED, BLUE, GREY = "#c0392b", "#2f6da8", "#e8e8e8"
 
 
 def holdings(labels: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:
-    """How many examples of each class each client holds.
+    """How many labels of each class each client holds: as many as examples, where each example has one.
 
     Args:
-        labels: (n,), integers in 0 .. classes - 1.
+        labels: (n,), int64 in 0 .. classes - 1; or (n, t), where -100 is no label and is not counted.
         parts: for each client its indices into `labels`, as `Partition.split` gives them.
         classes: number of classes.
 
@@ -28,21 +30,26 @@ def holdings(labels: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:
     Raises:
         ValueError: a label is outside 0 .. classes - 1.
     """
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise ValueError(f"Labels must be in 0..{classes - 1}, got {int(labels.min())}..{int(labels.max())}.")
-    counts = [torch.bincount(labels[part], minlength=classes) for part in parts]
+    given = labels_in(labels)
+    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < classes:
+        raise ValueError(f"Labels must be in 0..{classes - 1}, got {int(given.min())}..{int(given.max())}.")
+    counts = [torch.bincount(labels_in(labels[part]), minlength=classes) for part in parts]
     return torch.stack(counts) if counts else torch.zeros((0, classes), dtype=torch.int64)
 
 
-def plot_holdings(counts: Tensor, byzantine: Set[int] = frozenset()) -> "matplotlib.figure.Figure":
+def plot_holdings(
+    counts: Tensor, byzantine: Set[int] = frozenset(), sizes: Sequence[int] | None = None
+) -> "matplotlib.figure.Figure":
     """A picture of who holds what: each client's mix of classes as a heat map, and its size as a bar.
 
     Args:
         counts: (clients, classes), as `holdings` gives them.
         byzantine: clients to mark in red.
+        sizes: number of examples of each client; the sum of its counts if not given, as where each example has one
+            label.
 
     Raises:
-        ValueError: `counts` is not such a matrix, or `byzantine` names a client that is not in it.
+        ValueError: `counts` is not such a matrix, or the other arguments do not go with it.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and needed here only)
 
@@ -52,13 +59,15 @@ def plot_holdings(counts: Tensor, byzantine: Set[int] = frozenset()) -> "matplot
     clients, classes = table.shape
     if strangers := sorted(set(byzantine) - set(range(clients))):
         raise ValueError(f"byzantine must name clients in 0..{clients - 1}, got {strangers}.")
+    if sizes is not None and len(sizes) != clients:
+        raise ValueError(f"sizes must be one for each of {clients} clients, got {len(sizes)}.")
     width, height = min(max(0.42 * classes, 3.2), 7.0), min(max(0.3 * clients, 0.6), 7.5)  # inches, of the heat map
     figure = Figure(figsize=(width + 3.4, height + 1.4), layout="constrained")
     (scale, corner), (mix, size) = figure.subplots(2, 2, width_ratios=[width, 2.4], height_ratios=[0.12, height])
     size.sharey(mix)
     corner.set_axis_off()
     _draw_mix(mix, scale, table)
-    _draw_sizes(size, table.sum(1), byzantine)
+    _draw_sizes(size, table.sum(1) if sizes is None else np.array(sizes), byzantine)
     ticks = np.arange(0, clients, _step(clients, 25))
     mix.set_yticks(ticks, [str(t) for t in ticks])
     mix.set_ylabel("client")
@@ -97,7 +106,7 @@ def _draw_mix(axes: "matplotlib.axes.Axes", scale: "matplotlib.axes.Axes", table
         for i in range(1, clients):
             axes.axhline(i - 0.5, color="white", linewidth=1)
     bar = axes.figure.colorbar(image, cax=scale, orientation="horizontal", ticks=np.linspace(0, top, 6))
-    bar.set_label("share of the client's examples, %", fontsize="small")
+    bar.set_label("share of the client's labels, %", fontsize="small")
     scale.xaxis.set_label_position("top")
     scale.tick_params(labelsize="small", length=0)
     for spine in (*axes.spines.values(), *scale.spines.values()):

@@ -1,17 +1,20 @@
 """How examples are dealt to clients.
 
-A partition names one owner for each example, so that every example is held exactly once whatever the rule is.
-`Partition.split` does what all rules share: it checks the arguments, gives every client at least one example and lists
-each client's examples.
+A partition names one client for each example, so that every example is held exactly once whatever the rule is; only
+`Natural` may leave some out.  `Partition.split` does what all rules share: it checks the arguments, gives every client
+at least one example and lists each client's examples.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from phalanx.data.dataset import labels_in
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -21,44 +24,66 @@ class Partition(ABC):
     """A rule that deals examples to clients.  A subclass is a frozen dataclass that writes `assign`."""
 
     allow_empty: bool = False  # whether a client may end up without examples
+    uses_labels: ClassVar[bool] = True  # whether `assign` looks at the labels; if not, sequences of labels will do
 
-    def split(self, labels: Tensor, clients: int, rng: np.random.Generator) -> list[Tensor]:
+    def split(
+        self, labels: Tensor, clients: int, rng: np.random.Generator, owners: Tensor | None = None
+    ) -> list[Tensor]:
         """Deals the examples: each to exactly one client, at least one to each client unless `allow_empty`.
 
         Where the rule leaves clients without examples, each of them, in increasing order, gets one random example of
         the client that then has most (the first such client).  The result depends on the arguments and on `rng` alone.
 
         Args:
-            labels: (n,), integers from 0.
+            labels: (n,), integers from 0; or (n, t), the sequences of labels of a `Dataset`.
             clients: number of clients, at least 1.
             rng: where the random numbers come from, `phalanx.rng.numpy_generator` for one.
+            owners: (n,), whose each example is by nature, if that is known; for `Natural`, and ignored by all others.
 
         Returns:
             For each client its examples: int64 indices into `labels`, increasing.
 
         Raises:
-            ValueError: there are fewer examples than clients and `allow_empty` is not set, or an argument is not as
-                described.
+            ValueError: there are fewer examples than clients and `allow_empty` is not set, the rule deals by label and
+                the labels are sequences, or an argument is not as described.
         """
         if clients < 1:
             raise ValueError(f"clients must be at least 1, got {clients}.")
         whole = not (labels.is_floating_point() or labels.is_complex())
-        if labels.ndim != 1 or not whole or (len(labels) and int(labels.min()) < 0):
-            raise ValueError(f"labels must be (n,) integers from 0, got {labels.dtype} of shape {tuple(labels.shape)}.")
+        if labels.ndim not in (1, 2) or not whole or bool((labels_in(labels) < 0).any()):
+            raise ValueError(
+                f"labels must be (n,) or (n, t) integers from 0, got {labels.dtype} of shape {tuple(labels.shape)}."
+            )
+        if labels.ndim == 2:
+            labels = self._one_each(labels)
         if len(labels) < clients and not self.allow_empty:
             raise ValueError(
                 f"{clients} clients need at least {clients} examples, got {len(labels)}. "
                 "Take fewer clients or more examples, or set allow_empty."
             )
-        owners = self.assign(labels.cpu().numpy().astype(np.int64), clients, rng)
-        if owners.shape != labels.shape or (len(owners) and not 0 <= owners.min() <= owners.max() < clients):
+        holders = self.assign(labels.cpu().numpy().astype(np.int64), clients, rng)
+        if holders.shape != labels.shape or (len(holders) and not 0 <= holders.min() <= holders.max() < clients):
             raise ValueError(
                 f"{type(self).__name__}.assign must name one of {clients} clients for each of {len(labels)} examples."
             )
         if not self.allow_empty:
-            owners = _without_empty(owners, clients, rng)
-        order, sizes = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=clients)
+            holders = _without_empty(holders, clients, rng)
+        order, sizes = np.argsort(holders, kind="stable"), np.bincount(holders, minlength=clients)
         return list(torch.split(torch.from_numpy(order), sizes.tolist()))
+
+    def _one_each(self, labels: Tensor) -> Tensor:
+        """Zeros, (n,), for a rule that does not look at labels.
+
+        Raises:
+            ValueError: the rule does.
+        """
+        if self.uses_labels:
+            raise ValueError(
+                f"{type(self).__name__} deals by label, and each of these examples has a sequence of "
+                f"{labels.shape[1]} labels. Choose a partition that looks at none, such as Uniform or PowerLaw, or "
+                "Natural if the data say whose each example is."
+            )
+        return labels.new_zeros(len(labels))
 
     @abstractmethod
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -104,12 +129,58 @@ class Uniform(Partition):
         allow_empty: whether a client may end up without examples.
     """
 
+    uses_labels: ClassVar[bool] = False
     allow_empty: bool = False
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Deals the shuffled examples in turn."""
         owners: Ints = rng.permutation(np.arange(len(labels)) % clients)
         return owners
+
+
+@dataclass(frozen=True)
+class Natural(Partition):
+    """Each client holds what is somebody's by nature: the examples of one writer, speaker or role.
+
+    For data that say whose each example is (`Dataset.owners`).  With as many clients as there are owners, client i is
+    owner i.  With fewer, the clients are owners drawn at random, in the order of their numbers, and the examples of all
+    others are left out: this is the one partition that does not deal every example.
+    """
+
+    uses_labels: ClassVar[bool] = False
+
+    def split(
+        self, labels: Tensor, clients: int, rng: np.random.Generator, owners: Tensor | None = None
+    ) -> list[Tensor]:
+        """Gives each client the examples of its owner, and nobody those of owners that are no clients.
+
+        Raises:
+            ValueError: it is not known whose the examples are, or there are more clients than owners.
+        """
+        if clients < 1:
+            raise ValueError(f"clients must be at least 1, got {clients}.")
+        if owners is None:
+            raise ValueError(
+                "Natural gives each client the examples of one owner, and these data do not say whose an example is. "
+                "Take data that do, such as Shakespeare, give a Dataset its owners, or choose another partition."
+            )
+        if owners.shape != labels.shape[:1]:
+            raise ValueError(f"owners must be ({len(labels)},), one for each example, got {tuple(owners.shape)}.")
+        holders = self.assign(owners.cpu().numpy(), clients, rng)
+        return [torch.from_numpy(np.flatnonzero(holders == client)) for client in range(clients)]
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """The client of each example, -1 if none; here `labels` are owners."""
+        present, owners = np.unique(labels, return_inverse=True)
+        if clients > len(present):
+            raise ValueError(
+                f"{clients} clients need as many owners, and these examples have {len(present)}. "
+                f"Take at most {len(present)} clients."
+            )
+        client_of = np.full(len(present), -1)
+        client_of[np.sort(rng.choice(len(present), clients, replace=False))] = np.arange(clients)
+        holders: Ints = client_of[owners]
+        return holders
 
 
 @dataclass(frozen=True)
@@ -190,6 +261,7 @@ class PowerLaw(Partition):
         allow_empty: whether a client may end up without examples.
     """
 
+    uses_labels: ClassVar[bool] = False
     exponent: float = 1.5
     allow_empty: bool = False
 
@@ -213,6 +285,7 @@ class LinearRamp(Partition):
         allow_empty: whether a client may end up without examples.
     """
 
+    uses_labels: ClassVar[bool] = False
     ratio: float = 15.9
     allow_empty: bool = False
 
@@ -283,6 +356,7 @@ class LognormalSizes(Partition):
         allow_empty: whether a client may end up without examples.
     """
 
+    uses_labels: ClassVar[bool] = False
     mu: float = 1.5
     sigma: float = 3.45
     allow_empty: bool = False
@@ -296,3 +370,56 @@ class LognormalSizes(Partition):
         draws = rng.standard_normal(clients)
         with np.errstate(over="ignore"):  # minus infinity is a share of zero
             return _dealt(len(labels), (draws - draws.max()) * self.sigma, rng)
+
+
+@dataclass(frozen=True)
+class DirichletMultinomialSizes(Partition):
+    """The sizes of the experiments of Portnoy et al. (2020) as their code draws them, without regard to labels.
+
+    Lognormal draws are the concentration of a Dirichlet distribution; one draw of that are the shares of a multinomial
+    distribution of all examples; who gets none is dropped.  The paper itself describes `LognormalSizes`.  The number of
+    clients comes out of the draw: for 60,000 examples and the authors' seed 1 it is 75, the largest of whom holds
+    20,158 examples.
+
+    The sizes come from NumPy's legacy generator, which is what the authors' code uses and what NumPy promises not to
+    change.  Which examples a client gets comes from the run's seed.
+
+    Args:
+        mu: mean of the draws' logarithm; unlike in `LognormalSizes` it matters.
+        sigma: standard deviation of the draws' logarithm, at least 0.
+        draws: number of lognormal draws, at least 1.
+        seed: of the sizes.
+    """
+
+    uses_labels: ClassVar[bool] = False
+    mu: float = 1.5
+    sigma: float = 3.45
+    draws: int = 100
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        _require(-np.inf < self.mu < np.inf, "mu", "finite", self.mu)
+        _require(0 <= self.sigma < np.inf, "sigma", "at least 0 and finite", self.sigma)
+        _require(self.draws >= 1, "draws", "at least 1", self.draws)
+
+    def sizes(self, n: int) -> Ints:
+        """The sizes of the clients that n examples are dealt to: each at least 1, their number as it comes."""
+        legacy = np.random.RandomState(self.seed)
+        shares = legacy.dirichlet(legacy.lognormal(self.mu, self.sigma, self.draws))
+        counts: Ints = legacy.multinomial(n, shares)
+        return counts[counts > 0]
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Draws the sizes, then deals the shuffled examples.
+
+        Raises:
+            ValueError: the draw gives another number of clients.
+        """
+        sizes = self.sizes(len(labels))
+        if len(sizes) != clients:
+            raise ValueError(
+                f"This draw deals {len(labels)} examples to {len(sizes)} clients, not to {clients}. "
+                f"Set clients to {len(sizes)}, or draw with another seed."
+            )
+        owners: Ints = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+        return owners

@@ -24,7 +24,7 @@ class Source(ABC):
             data_dir: folder that holds the files; if not given, files are downloaded once, to the user's cache folder.
 
         Raises:
-            FileNotFoundError: `data_dir` was given and does not hold the files.
+            FileNotFoundError: `data_dir` does not hold the files; or was not given, and they are not to be downloaded.
             OSError: the download failed.
             ValueError: a file is not what it should be.
         """
@@ -238,7 +238,7 @@ class InMemory(Source):
 
     Args:
         train: the train part.
-        test: the test part: inputs of the same shape, and as many classes.
+        test: the test part: inputs and labels of the same shape, and as many classes.
         name: what to call them.
     """
 
@@ -247,10 +247,13 @@ class InMemory(Source):
     name: str = "in-memory"
 
     def __post_init__(self) -> None:
-        ours, theirs = ((tuple(d.x.shape[1:]), d.x.dtype, d.classes) for d in (self.train, self.test))
+        ours, theirs = (
+            (tuple(d.x.shape[1:]), d.x.dtype, d.classes, tuple(d.y.shape[1:])) for d in (self.train, self.test)
+        )
         if ours != theirs:
             raise ValueError(
-                f"Train and test must agree in shape, type and number of classes, got {ours} and {theirs}."
+                "Train and test must agree in shape and type of inputs, number of classes and shape of labels, "
+                f"got {ours} and {theirs}."
             )
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:

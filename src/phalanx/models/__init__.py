@@ -5,11 +5,13 @@ from phalanx.models.lenet import LeNet
 from phalanx.models.mlp import MLP
 from phalanx.models.model import Model
 from phalanx.models.module import TorchModule
+from phalanx.models.reddi import CharLSTM
 from phalanx.models.sattler import SattlerCNN, SattlerVGG
 from phalanx.models.xu_lyu import XuLyuCifarCNN, XuLyuMnistCNN
 
 __all__ = [
     "MLP",
+    "CharLSTM",
     "CoxCNN",
     "LeNet",
     "Model",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import Literal
 
 from torch import nn
 
@@ -22,6 +23,8 @@ class MLP(Model):
     Args:
         hidden: widths of the hidden layers, in units, from the input on.
         dropout: probability with which training drops a hidden unit.
+        start: the first weights: "torch", uniform in +-1 / sqrt(inputs) with such biases too; or "glorot", uniform in
+            +-sqrt(6 / (inputs + outputs)) with biases of zero, as in Keras (Glorot and Bengio 2010).
 
     Raises:
         ValueError: a width is not positive, or the dropout is outside [0, 1).
@@ -29,6 +32,7 @@ class MLP(Model):
 
     hidden: tuple[int, ...] = (64,)
     dropout: float = 0.0
+    start: Literal["torch", "glorot"] = "torch"
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, (tuple, list)):
@@ -45,4 +49,10 @@ class MLP(Model):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
             if self.dropout > 0:
                 layers.append(nn.Dropout(self.dropout))
-        return nn.Sequential(*layers, nn.Linear((prod(shape), *self.hidden)[-1], classes))
+        layers.append(nn.Linear((prod(shape), *self.hidden)[-1], classes))
+        if self.start == "glorot":
+            for layer in layers:
+                if isinstance(layer, nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight)
+                    nn.init.zeros_(layer.bias)
+        return nn.Sequential(*layers)

@@ -8,8 +8,8 @@ from torch import nn
 class Model(ABC):
     """The description of a network.  Subclasses are frozen dataclasses; equal descriptions build equal architectures.
 
-    Parameters start where torch's own layers put them (Kaiming-uniform with a = sqrt(5)), drawn from torch's global
-    generator: lend it a stream with `phalanx.rng.borrowed` while `build` runs.
+    Parameters start where torch's own layers put them (Kaiming-uniform with a = sqrt(5)) unless a model says otherwise,
+    drawn from torch's global generator: lend it a stream with `phalanx.rng.borrowed` while `build` runs.
     """
 
     @abstractmethod
@@ -17,11 +17,12 @@ class Model(ABC):
         """A new network, in training mode, on the CPU.
 
         Args:
-            shape: of one example, without the batch: (channels, height, width) for images.
+            shape: of one example, without the batch: (channels, height, width) for images, (t,) for a text.
             classes: number of classes.
 
         Returns:
-            A module that maps a batch (B, *shape) to logits (B, classes), without a softmax.
+            A module that maps a batch (B, *shape) to logits, without a softmax: (B, classes), or (B, classes, t) if
+            each example has t labels.
 
         Raises:
             ValueError: this network is not defined for such examples or so few classes.
