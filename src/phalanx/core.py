@@ -155,6 +155,22 @@ class Algorithm(ABC, Generic[State]):
         """What `client` is sent."""
         return state.model
 
+    def join(self, state: State, client: int, size: int) -> State:
+        """The state once a client takes part that came after `init`.
+
+        Args:
+            state: the present one.
+            client: its id, not taken yet.
+            size: number of examples that it declares.  Clients may lie.
+
+        Raises:
+            Infeasible: the algorithm cannot take in anybody later, or not this client.
+        """
+        raise Infeasible(
+            f"{type(self).__name__} cannot take in client {client}, which came after the run had begun. "
+            "Have all clients there from the start, or choose an algorithm that can, such as ClusteredFL."
+        )
+
     # Role: client
     def integrate(self, local: Local | None, download: Vector) -> Vector:
         """The parameters that a client trains, and is served, after a download.  A pure call."""
@@ -163,6 +179,12 @@ class Algorithm(ABC, Generic[State]):
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """What a client sends for the change `delta` that it trained, and what it remembers."""
         return delta, memory
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the client role needs what a client remembers; if not, clients that are sent the same are alike."""
+        kind = type(self)
+        return kind.integrate is not Algorithm.integrate or kind.upload is not Algorithm.upload
 
 
 class Reply(NamedTuple):
@@ -180,6 +202,7 @@ class Arrivals(NamedTuple):
     replies: tuple[Reply, ...] = ()
     refused: Mapping[int, str] = {}  # client -> what was wrong with its answer, in the transport's words
     lost: Mapping[int, str] = {}  # client -> silent past its deadline, crashed, left
+    joined: Mapping[int, object] = {}  # client that was not there before -> the size that it declares, unchecked
 
 
 @runtime_checkable
@@ -203,10 +226,22 @@ class Transport(Protocol):
         """
 
 
+@runtime_checkable
+class Resumable(Protocol):
+    """A transport that can say what it has under way, so that another one goes on from there."""
+
+    def snapshot(self) -> object:
+        """What it has under way between two steps, for `restore`; nothing in it changes any more."""
+
+    def restore(self, snapshot: Any, /) -> None:
+        """Goes on from a snapshot of a transport that was made like this one."""
+
+
 class Progress(NamedTuple):
     """What observers of a run see.
 
-    They are called before the first step, after each step, and after each wait that brought nothing usable.
+    They are called before the first step (of a resumed run: the first after that), after each step, and after each wait
+    that brought nothing usable.
     """
 
     step: int  # steps so far

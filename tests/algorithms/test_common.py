@@ -7,7 +7,7 @@ import torch
 
 import phalanx
 from phalanx.aggregators import Median, TrimmedMean
-from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Rotated
 from toys import Scripted, updates
 
 ALGORITHMS = [
@@ -17,6 +17,10 @@ ALGORITHMS = [
     ByzantineCFL(),
     ByzantineCFL(until_stable=True, aggregate=Median()),
     FedAsync(),
+    ClusteredFL(),
+    ClusteredFL(eps1=1e9, eps2=0.0, min_round=0, min_gap=0.0),
+    Permuted(ClusteredFL(aggregate=Median()), seed=1),
+    Rotated(FedAvg(), seed=1),
 ]
 M, D = 6, 40_000
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)

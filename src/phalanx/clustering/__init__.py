@@ -1,6 +1,30 @@
-"""Grouping of clients by the similarity of their updates."""
+"""Grouping of clients by the similarity of their updates, and what theory promises about it."""
 
 from phalanx.clustering.bipartition import bipartition, cross_similarity
 from phalanx.clustering.density import densest_majority
+from phalanx.clustering.separation import correct, intra_similarity, separation_gap
+from phalanx.clustering.theory import (
+    cross_bound,
+    guaranteed,
+    intra_bound,
+    max_noise_for_correct_clustering,
+    max_noise_for_split,
+    noise_ratios,
+    similarity_under_noise,
+)
 
-__all__ = ["bipartition", "cross_similarity", "densest_majority"]
+__all__ = [
+    "bipartition",
+    "correct",
+    "cross_bound",
+    "cross_similarity",
+    "densest_majority",
+    "guaranteed",
+    "intra_bound",
+    "intra_similarity",
+    "max_noise_for_correct_clustering",
+    "max_noise_for_split",
+    "noise_ratios",
+    "separation_gap",
+    "similarity_under_noise",
+]

@@ -1,9 +1,13 @@
-"""Prim's algorithm: what all groupings by single linkage share."""
+"""The tree that all groupings by single linkage share."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from phalanx.clustering.kernels import spanning_tree
+
+Similarities = NDArray[np.float32] | NDArray[np.float64]
 
 
 class Tree(NamedTuple):
@@ -11,33 +15,31 @@ class Tree(NamedTuple):
 
     order: NDArray[np.int64]  # the item that joins
     parent: NDArray[np.int64]  # the item of the tree that it is joined to
-    strength: NDArray[np.float64]  # their similarity
+    strength: Similarities  # their similarity
 
     def descendants(self, edge: int) -> NDArray[np.bool_]:
         """The items that hang on the tree by `edge`, as a mask."""
-        below = np.zeros(len(self.order) + 1, dtype=bool)
+        below = [False] * (len(self.order) + 1)
         below[self.order[edge]] = True
-        for child, above in zip(self.order[edge + 1 :], self.parent[edge + 1 :], strict=True):
+        for child, above in zip(self.order[edge + 1 :].tolist(), self.parent[edge + 1 :].tolist(), strict=True):
             below[child] = below[above]
-        return below
+        return np.array(below)
 
 
-def maximum_spanning_tree(alpha: NDArray[np.float64]) -> Tree:
-    """The tree of the most similar pairs, from item 0; O(m^2) time, and O(m) memory beside the similarities.
+def maximum_spanning_tree(alpha: Similarities) -> Tree:
+    """The tree of the most similar pairs, by Prim's algorithm from item 0; O(m^2) time.
+
+    The item that is most similar to one of the tree joins next, the lowest index first; it hangs on the one to which it
+    is most similar, the one that joined first among several.  O(m) memory if the rows lie one after another.
 
     Args:
-        alpha: (m, m), symmetric, finite; the diagonal is not looked at.
+        alpha: (m, m), symmetric (not checked); the diagonal does not count.
+
+    Raises:
+        ValueError: a similarity is NaN or infinite.
     """
     m = len(alpha)
-    best, nearest = alpha[0].copy(), np.zeros(m, dtype=np.int64)  # to the tree, for each item outside
-    best[0] = -np.inf
-    order, parent, strength = np.empty(m - 1, np.int64), np.empty(m - 1, np.int64), np.empty(m - 1)
-    outside = np.ones(m, dtype=bool)
-    outside[0] = False
-    for edge in range(m - 1):
-        j = int(best.argmax())
-        order[edge], parent[edge], strength[edge] = j, nearest[j], best[j]
-        outside[j], best[j] = False, -np.inf
-        closer = outside & (alpha[j] > best)
-        best[closer], nearest[closer] = alpha[j][closer], j
+    order, parent, strength = np.empty(m - 1, np.int64), np.empty(m - 1, np.int64), np.empty(m - 1, alpha.dtype)
+    if not spanning_tree(np.ascontiguousarray(alpha), order, parent, strength):
+        raise ValueError("Similarities must be finite: refuse updates with NaN or infinite values first.")
     return Tree(order, parent, strength)

@@ -12,11 +12,11 @@ class Clock(Generic[T]):
     """Events in the order of their time.  Time never goes back, and each event takes some."""
 
     now: float = 0.0  # seconds since the run began
-    _events: list[tuple[float, int, T]] = field(default_factory=list)
-    _tickets: int = 0
+    events: list[tuple[float, int, T]] = field(default_factory=list)  # a heap: time, ticket, event
+    tickets: int = 0  # given out so far
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self.events)
 
     def schedule(self, delay: float, event: T) -> None:
         """Lets `event` happen after `delay` seconds.
@@ -26,8 +26,8 @@ class Clock(Generic[T]):
         """
         if not 0 < delay < float("inf"):
             raise ValueError(f"A delay must be positive and finite, got {delay} seconds.")
-        heapq.heappush(self._events, (self.now + delay, self._tickets, event))
-        self._tickets += 1
+        heapq.heappush(self.events, (self.now + delay, self.tickets, event))
+        self.tickets += 1
 
     def next(self) -> T:
         """Goes to the next event.
@@ -35,5 +35,5 @@ class Clock(Generic[T]):
         Raises:
             IndexError: nothing is scheduled.
         """
-        self.now, _, event = heapq.heappop(self._events)
+        self.now, _, event = heapq.heappop(self.events)
         return event

@@ -1,7 +1,6 @@
 """The in-process transport: clients that train at once, and answer when their time has come."""
 
-from collections.abc import Mapping, Set
-from functools import cached_property
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 import torch
@@ -25,6 +24,17 @@ class Trained(NamedTuple):
     loss: float
 
 
+class Underway(NamedTuple):
+    """What a simulation carries from step to step."""
+
+    now: float  # virtual seconds
+    events: tuple[tuple[float, int, Trained], ...]  # the clock's heap
+    tickets: int  # that the clock has given out
+    turns: Mapping[int, int]  # how often each client has trained
+    locals: Mapping[int, Local]
+    previous: Mapping[int, Vector]  # what each attacker was sent last
+
+
 class Simulation:
     """Clients in this process.
 
@@ -38,6 +48,7 @@ class Simulation:
         attack: what the Byzantine clients do.
         byzantine: who they are.
         latency: how long clients take.
+        joining: when clients come that are not there from the start, in virtual seconds.
         seed: the run's.
     """
 
@@ -50,6 +61,7 @@ class Simulation:
         attack: Attack | None = None,
         byzantine: Set[int] = frozenset(),
         latency: Latency | None = None,
+        joining: Mapping[int, float] | None = None,
         seed: int = 0,
     ) -> None:
         if byzantine and attack is None:
@@ -66,7 +78,9 @@ class Simulation:
                 f"{self.attack} tries out the server's rule, and {type(algorithm).__name__} has none in a field "
                 "`aggregate`. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
             )
-        self.latency = latency or Constant()
+        self.latency, self.joining = latency or Constant(), dict(joining or {})
+        if strangers := sorted(self.joining.keys() - data.keys()):
+            raise Infeasible(f"Clients {strangers} are to join, but are not among the {len(data)} clients.")
         self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
         self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
         self.clock = Clock[Trained]()
@@ -74,7 +88,7 @@ class Simulation:
         self._locals = dict[int, Local]()
         self._flying = dict[int, Trained]()
         self._previous = dict[int, Vector]()  # what each attacker was sent last
-        self._stateful = _remembers(algorithm)
+        self._enrolled: Mapping[int, float] | None = None  # what declared sizes count for, once somebody asked
 
     def _poisoned(self, client: int, data: Dataset) -> Dataset:
         return self.attack.poison(data, generator(self.seed, "poison", client))
@@ -85,8 +99,8 @@ class Simulation:
         return self.clock.now
 
     def enroll(self) -> Mapping[int, object]:
-        """See `Transport`."""
-        return self.declared
+        """See `Transport`: those who are there from the start."""
+        return {i: size for i, size in self.declared.items() if self.joining.get(i, 0) <= 0}
 
     def model_of(self, client: int, download: Vector) -> Vector:
         """The model that `client` would be served with this download.  Changes nothing."""
@@ -105,7 +119,7 @@ class Simulation:
         start = self.algorithm.integrate(local, download)
         loss = self.trainer.train(start, self.data[client], client=client, turn=turn, version=version, out=row)
         delta, memory = self.algorithm.upload(row, local.memory if local else None)
-        if self._stateful:
+        if self.algorithm.remembers:
             self._locals[client] = Local(start, delta, memory)
         update = Update(client, version, download, delta, self._previous.get(client))
         if client in self.byzantine:
@@ -114,15 +128,30 @@ class Simulation:
         self._flying[client] = trained
         self.clock.schedule(self.latency.seconds(client, turn, self.seed), trained)
 
+    def snapshot(self) -> Underway:
+        """See `Resumable`."""
+        clock = self.clock
+        copies = dict(self._turns), dict(self._locals), dict(self._previous)
+        return Underway(clock.now, tuple(clock.events), clock.tickets, *copies)
+
+    def restore(self, snapshot: Underway, /) -> None:
+        """See `Resumable`."""
+        self.clock = Clock(snapshot.now, list(snapshot.events), snapshot.tickets)
+        self._flying = {trained.update.client: trained for _, _, trained in snapshot.events}
+        self._turns, self._locals = dict(snapshot.turns), dict(snapshot.locals)
+        self._previous = dict(snapshot.previous)
+
     def receive(self, *, every: bool) -> Arrivals:
         """See `Transport`."""
+        before = self.now
         due = [self.clock.next() for _ in range(len(self.clock) if every else 1)]
         attacked = any(trained.update.client in self.byzantine for trained in due)
         knowledge = self._knowledge() if attacked and self.attack.omniscient else None
         replies = tuple(self._reply(trained, knowledge) for trained in due)
         for trained in due:
             del self._flying[trained.update.client]
-        return Arrivals(replies)
+        joined = {i: self.declared[i] for i, seconds in self.joining.items() if max(before, 0) < seconds <= self.now}
+        return Arrivals(replies, joined=joined)
 
     def _reply(self, trained: Trained, knowledge: Knowledge | None) -> Reply:
         update, loss = trained.update, trained.loss
@@ -141,23 +170,20 @@ class Simulation:
             tuple(update.client for update in honest),
             tuple(update for update in flying if update.client in self.byzantine),
             self.rule,
-            self._weights if self.attack.needs_rule else None,
+            self._weights(flying) if self.attack.needs_rule else None,
         )
 
-    @cached_property
-    def _weights(self) -> Mapping[int, float] | None:
-        """What declared sizes count for, if the algorithm says so in a field `preprocess`."""
+    def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
+        """What the sizes of those clients count for, if the algorithm says so in a field `preprocess`."""
         preprocess = getattr(self.algorithm, "preprocess", None)
-        return preprocess(self.declared) if isinstance(preprocess, Preprocess) else None
+        if not isinstance(preprocess, Preprocess):
+            return None
+        if self._enrolled is None:
+            self._enrolled = preprocess.enrolled({i: size for i, size in self.declared.items() if size >= 1})
+        return preprocess.among(self._enrolled, [update.client for update in updates])
 
 
 def _rule_of(algorithm: Algorithm) -> Aggregator | None:
     """The rule in the algorithm's field `aggregate`, if it has one."""
     rule = getattr(algorithm, "aggregate", None)
     return rule if isinstance(rule, Aggregator) else None
-
-
-def _remembers(algorithm: Algorithm) -> bool:
-    """Whether the algorithm's client role needs what a client remembers."""
-    kind = type(algorithm)
-    return kind.integrate is not Algorithm.integrate or kind.upload is not Algorithm.upload

@@ -1,0 +1,142 @@
+"""The inner loops of the groupings, compiled.
+
+Matrices are read row by row.  The most similar item is looked for in blocks of `BLOCK`, and in a block only if
+something in it has changed; whatever the blocks, equally similar items go by their index.
+"""
+
+from typing import no_type_check
+
+import numpy as np
+from numba import njit
+
+BLOCK = 256
+
+compiled = njit(nogil=True, cache=True, boundscheck=False)
+
+
+@compiled
+@no_type_check
+def _finite(row):
+    """Whether no entry is NaN or infinite."""
+    finite = True
+    for i in range(len(row)):
+        finite &= row[i] - row[i] == 0
+    return finite
+
+
+@compiled
+@no_type_check
+def _highest(values):
+    high = values[0]
+    for i in range(1, len(values)):
+        high = max(high, values[i])
+    return high
+
+
+# Single linkage
+
+
+@compiled
+@no_type_check
+def spanning_tree(alpha, order, parent, strength):
+    """Prim's algorithm from item 0: fills in the edges; False as soon as an entry that is not finite is read."""
+    m = len(alpha)
+    best = np.full(m, -np.inf, alpha.dtype)  # similarity to the tree, of each item outside
+    inside = np.zeros(m, alpha.dtype)  # inf for the items of the tree: taken from a similarity, it leaves nothing
+    nearest = np.zeros(m, np.int64)
+    tops = np.full((m + BLOCK - 1) // BLOCK, -np.inf, alpha.dtype)  # the highest of each block of `best`
+    j = 0
+    for edge in range(m - 1):
+        best[j], inside[j] = -np.inf, np.inf
+        for b in range(len(tops)):
+            part = slice(b * BLOCK, min((b + 1) * BLOCK, m))
+            row = alpha[j, part]
+            if not _finite(row):
+                return False
+            if _raise(row, j, best[part], nearest[part], inside[part]) or j // BLOCK == b:
+                tops[b] = _highest(best[part])
+        b = tops.argmax()
+        j = b * BLOCK
+        while best[j] != tops[b]:
+            j += 1
+        order[edge], parent[edge], strength[edge] = j, nearest[j], best[j]
+    return _finite(alpha[j])
+
+
+@compiled
+@no_type_check
+def _raise(row, j, best, nearest, inside):
+    """Takes similarities to item j, which has joined, into account; whether any item is closer to it than before."""
+    any_closer = False
+    for i in range(len(row)):
+        similarity, before, by = row[i] - inside[i], best[i], nearest[i]
+        closer = similarity > before
+        best[i] = similarity if closer else before
+        nearest[i] = j if closer else by
+        any_closer |= closer
+    return any_closer
+
+
+# Complete linkage
+
+
+@compiled
+@no_type_check
+def complete_linkage(alpha, joined):
+    """Joins items along chains of nearest neighbours until two groups are left.
+
+    Args:
+        alpha: similarities; overwritten.
+        joined: filled in: for each item the item of a lower index to which its group was joined; itself for two items.
+
+    Returns:
+        False, without an answer, if an entry is not finite.
+    """
+    m = len(alpha)
+    for i in range(m):
+        if not _finite(alpha[i]):
+            return False
+        alpha[i, i] = -np.inf
+        joined[i] = i
+    alone = np.ones(m, np.bool_)  # not joined to another one: stands for a group
+    chain, length, first = np.empty(m, np.int64), 0, 0
+    for _ in range(m - 2):
+        if length == 0:
+            while not alone[first]:
+                first += 1
+            chain[0], length = first, 1
+        while True:
+            i = chain[length - 1]
+            before = chain[length - 2] if length > 1 else i
+            j = _nearest(alpha[i], alone, before)
+            if length > 1 and j == before:
+                break
+            chain[length] = j
+            length += 1
+        length -= 2
+        i, j = min(i, j), max(i, j)
+        joined[j], alone[j] = i, False
+        _join(alpha, alone, i, j)
+    return True
+
+
+@compiled
+@no_type_check
+def _nearest(row, alone, before):
+    """The most similar group; of equally similar ones `before`, then the lowest index."""
+    top, at = row[before], before
+    for i in range(len(row)):
+        if alone[i] and row[i] > top:
+            top, at = row[i], i
+    return at
+
+
+@compiled
+@no_type_check
+def _join(alpha, alone, i, j):
+    """Has i stand for both groups: as similar to another one as the less similar of the two."""
+    for k in range(len(alpha)):
+        alpha[i, k] = min(alpha[i, k], alpha[j, k])
+    for k in range(len(alpha)):
+        if alone[k]:
+            alpha[k, i] = alpha[i, k]
