@@ -136,6 +136,25 @@ def test_excluded_clients_are_never_asked_again():
     assert transport.sent == [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1}, {0: 2, 1: 2}]
 
 
+@pytest.mark.parametrize(("attackers", "expected"), [(0, 0), (1, 1), (2, 2), (3, 3)])
+def test_a_round_has_the_fixed_number_of_attackers(attackers, expected):
+    bad, everybody = frozenset({3, 7, 8}), set(range(20))
+    sample = Participation(0.25, 1, bad, attackers)
+    drawn = [sample(everybody, attempt) for attempt in range(200)]
+    assert {len(cohort) for cohort in drawn} == {5}
+    assert {len(cohort & bad) for cohort in drawn} == {expected}
+    assert set().union(*drawn) == everybody - (set() if attackers else bad)  # everybody's turn comes
+    assert drawn == [Participation(0.25, 1, bad, attackers)(everybody, attempt) for attempt in range(200)]
+
+
+def test_fewer_attackers_only_where_fewer_are_ready():
+    sample = Participation(0.5, 0, frozenset({0, 1}), 2)
+    assert len(sample({0, 2, 3, 4}, 0) & {0, 1}) == 1
+    assert sample({0, 1}, 0) <= {0, 1}
+    with pytest.raises(ValueError, match="attackers must be among the 2 Byzantine clients, got 3"):
+        Participation(0.5, 0, frozenset({0, 1}), 3)
+
+
 def test_participation_samples_rounds_and_is_refused_for_arrivals():
     transport = Scripted({i: [1.0] for i in range(10)})
     phalanx.run(FedAvg(), transport, START, until=30, sample=Participation(0.3, seed=1))

@@ -245,7 +245,7 @@ def at_step(number, error):
 )
 def test_a_run_that_is_interrupted_leaves_a_record_and_the_error_goes_on(error, status, says, tmp_path):
     with pytest.raises(type(error)) as raised:
-        simulate(SHORT, folder=tmp_path, observers=[at_step(2, error)])
+        simulate(SHORT, folder=tmp_path, observers=[at_step(2, error)], checkpoint=None)
     assert raised.value.__notes__ == [f"What was done until then is in {tmp_path}; phalanx report {tmp_path} shows it."]
     record = Record.load(tmp_path)
     assert (record.summary["status"], record.summary["error"], record.summary["steps"]) == (status, says, 2)
@@ -262,8 +262,9 @@ def test_a_value_error_after_the_first_step_is_a_failure_with_a_record(tmp_path)
 def test_a_new_run_that_is_killed_leaves_no_mixture_of_two(tmp_path, monkeypatch):
     simulate(SHORT, folder=tmp_path)
     monkeypatch.setattr(Record, "save", lambda *_: None)  # nothing is written any more, as after kill -9
+    other, stop = dataclasses.replace(SHORT, seed=1), at_step(1, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        simulate(dataclasses.replace(SHORT, seed=1), folder=tmp_path, observers=[at_step(1, KeyboardInterrupt())])
+        simulate(other, folder=tmp_path, observers=[stop], checkpoint=None)
     assert {f.name for f in tmp_path.iterdir()} == {"run.json", "history.jsonl"}
     assert json.loads((tmp_path / "run.json").read_text())["seed"] == 1
     with pytest.raises(FileNotFoundError, match=r"summary\.json missing"):
@@ -276,3 +277,20 @@ def test_a_run_that_cannot_begin_touches_nothing(change, tmp_path):
     with pytest.raises(ValueError, match=r"shape|asynchronous"):
         simulate(dataclasses.replace(SHORT, **change), folder=tmp_path)
     assert Record.load(tmp_path) == record
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"byzantine_per_round": 3}, r"must lie in 0\.\.2, where 5 of 10 clients take part in a round and 2 are Byz"),
+        ({"byzantine_per_round": -1}, r"must lie in 0\.\.2.*got -1"),
+        ({"byzantine_per_round": 1, "participation": 1.0}, "needs participation < 1"),
+        ({"byzantine_per_round": 1, "participation": 0.1}, r"must lie in 0\.\.0, where 1 of 10"),
+    ],
+    ids=str,
+)
+def test_impossible_numbers_of_attackers_per_round(changed, message):
+    plan = {"clients": 10, "attack": Gaussian(), "byzantine": 2, "participation": 0.5}
+    assert Run(**plan, byzantine_per_round=2).byzantine_per_round == 2
+    with pytest.raises(ValueError, match=message):
+        Run(**plan | changed)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from phalanx.core import (
     Algorithm,
@@ -11,6 +11,7 @@ from phalanx.core import (
     Infeasible,
     Observer,
     Progress,
+    Resumable,
     Stalled,
     Transport,
     Until,
@@ -36,22 +37,64 @@ class Participation:
     Args:
         share: in (0, 1].
         seed: the run's.
+        byzantine: clients of whom a fixed number is drawn.
+        attackers: that number, of those that are drawn in all; None draws without regard to who is Byzantine.
     """
 
     share: float
     seed: int
+    byzantine: frozenset[int] = frozenset()
+    attackers: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(f"participation must lie in (0, 1], got {self.share}.")
+        if self.attackers is not None and not 0 <= self.attackers <= len(self.byzantine):
+            known = len(self.byzantine)
+            raise ValueError(f"attackers must be among the {known} Byzantine clients, got {self.attackers}.")
 
     def __call__(self, ready: Set[int], attempt: int) -> Set[int]:
         """Draws without replacement, from the stream "participation" of the attempt."""
         if not ready:
             return ready
         count = max(1, round(self.share * len(ready)))
-        drawn = numpy_generator(self.seed, "participation", attempt).choice(sorted(ready), count, replace=False)
-        return set(drawn.tolist())
+        rng = numpy_generator(self.seed, "participation", attempt)
+        if self.attackers is None:
+            return set(rng.choice(sorted(ready), count, replace=False).tolist())
+        bad, good = sorted(ready & self.byzantine), sorted(ready - self.byzantine)
+        attackers = min(self.attackers, len(bad), count)  # fewer only where so many are not ready
+        honest = rng.choice(good, min(count - attackers, len(good)), replace=False)
+        return {*honest.tolist(), *rng.choice(bad, attackers, replace=False).tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot(Generic[S]):
+    """A run between two steps, all of it: with it, another process goes on to the same bits.
+
+    Args:
+        state: the algorithm's.
+        waiting: clients that are ready for a download.
+        step: steps so far.
+        attempt: how often clients were asked so far.
+        sent: downloads without an answer.
+        barren: clients that were asked since the last step in vain, with the reason.
+        transport: by the transport, for itself.
+    """
+
+    state: S
+    waiting: frozenset[int]
+    step: int
+    attempt: int
+    sent: Mapping[int, Sent]
+    barren: Mapping[int, str]
+    transport: Any
+
+
+Keep = Callable[[Callable[[], Snapshot[Any]]], None]  # is shown, before each step, how a snapshot can be taken
+
+
+def nothing(take: Callable[[], Snapshot[Any]]) -> None:
+    """Keeps no snapshot."""
 
 
 def run(
@@ -63,6 +106,8 @@ def run(
     sample: Sampler = everyone,
     guard: Guard | None = None,
     observers: Sequence[Observer] = (),
+    keep: Keep = nothing,
+    resume: Snapshot[S] | None = None,
 ) -> S:
     """Trains `model` by `algorithm` with the clients that `transport` reaches.
 
@@ -74,24 +119,37 @@ def run(
         sample: who is asked in a round, of those that are ready. Synchronous algorithms only.
         guard: what is refused; `Guard()` if not given.
         observers: called before the first step, after each step, and after each wait that brought nothing usable.
+        keep: called before each step; may take a snapshot, and hold it, as nothing that is in it changes.
+        resume: where to go on, with everything else as it was; the transport is a new one.
 
     Returns:
         The last state.
 
     Raises:
-        Infeasible: the algorithm cannot serve this population, or what is left of it.
+        Infeasible: the algorithm cannot serve this population, or what is left of it; or the transport has no
+            snapshots.
         Stalled: nobody is left who could bring the next update.
     """
     until, guard = Until.of(until), guard or Guard()
     if sample is not everyone and not algorithm.synchronous:
         name = type(algorithm).__name__
         raise Infeasible(f"{name} is asynchronous: it serves whoever is free, and has no rounds to sample from.")
-    sizes, refused = guard.enroll(transport.enroll())
-    if not sizes:
-        raise Infeasible(f"No client can take part.{listed(refused)}")
-    state, waiting = algorithm.init(model, sizes)
-    books = Books(guard, model, refused=refused)
-    step = attempt = 0
+    waiting: Set[int]
+    if resume is not None:
+        resumable(transport).restore(resume.transport)
+        state, waiting, step, attempt = resume.state, resume.waiting, resume.step, resume.attempt
+        books = Books(guard, model, dict(resume.sent), barren=dict(resume.barren))
+    else:
+        sizes, refused = guard.enroll(transport.enroll())
+        if not sizes:
+            raise Infeasible(f"No client can take part.{listed(refused)}")
+        state, waiting = algorithm.init(model, sizes)
+        books = Books(guard, model, refused=refused)
+        step = attempt = 0
+
+    def snapshot() -> Snapshot[S]:
+        underway = resumable(transport).snapshot()
+        return Snapshot(state, frozenset(waiting), step, attempt, dict(books.sent), dict(books.barren), underway)
 
     def tell(updates: Updates | None) -> None:
         progress = Progress(step, transport.now, state, updates, *books.news())
@@ -101,6 +159,7 @@ def run(
     tell(None)
 
     while not until.reached(step, transport.now):
+        keep(snapshot)
         asked = sample(waiting, attempt) - books.sent.keys()
         downloads = {i: algorithm.download(state, i) for i in sorted(asked)}
         waiting, attempt = waiting - asked, attempt + 1
@@ -110,27 +169,34 @@ def run(
         arrivals = transport.receive(every=algorithm.synchronous)
         if until.seconds is not None and transport.now > until.seconds:
             break
-        if not (arrivals.replies or arrivals.refused or arrivals.lost):
+        if not any(arrivals):
             raise Stalled(
                 f"A wait of the transport brought nothing, and {len(books.sent)} clients owe an answer. "
                 "A wait ends with a reply, or names in `lost` who is past the deadline."
             )
         updates, again = books.settle(arrivals, state.version)
         waiting = waiting | again
-        if updates is None:
-            tell(None)
-            books.check_hope(waiting, step)
-            continue
-        try:
-            state, ready = algorithm.step(state, updates)
-        except Infeasible as error:
-            tell(None)
-            error.add_note(f"In step {step + 1}, with {len(updates)} updates.{listed(books.barren)}")
-            raise
-        waiting, step = ready | again, step + 1
-        books.barren.clear()
+        if updates is not None:
+            try:
+                state, ready = algorithm.step(state, updates)
+            except Infeasible as error:
+                tell(None)
+                error.add_note(f"In step {step + 1}, with {len(updates)} updates.{listed(books.barren)}")
+                raise
+            waiting, step = ready | again, step + 1
+            books.barren.clear()
+        state, waiting = books.admit(arrivals.joined, algorithm, state, waiting)
         tell(updates)
+        if updates is None:
+            books.check_hope(waiting, step)
     return state
+
+
+def resumable(transport: Transport) -> Resumable:
+    """The transport as one that has snapshots; raises `Infeasible` if it has none."""
+    if not isinstance(transport, Resumable):
+        raise Infeasible(f"{type(transport).__name__} has no snapshot() and restore(): its runs cannot go on.")
+    return transport
 
 
 @dataclass
@@ -162,6 +228,16 @@ class Books:
         self.lost |= arrivals.lost
         self.barren |= {i: failed[i] for i in again}
         return checked.updates, again
+
+    def admit(
+        self, joined: Mapping[int, object], algorithm: Algorithm[S], state: S, waiting: Set[int]
+    ) -> tuple[S, Set[int]]:
+        """The state, and who is ready, with those who came late; notes who is not let in."""
+        sizes, refused = self.guard.enroll(joined)
+        self.refused |= refused
+        for client, size in sizes.items():
+            state = algorithm.join(state, client, size)
+        return state, waiting | sizes.keys()
 
     def check_hope(self, waiting: Set[int], step: int) -> None:
         """Raises `Stalled` when everybody who could bring the next update has been asked in vain."""

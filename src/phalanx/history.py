@@ -18,8 +18,10 @@ Three words: a client is *removed* if it is not asked again, by a verdict that i
 algorithm did not use it, and *refused* if the guard did not let it in.
 """
 
+import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,7 @@ class History:
         path: a file that takes each line at once, so that a killed run leaves all its steps. It is made with the first
             line, and open until the context is left as which the history is entered.
         prepare: called before the file is made.
+        lines: those of a resumed run so far. Its first call only says where it goes on.
     """
 
     def __init__(
@@ -50,8 +53,11 @@ class History:
         measure: Callable[[Progress], Mapping[str, Any]] = lambda progress: {},
         path: Path | None = None,
         prepare: Callable[[], None] = lambda: None,
+        lines: Iterable[Line] = (),
     ) -> None:
-        self.lines = list[Line]()
+        self.lines = list(lines)
+        self._digest = hashlib.sha256("".join(map(_as_json, self.lines)).encode())
+        self._begun = False
         self._observed, self._measure = tuple(observed), measure
         self._path, self._prepare = path, prepare
         self._file: TextIO | None = None
@@ -67,6 +73,10 @@ class History:
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
+        self._last = progress
+        if self.lines and not self._begun:
+            self._begin()
+            return
         state, updates = progress.state, progress.updates
         line: Line = {"step": progress.step, "version": state.version, "seconds": progress.now}
         if updates is not None or progress.step == 0:
@@ -75,7 +85,6 @@ class History:
             line["state"] = {name: getattr(state, name) for name in self._observed}
             line["verdicts"] = {i: state.verdicts[i]._asdict() for i in updates.clients if i in state.verdicts}
         line |= {name: dict(what) for name, what in (("refused", progress.refused), ("lost", progress.lost)) if what}
-        self._last = progress
         self._write(line)
 
     def conclude(self, measure: Callable[[AnyState], Mapping[str, Any]]) -> None:
@@ -85,15 +94,33 @@ class History:
             line = {"step": last.step, "version": last.state.version, "seconds": last.now}
             self._write(line | dict(measure(last.state)))
 
-    def _write(self, line: Line) -> None:
-        line = plain(line)
-        if self._path is not None and not self.lines:
+    def mark(self) -> tuple[int, str]:
+        """How many lines there are, and their SHA-256 as `read_lines` computes it."""
+        return len(self.lines), self._digest.hexdigest()
+
+    def sync(self) -> None:
+        """Has the lines on the disk, where a loss of power does not reach them."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def _begin(self) -> None:
+        """Makes the file, with the lines of a resumed run, in place of the one that may hold more."""
+        self._begun = True
+        if self._path is not None:
             self._prepare()
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8")
+            _write(self._path, "".join(map(_as_json, self.lines)))
+            self._file = self._path.open("a", encoding="utf-8")
+
+    def _write(self, line: Line) -> None:
+        line = plain(line)
+        text = _as_json(line)
+        if not self._begun:
+            self._begin()
         if self._file is not None:
-            self._file.write(_as_json(line))
+            self._file.write(text)
             self._file.flush()
+        self._digest.update(text.encode())
         self.lines.append(line)
 
 
@@ -115,6 +142,7 @@ def plain(value: Any) -> Any:
 # What is kept of a run
 
 CONFIG, HISTORY, SUMMARY, REPORT = "run.json", "history.jsonl", "summary.json", "report.html"
+CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.checkpoint`
 SUMMARY_HOLDS: dict[str, type | tuple[type, ...]] = {
     "name": str,
     "identity": str,
@@ -147,13 +175,18 @@ class Record:
     summary: dict[str, Any]
 
     @staticmethod
-    def begin(folder: Path, config: Mapping[str, Any]) -> None:
+    def begin(folder: Path, config: Mapping[str, Any], *, resumed: bool = False) -> None:
         """Makes `folder` ready for a run: what another one left there goes, its summary first.
 
         So whenever a run is killed, its folder holds either no summary, or all of one run.
+
+        Args:
+            folder: the run's.
+            config: the run's.
+            resumed: whether the run goes on from the checkpoint and the history that are there.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (SUMMARY, REPORT, HISTORY):
+        for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY):
             (folder / name).unlink(missing_ok=True)
         _write(folder / CONFIG, _as_json(plain(config), indent=1))
 
@@ -179,15 +212,14 @@ class Record:
         if missing := [name for name in (CONFIG, SUMMARY, HISTORY) if not (folder / name).is_file()]:
             hint = "Name a folder that `phalanx run` has written, such as runs/NAME."
             if CONFIG not in missing:
-                hint = f"Its run was killed, or goes on. To repeat it: phalanx run --config {folder / CONFIG}"
+                command = f"phalanx run --config {folder / CONFIG}"
+                saved = (folder / CHECKPOINT).is_file()
+                remedy = f"finish it: {command} --folder {folder}" if saved else f"repeat it: {command}"
+                hint = f"Its run was killed, or goes on. To {remedy}"
             raise FileNotFoundError(f"{folder} holds no finished run: {', '.join(missing)} missing. {hint}")
         config = _read(folder / CONFIG, "a run's configuration")
         summary = _read(folder / SUMMARY, "a run's summary", SUMMARY_HOLDS)
-        lines = _text(folder / HISTORY).splitlines()
-        history = [
-            _parsed(line, folder / HISTORY, "a run's history", {"step": int}, f"line {number}: ")
-            for number, line in enumerate(lines, 1)
-        ]
+        history = _lines(folder / HISTORY)
         told = summary.pop("lines")
         if not history or len(history) != told:
             why = f"it has {len(history)} lines, and {SUMMARY} tells of {told}"
@@ -195,6 +227,30 @@ class Record:
         if digest(config) != summary["identity"]:
             raise _unusable(folder / SUMMARY, "the summary of this run", "its identity is not that of run.json")
         return cls(summary.pop("name"), config, history, summary)
+
+
+def read_lines(path: Path, count: int, digest: str) -> list[Line]:
+    """The first lines of a history, whatever follows.
+
+    Args:
+        path: of the file.
+        count: how many.
+        digest: their SHA-256.
+
+    Raises:
+        ValueError: they are not there, or are others.
+    """
+    lines = _lines(path, count) if path.is_file() else []
+    if hashlib.sha256("".join(map(_as_json, lines)).encode()).hexdigest() != digest:
+        raise _unusable(path, "the history of this run", f"its first {count} lines are not those of its checkpoint")
+    return lines
+
+
+def _lines(path: Path, count: int | None = None) -> list[Line]:
+    return [
+        _parsed(line, path, "a run's history", {"step": int}, f"line {number}: ")
+        for number, line in enumerate(_text(path).splitlines()[:count], 1)
+    ]
 
 
 def _read(path: Path, what: str, holds: Mapping[str, type | tuple[type, ...]] | None = None) -> dict[str, Any]:

@@ -21,15 +21,16 @@ from phalanx.aggregators import Aggregator
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack
 from phalanx.canonical import canonical, check_fields, identity, source
-from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Stalled, Until
-from phalanx.data import Digits, Partition, Source, Uniform, holdings
-from phalanx.engine import Participation, everyone, run
+from phalanx.checkpoint import EVERY_MINUTE, Checkpoint, Keeper, Origin, conditions, resumption
+from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Stalled, Until, Vector
+from phalanx.data import Dataset, Digits, Groups, Partition, Source, Uniform
+from phalanx.engine import Keep, Participation, Snapshot, everyone, run
 from phalanx.evaluation import Evaluation, Score, evaluate, figures
 from phalanx.guard import Guard
 from phalanx.history import HISTORY, History, Line, Record, not_enrolled, plain, refusals, rejected, removals
 from phalanx.models import MLP, Model
 from phalanx.rng import borrowed, numpy_generator
-from phalanx.simulation import Constant, Latency, Simulation
+from phalanx.simulation import Constant, Late, Latency, Simulation
 from phalanx.training import LocalSGD, Trainer
 from phalanx.vector import BufferPolicy, FlatModule
 
@@ -49,13 +50,18 @@ class Run:
         data: the examples, to train and to test on.
         clients: number of clients.
         partition: which client holds which examples.
+        groups: how groups of clients see their examples; null if all see them as they are. Each client is tested on
+            the test examples as its group sees them.
         model: what is trained.
         buffers: what becomes of buffers such as batch statistics: "average", "freeze", or "refuse" such models.
         training: how a client trains.
         attack: what Byzantine clients do; null for none.
         byzantine: how many clients attack: a number, or a share of the clients below 1, rounded down.
         participation: share of the ready clients that take part in a round, drawn at random; synchronous only.
+        byzantine_per_round: how many of those who take part in a round attack, where a paper fixes it; as it comes
+            if null.
         latency: how long clients take, in virtual seconds.
+        late: which clients come after the run has begun; null if all are there from the start.
         guard: what is refused at the door.
         until: when the run ends; in Python a number of steps will do.
         evaluation: when models are evaluated.
@@ -66,13 +72,16 @@ class Run:
     data: Source = Digits()
     clients: int = 20
     partition: Partition = Uniform()
+    groups: Groups | None = None
     model: Model = MLP((512,))
     buffers: BufferPolicy = "refuse"
     training: LocalSGD = LocalSGD()
     attack: Attack | None = None
     byzantine: int | float = 0
     participation: float = 1.0
+    byzantine_per_round: int | None = None
     latency: Latency = Constant()
+    late: Late | None = None
     guard: Guard = Guard()
     until: Until = Until()
     evaluation: Evaluation = Evaluation()
@@ -86,7 +95,20 @@ class Run:
             raise ValueError(f"clients must be at least 1, got {self.clients}.")
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must lie in (0, 1], got {self.participation}.")
+        self._check_population()
         self._check_attack()
+
+    def _check_population(self) -> None:
+        """Raises ValueError if clients cannot be grouped, or come late, as is asked for."""
+        if self.groups is not None:
+            self.groups.of(self.clients)
+        if self.late is not None:
+            self.late.times(self.clients, self.seed)
+            if type(self.algorithm).join is Algorithm.join:
+                raise ValueError(
+                    f"{type(self.algorithm).__name__} cannot take in clients that come late. "
+                    "Leave late out, or choose an algorithm that can, such as ClusteredFL."
+                )
 
     def _check_attack(self) -> None:
         """Raises ValueError if somebody is to attack, and nobody could, or the other way round."""
@@ -102,6 +124,14 @@ class Run:
                 f"attack is {type(self.attack).__name__}, but byzantine is {byzantine}{nobody}: nobody would attack. "
                 f"Set {'byzantine to ' if n > 1 else ''}{least}; or leave the attack out."
             )
+
+        if (k := self.byzantine_per_round) is not None:
+            asked, attackers = max(1, round(self.participation * n)), len(self.attackers())
+            if self.participation == 1 or not 0 <= k <= min(asked - 1, attackers):
+                raise ValueError(
+                    f"byzantine_per_round must lie in 0..{max(min(asked - 1, attackers), 0)}, where {asked} of {n} "
+                    f"clients take part in a round and {attackers} are Byzantine, got {k}. It needs participation < 1."
+                )
 
     @cached_property
     def identity(self) -> str:
@@ -152,11 +182,17 @@ class Federation:
         train, test = plan.data.load(data_dir)
         self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
         self.train, self.test = train.to(self.device), test.to(self.device)
-        self.parts = plan.partition.split(self.train.y.cpu(), plan.clients, numpy_generator(plan.seed, "partition"))
-        self.holdings = holdings(self.train.y.cpu(), self.parts, self.train.classes)
+        rng = numpy_generator(plan.seed, "partition")
+        self.parts = plan.partition.split(train.y, plan.clients, rng, train.owners)
+        self.group = plan.groups.of(plan.clients) if plan.groups else (0,) * plan.clients
+        dealt = [self.train.of(part.to(self.device)) for part in self.parts]
+        self.data = [self.seen(group, part) for group, part in zip(self.group, dealt, strict=True)]
+        self.tests = {group: self.seen(group, self.test) for group in self.group}
+        self.holdings = torch.stack([held.label_counts().cpu() for held in self.data])
         self.byzantine = plan.attackers()
         self.honest = [i for i in range(plan.clients) if i not in self.byzantine]
-        self.goal = plan.attack.goal(self.test) if plan.attack and self.byzantine else None
+        attacked = plan.attack if self.byzantine else None
+        self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
         with borrowed(plan.seed, "model"):
             module = plan.model.build(tuple(self.train.x.shape[1:]), self.train.classes)
         self.model = FlatModule(module, plan.buffers, self.device)
@@ -165,27 +201,34 @@ class Federation:
         self.transport = Simulation(
             plan.algorithm,
             Trainer(self.model, plan.training, plan.seed),
-            {i: self.train.of(part.to(self.device)) for i, part in enumerate(self.parts)},
+            dict(enumerate(self.data)),
             attack=plan.attack,
             byzantine=self.byzantine,
             latency=plan.latency,
+            joining=plan.late.times(plan.clients, plan.seed) if plan.late else None,
             seed=plan.seed,
         )
 
+    def seen(self, group: int, data: Dataset) -> Dataset:
+        """The data as a group of clients sees them."""
+        return self.plan.groups.seen_by(group, data) if self.plan.groups else data
+
     def _try_out(self) -> None:
-        """Raises ValueError if the model does not give one score per class for each example."""
-        x, classes = self.test.x[:2], self.test.classes
+        """Raises ValueError if the model does not give one score per class for each label of each example."""
+        x, classes, positions = self.test.x[:2], self.test.classes, tuple(self.test.y.shape[1:])
         self.model.module.eval()
         try:
             with torch.inference_mode():
-                shape = tuple(self.model.module(x).shape)
-        except RuntimeError as error:
+                scores = self.model.module(x)
+        except (RuntimeError, IndexError, ValueError) as error:
             raise ValueError(
                 f"{self.plan.model} cannot take examples of shape {tuple(x.shape[1:])}: {error}"
             ) from error
-        if shape[:2] != (len(x), classes):
+        gave = tuple(scores.shape) if isinstance(scores, torch.Tensor) else f"a {type(scores).__name__}"
+        if gave != (len(x), classes, *positions):
+            where = f" at each of {positions[0]} positions, so {(len(x), classes, *positions)}" if positions else ""
             raise ValueError(
-                f"{self.plan.model} must give {classes} scores for each of {len(x)} examples, gave {shape}."
+                f"{self.plan.model} must give {classes} scores for each of {len(x)} examples{where}, gave {gave}."
             )
 
     def measure(self, progress: Progress) -> Mapping[str, Any]:
@@ -195,15 +238,22 @@ class Federation:
 
     def worth(self, state: AnyState) -> Mapping[str, Any]:
         """The figures of a state: what honest clients are served, and what the attacker got."""
-        served = {i: self.transport.model_of(i, self.plan.algorithm.download(state, i)) for i in self.honest}
-        distinct = {vector.data_ptr(): vector for vector in served.values()}
-        scores = {key: evaluate(self.model, vector, self.test) for key, vector in distinct.items()}
-        success: float | None = None
-        if self.goal is not None:
-            wishes = [evaluate(self.model, vector, self.goal).accuracy for vector in distinct.values()]
-            success = sum(wishes) / len(wishes)
-        by_client: dict[int, Score] = {i: scores[vector.data_ptr()] for i, vector in served.items()}
-        return figures(by_client, dict(enumerate(self.holdings)), success)
+        served = self.served(state)
+        distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
+        scores = {(at, g): evaluate(self.model, vector, self.tests[g]) for (at, g), vector in distinct.items()}
+        aims = [(vector, goal) for (_, g), vector in distinct.items() if (goal := self.goals[g]) is not None]
+        wishes = [evaluate(self.model, vector, goal).accuracy for vector, goal in aims]
+        by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
+        return figures(by_client, dict(enumerate(self.holdings)), sum(wishes) / len(wishes) if wishes else None)
+
+    def served(self, state: AnyState) -> dict[int, Vector]:
+        """The model of each honest client; the same tensor for clients that are served the same."""
+        algorithm, model_of = self.plan.algorithm, self.transport.model_of
+        downloads = {i: algorithm.download(state, i) for i in self.honest}
+        if algorithm.remembers:
+            return {i: model_of(i, download) for i, download in downloads.items()}
+        models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
+        return {i: models[download.data_ptr()] for i, download in downloads.items()}
 
 
 def simulate(
@@ -214,6 +264,7 @@ def simulate(
     data_dir: Path | None = None,
     device: torch.device | str = "cpu",
     observers: Sequence[Observer] = (),
+    checkpoint: Checkpoint | None = EVERY_MINUTE,
 ) -> Record:
     """Carries out a run in this process, on virtual time.
 
@@ -221,29 +272,38 @@ def simulate(
         plan: what to do.
         name: for people; made from the run if not given.
         folder: where run.json, history.jsonl and summary.json go, in place of an older run's; nothing is written if not
-            given, nor before the run has begun.
+            given, nor before the run has begun. If this run was begun there before, and stopped or killed, it goes on.
         data_dir: where data sets lie; they are downloaded if not given.
         device: where it computes.
-        observers: are shown each step.
+        observers: are shown each step; of a run that goes on, those that are left.
+        checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
 
     Returns:
-        What happened. A run that had to stop, because nobody was left who could go on or the algorithm could not, has
-        the status "failed" and the error in its summary.
+        What happened; but for `wall_seconds` the same to the bit, also if the run was killed and went on. A run that
+        had to stop, because nobody was left who could go on or the algorithm could not, has the status "failed" and the
+        error in its summary.
 
     Raises:
-        Infeasible: the run cannot even begin.
-        ValueError: the same, for a part that does not fit another (a model and its data, say).
+        Infeasible: the run cannot even begin; or it was begun under conditions (threads, versions, device, data) that
+            give other bits than those of today.
+        ValueError: the same, for a part that does not fit another (a model and its data, say), or a file in `folder`
+            that is damaged.
         KeyboardInterrupt: the user stopped it. What was done until then is in the folder, with the status "stopped";
-            any other mistake of a part of the run leaves the status "failed".
+            any other mistake of a part of the run leaves the status "failed". Called again, the run goes on.
     """
     begun, made_by = time.perf_counter(), source(plan)
     federation = Federation(plan, data_dir, device)
+    origin = Origin(plan.identity, made_by, phalanx.__version__, federation.fingerprint, conditions(federation.device))
+    resumed = resumption(folder, checkpoint, origin, federation.device)
+    begun -= resumed.seconds
     history = History(
         plan.algorithm.observed,
         federation.measure,
         folder / HISTORY if folder else None,
-        lambda: Record.begin(folder, plan.config) if folder else None,
+        lambda: Record.begin(folder, plan.config, resumed=resumed.snapshot is not None) if folder else None,
+        resumed.lines,
     )
+    keeper = Keeper(folder, checkpoint, origin, history, begun)
 
     def recorded(error: BaseException | None) -> Record:
         summary: dict[str, Any] = ending(error) | {"identity": plan.identity, "source": made_by}
@@ -258,16 +318,23 @@ def simulate(
 
     try:
         with history, reproducible(federation.device):
-            failure = _carry_out(federation, history, observers)
+            failure = _carry_out(federation, history, observers, keeper, resumed.snapshot)
     except BaseException as error:  # a mistake in somebody's class, or Ctrl-C: it goes on its way, and leaves a record
         if history.lines and folder is not None:
+            keeper.leave()
             recorded(error)
             error.add_note(f"What was done until then is in {folder}; phalanx report {folder} shows it.")
+            if keeper.step:
+                error.add_note(f"When it is run again, it goes on after step {keeper.step}.")
         raise
-    return recorded(failure)
+    record = recorded(failure)
+    keeper.discard()
+    return record
 
 
-def _carry_out(federation: Federation, history: History, observers: Sequence[Observer]) -> Exception | None:
+def _carry_out(
+    federation: Federation, history: History, observers: Sequence[Observer], keep: Keep, resume: Snapshot[Any] | None
+) -> Exception | None:
     """The run itself; returns why it had to stop, if it had to."""
     plan, failure = federation.plan, None
     try:
@@ -276,9 +343,11 @@ def _carry_out(federation: Federation, history: History, observers: Sequence[Obs
             federation.transport,
             federation.start,
             until=plan.until,
-            sample=everyone if plan.participation == 1 else Participation(plan.participation, plan.seed),
+            sample=everyone if plan.participation == 1 else _sampler(plan, federation.byzantine),
             guard=plan.guard,
             observers=(history, *observers),
+            keep=keep,
+            resume=resume,
         )
     except (Infeasible, Stalled, ValueError) as error:
         if not history.lines:
@@ -286,6 +355,10 @@ def _carry_out(federation: Federation, history: History, observers: Sequence[Obs
         failure = error
     history.conclude(federation.worth)
     return failure
+
+
+def _sampler(plan: Run, byzantine: frozenset[int]) -> Participation:
+    return Participation(plan.participation, plan.seed, byzantine, plan.byzantine_per_round)
 
 
 def ending(error: BaseException | None) -> dict[str, Any]:
@@ -319,6 +392,7 @@ def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any
             "size": len(part),
             "classes": federation.holdings[i],
             "byzantine": i in byzantine,
+            "group": federation.group[i],
             "removed": asdict(removed[i]) if i in removed else None,
             "refused": asdict(refused[i]) if i in refused else None,
             "not_enrolled": absent.get(i),
@@ -354,6 +428,25 @@ def detection(removed: Set[int], byzantine: Set[int]) -> dict[str, float | None]
     }
 
 
+def outdated(plan: Run, summary: Mapping[str, Any]) -> str:
+    """Why a run that was carried out before could come out differently today; empty if it could not.
+
+    A run that failed by its own parameters fails again.
+
+    Args:
+        plan: the run.
+        summary: what is known of it from then: its `status`, `steps`, `environment` and `source`.
+    """
+    version = summary["environment"].get("phalanx")
+    if summary["status"] == "stopped":
+        return f"it was stopped after step {summary.get('steps')}"
+    if version != phalanx.__version__:
+        return f"its results are by Phalanx {version}, this is {phalanx.__version__}"
+    if summary.get("source") != source(plan):
+        return "the source of the classes of your own that it uses has changed since"
+    return ""
+
+
 def environment(device: torch.device | str) -> dict[str, str | int]:
     """What a run was computed with: floating-point bits can depend on it."""
     on_gpu = torch.device(device).type == "cuda"
@@ -363,7 +456,7 @@ def environment(device: torch.device | str) -> dict[str, str | int]:
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
         "threads": torch.get_num_threads(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
     }
 
 
