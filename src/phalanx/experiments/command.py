@@ -1,0 +1,296 @@
+"""`phalanx reproduce`: carries out the runs of experiments that are missing, and renders what came of them."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from phalanx.canonical import digest
+from phalanx.core import Infeasible
+from phalanx.experiments.display import Display, first_line
+from phalanx.experiments.drawing import styled
+from phalanx.experiments.experiment import (
+    PACKAGE,
+    SCALES,
+    Context,
+    Experiment,
+    Scale,
+    Study,
+    chosen,
+    named,
+    studies,
+)
+from phalanx.experiments.files import write
+from phalanx.experiments.output import flat, terminal_table
+from phalanx.experiments.results import Rendering
+from phalanx.experiments.store import Store
+from phalanx.experiments.trace import Trace
+from phalanx.experiments.workers import Ended, Workers
+from phalanx.report.words import duration, plural
+from phalanx.runs import Run
+
+USAGE = """phalanx reproduce                        lists papers
+       phalanx reproduce PAPER                  lists its tables and figures
+       phalanx reproduce PAPER EXPERIMENT|all   carries out what is missing, and renders it"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asks for.
+
+    Args:
+        paper: its name; None lists all papers.
+        experiment: its name, or "all"; None lists those of the paper.
+        scale: "quick" or "paper".
+        seeds: how many, counted from 0.
+        jobs: processes at a time.
+        folder: of all results.
+        data_dir: where data sets lie; they are downloaded if None.
+        package: where papers are looked for.
+        no_training: whether only to render what is there.
+        again: whether to repeat runs that are done.
+    """
+
+    paper: str | None = None
+    experiment: str | None = None
+    scale: Scale = "quick"
+    seeds: int = 1
+    jobs: int = 1
+    folder: Path = Path("results")
+    data_dir: Path | None = None
+    package: str = PACKAGE
+    no_training: bool = False
+    again: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Options":
+        """The options from what the command line gave for them; Infeasible if they cannot be meant."""
+        if given["scale"] not in SCALES:
+            raise Infeasible(f"--scale must be {' or '.join(SCALES)}, got {given['scale']}.")
+        for name in ("seeds", "jobs"):
+            if given[name] < 1:
+                raise Infeasible(f"--{name} must be at least 1, got {given[name]}.")
+        if given["no_training"] and given["again"]:
+            raise Infeasible("--no_training renders what is there, --again repeats it: give one of them.")
+        return cls(**{f.name: given[f.name] for f in fields(cls)})
+
+    @property
+    def command(self) -> str:
+        """The command that goes on where this one was stopped."""
+        words = ["phalanx", "reproduce", self.paper or "", self.experiment or "", "--scale", self.scale]
+        words += ["--seeds", str(self.seeds), "--jobs", str(self.jobs), "--folder", str(self.folder)]
+        words += ["--data_dir", str(self.data_dir)] if self.data_dir else []
+        words += ["--package", self.package] if self.package != PACKAGE else []
+        return shlex.join(words)
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Adds the options of the command, but for --data_dir."""
+    parser.add_argument("paper", nargs="?", type=str, help="Its name; all are listed if not given.")
+    parser.add_argument("experiment", nargs="?", type=str, help="A table or figure, or all; listed if not given.")
+    parser.add_argument("--scale", type=str, default="quick", help="quick, or paper: the paper's own size.")
+    parser.add_argument("--seeds", type=int, default=1, help="How many seeds: 3 means 0, 1 and 2.")
+    parser.add_argument("--jobs", type=int, default=1, help="Processes at a time, each of one thread.")
+    help_ = "Where records, tables and figures go; results if not given."
+    parser.add_argument("--folder", type=Path | None, help=help_)
+    parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
+    parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
+    help_ = "Where papers are looked for: the import path of a package like phalanx.experiments."
+    parser.add_argument("--package", type=str, default=PACKAGE, help=help_)
+
+
+def reproduce(options: Options, console: Console) -> int:
+    """The command.
+
+    Returns:
+        Its exit status: 0, or 1 if a run failed.
+
+    Raises:
+        Infeasible: a name is wrong, or there is nothing to render.
+        ValueError: a file that should hold a record holds something else.
+    """
+    found = studies(options.package)
+    if options.paper is None or options.experiment is None:
+        return _list(found, options, console)
+    study, experiments = chosen(found, options.paper, options.experiment)
+    needed = Needed.by(experiments, options)
+    store = Store(options.folder / study.paper.name)
+    known = _known(needed, store, options, console)
+    if not options.no_training:
+        known |= _train(needed, known, store, options, console)
+    elif needed.plans and not known:
+        raise Infeasible(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
+    for experiment in experiments:
+        records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
+        context = Context(options.scale, range(options.seeds), study.published, options.data_dir)
+        with styled():
+            rendering = experiment.module.render(records, context)
+            files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
+        _show(experiment, rendering, files, console)
+    return _complain(needed, known, console)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The runs of some experiments, each once.
+
+    Args:
+        plans: by identity.
+        names: what each is for, by identity: the first place where it occurs.
+        cells: identities, one for each seed, by experiment and cell.
+    """
+
+    plans: dict[str, Run] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, experiments: Sequence[Experiment], options: Options, scale: Scale | None = None) -> "Needed":
+        """The runs that experiments need, on the scale of the options or another."""
+        out = cls()
+        for experiment in experiments:
+            cells = out.cells.setdefault(experiment.name, {})
+            for seed in range(options.seeds):
+                for cell, plan in experiment.module.runs(scale or options.scale, seed).items():
+                    out.plans.setdefault(plan.identity, plan)
+                    out.names.setdefault(plan.identity, f"{experiment.name}: {cell} (seed {seed})")
+                    if plan.identity not in cells.setdefault(cell, []):  # a run without chance is one run, not several
+                        cells[cell].append(plan.identity)
+        return out
+
+    def missing(self, experiment: Experiment, known: Mapping[str, Trace]) -> list[str]:
+        """The names of the runs of an experiment that are not known."""
+        identities = {i: None for cell in self.cells[experiment.name].values() for i in cell if i not in known}
+        return [self.names[i] for i in identities]
+
+    def traces(self, experiment: Experiment, known: Mapping[str, Trace]) -> dict[str, list[Trace]]:
+        """For each cell of an experiment, the traces that there are."""
+        cells = self.cells[experiment.name]
+        return {cell: [known[i] for i in identities if i in known] for cell, identities in cells.items()}
+
+
+def _known(needed: Needed, store: Store, options: Options, console: Console) -> dict[str, Trace]:
+    """The records that are there and can be used; says how many, and why others cannot."""
+    out, reasons = dict[str, Trace](), Counter[str]()
+    for identity, plan in needed.plans.items() if not options.again else ():
+        trace, why = store.find(plan)
+        if trace is not None:
+            out[identity] = trace
+        elif why:
+            reasons[why] += 1
+    if needed.plans:
+        console.print(f"{len(out)} of {plural(len(needed.plans), 'record')} are in {store.folder}.", soft_wrap=True)
+    for why, count in reasons.items():
+        console.print(escape(f"{plural(count, 'more record')} cannot be used: {why}."), soft_wrap=True)
+    return out
+
+
+def _train(
+    needed: Needed, known: Mapping[str, Trace], store: Store, options: Options, console: Console
+) -> dict[str, Trace]:
+    """Carries out what is not known.
+
+    Raises:
+        KeyboardInterrupt: the user stopped it; its notes say what is kept.
+    """
+    missing = [plan for identity, plan in needed.plans.items() if identity not in known]
+    if not missing:
+        return {}
+    _load(missing, options.data_dir)
+    names, out = {plan.identity: needed.names[plan.identity] for plan in missing}, dict[str, Trace]()
+    try:
+        with Display(console, names) as display, Workers(options.jobs, store, options.data_dir) as workers:
+            for event in workers.events(missing):
+                display.show(event)
+                if isinstance(event, Ended):
+                    out[event.trace.identity] = event.trace
+    except KeyboardInterrupt as stop:
+        kept = sum(store.find(plan)[0] is not None for plan in needed.plans.values())
+        stop.add_note(f"{kept} of {plural(len(needed.plans), 'record')} are kept in {store.folder}.")
+        stop.add_note(f"To go on: {options.command}")
+        raise
+    return out
+
+
+def _load(plans: Sequence[Run], data_dir: Path | None) -> None:
+    """Loads each data set once, so that what is wrong with it shows before any work, and one process downloads it."""
+    for data in {digest(plan.config["data"]): plan.data for plan in plans}.values():
+        data.load(data_dir)
+
+
+def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], console: Console) -> None:
+    """Tables and notes of an experiment, and where its files are."""
+    console.print(f"\n[bold]{escape(experiment.title)}[/]: {escape(experiment.module.TITLE)}", soft_wrap=True)
+    console.print(f"The paper: {escape(experiment.module.CLAIM)}", soft_wrap=True)
+    for table in map(flat, rendering.tables):
+        console.print(terminal_table(table))
+        for note in table.notes:
+            console.print(escape(note), soft_wrap=True)
+    for line in (*rendering.notes, "", *map(str, files)):
+        console.print(escape(line), soft_wrap=True)
+
+
+def _complain(needed: Needed, known: Mapping[str, Trace], console: Console) -> int:
+    """Says what failed and what is missing; returns the exit status."""
+    missing = [name for identity, name in needed.names.items() if identity not in known]
+    if missing:
+        console.print(escape(f"Missing: {plural(len(missing), 'run')}: {'; '.join(missing)}."), soft_wrap=True)
+    reasons = dict[str, list[str]]()
+    for identity, trace in known.items():
+        if trace.failed:
+            reasons.setdefault(first_line(trace.error), []).append(needed.names[identity])
+    for reason, names in reasons.items():
+        console.print(f"[red]{plural(len(names), 'run')} failed:[/] {escape('; '.join(names))}.", soft_wrap=True)
+        console.print(escape(f"  {reason}"), soft_wrap=True)
+    return 1 if reasons else 0
+
+
+# What there is
+
+
+def _list(found: Mapping[str, Study], options: Options, console: Console) -> int:
+    """Papers and their experiments: what they show, what they cost, how much of it is there."""
+    shown = list(found.values()) if options.paper is None else [named(found, options.paper, "paper")]
+    if not shown:
+        raise Infeasible(f"{options.package} holds no papers.")
+    for study in shown:
+        console.print(f"[bold]{escape(study.paper.name)}[/]: {escape(study.paper.citation)}", soft_wrap=True)
+        console.print(_listed(study, options) if study.experiments else "  (no experiments)\n")
+        if options.paper is not None:
+            for experiment in study.experiments.values():
+                console.print(f"[bold]{experiment.name}[/]: {escape(experiment.module.CLAIM)}", soft_wrap=True)
+    examples = [experiment.title for study in shown for experiment in study.experiments.values()]
+    if examples:
+        told = f"Times are of one process. To compute one: phalanx reproduce {examples[0]} --seeds 3 --jobs 2"
+        console.print(told, soft_wrap=True)
+    return 0
+
+
+def _listed(study: Study, options: Options) -> Table:
+    """A line for each experiment of a paper."""
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("experiment", "what it shows", *(f"{scale} scale" for scale in SCALES)):
+        table.add_column(heading)
+    store = Store(options.folder / study.paper.name)
+    for experiment in study.experiments.values():
+        cost = [_cost(experiment, store, scale, options) for scale in SCALES]
+        table.add_row(experiment.name, escape(experiment.module.TITLE), *cost)
+    return table
+
+
+def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) -> str:
+    """`15 runs, 4.0 min, 3 done`, for the seeds of the options."""
+    plans = Needed.by([experiment], options, scale).plans
+    if not plans:
+        return "no training"
+    done = sum(store.find(plan)[0] is not None for plan in plans.values())
+    seconds = 60 * options.seeds * experiment.module.MINUTES[scale]
+    return f"{plural(len(plans), 'run')}, {duration(seconds)}, {done} done"

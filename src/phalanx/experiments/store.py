@@ -1,0 +1,41 @@
+"""Where the records of a paper lie: one small file for each run, named by its identity."""
+
+from pathlib import Path
+
+from phalanx.experiments.trace import Trace
+from phalanx.runs import Run, outdated
+
+
+class Store:
+    """The records of a paper.
+
+    Args:
+        folder: of the paper's results; records lie in `records` below it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "records"
+
+    def path(self, plan: Run) -> Path:
+        """Where the record of a run lies, or would lie."""
+        return self.folder / f"{plan.identity}.json"
+
+    def find(self, plan: Run) -> tuple[Trace | None, str]:
+        """The record of a run, if there is one that would come out the same today, and why there is none of use.
+
+        Returns:
+            The trace, if any; and if there is one that cannot be used, why not.
+
+        Raises:
+            ValueError: the file that should hold it holds something else.
+        """
+        path = self.path(plan)
+        if not path.is_file():
+            return None, ""
+        trace = Trace.load(path)
+        why = outdated(plan, vars(trace))
+        return (None, why) if why else (trace, "")
+
+    def keep(self, trace: Trace) -> None:
+        """Writes a record, in place of an older one of the same run."""
+        trace.save(self.folder / f"{trace.identity}.json")

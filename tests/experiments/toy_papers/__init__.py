@@ -1,0 +1,1 @@
+"""Papers for the tests: runs of a moment on handwritten digits."""
