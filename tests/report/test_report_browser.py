@@ -49,7 +49,7 @@ def test_page_in_a_browser(browser: "sync_api.Browser", report: Path, width: int
     page.wait_for_timeout(100)
     assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
     assert complaints == []
-    for kind, least in (("figure svg", 20), ("table", 8), ("pre.yaml", 7)):
+    for kind, least in (("figure svg", 32), ("table", 17), ("pre.yaml", 7)):
         found = page.locator(kind).all()
         assert len(found) >= least
         assert all(one.is_visible() for one in found)

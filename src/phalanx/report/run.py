@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from phalanx.report import outcome, tables
-from phalanx.report.figures import holdings, participation, progress, similarity
+from phalanx.report import counterfactual, outcome, tables
+from phalanx.report.figures import holdings, participation, progress, similarity, weights
 from phalanx.report.figures.drawing import Picture, Style
 from phalanx.report.ledger import Ledger
 from phalanx.report.troubles import Trouble, troubles
+from phalanx.report.weightings import weightings
 from phalanx.report.words import describe
 
 if TYPE_CHECKING:
@@ -36,6 +37,16 @@ SETUP = {
 
 
 @dataclass(frozen=True)
+class Counterfactual:
+    """What the template shows of weights before any training."""
+
+    sentences: tuple[str, ...]
+    picture: Picture
+    columns: tuple[str, ...]
+    rows: tuple[counterfactual.Row, ...]
+
+
+@dataclass(frozen=True)
 class Run:
     """What the template shows of one record."""
 
@@ -50,6 +61,7 @@ class Run:
     costs: tuple[str, ...]
     removals: tuple[outcome.Removal, ...]
     pictures: tuple[Picture, ...]
+    weights: Counterfactual | None  # None where declared sizes are not known
     troubles: tuple[Trouble, ...]
     hidden: int  # kinds of trouble that the table leaves out
     clients: tuple[tables.Client, ...]
@@ -82,6 +94,7 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
         costs=outcome.costs(ledger, records),
         removals=outcome.removals(ledger),
         pictures=_pictures(ledger, anchor),
+        weights=_weights(ledger, anchor),
         troubles=tuple(met[:KINDS]),
         hidden=max(0, len(met) - KINDS),
         clients=tables.clients(ledger),
@@ -100,6 +113,18 @@ def _pictures(ledger: Ledger, anchor: str) -> tuple[Picture, ...]:
         holdings.picture(ledger, f"{anchor}-data"),
     )
     return tuple(picture for picture in candidates if picture)
+
+
+def _weights(ledger: Ledger, anchor: str) -> Counterfactual | None:
+    w = weightings(ledger)
+    if w is None:
+        return None
+    return Counterfactual(
+        sentences=counterfactual.sentences(w),
+        picture=weights.picture(w, f"{anchor}-declared"),
+        columns=counterfactual.columns(w),
+        rows=counterfactual.rows(w),
+    )
 
 
 def _yaml(config: Mapping[str, Any]) -> str:

@@ -12,6 +12,16 @@ def percent(value: object) -> str:
     return NONE if number is None else f"{100 * number:.1f} %"
 
 
+def portion(value: object) -> str:
+    """A share in 0 .. 1 as in `percent`, with as many digits as tell it from 0 and from 1: 0.99986 is "99.99 %"."""
+    number = finite(value)
+    if number is None:
+        return NONE
+    rest = min(number, 1 - number)  # below 1e-12 it is rounding
+    digits = 1 if rest >= 5e-4 or rest < 1e-12 else -math.floor(math.log10(rest)) - 2
+    return f"{100 * number:.{digits}f} %"
+
+
 def duration(value: object) -> str:
     """Seconds in words, to three digits or so."""
     seconds = finite(value)

@@ -121,6 +121,18 @@ def beside(axes: "Axes", y: float, text: str, colour: str, *, weight: str = "nor
     )  # fmt: skip
 
 
+def spread(values: Sequence[float], least: float) -> list[float]:
+    """The increasing `values`, moved apart to differ by `least` or more, and as a whole kept below 1."""
+    out: list[float] = []
+    for value in values:
+        out.append(max(value, out[-1] + least) if out else value)
+    limit = 1.0
+    for index in reversed(range(len(out))):
+        out[index] = min(out[index], limit)
+        limit = out[index] - least
+    return out
+
+
 def percents(axes: "Axes", low: float) -> None:
     """Makes the vertical axis one of shares, from `low` to 1."""
     axes.set_ylim(low, 1.0)

@@ -2,7 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from phalanx.report.figures.drawing import COLOUR, FULL, HALF, Picture, beside, canvas, line, percents, styled, svg
+from phalanx.report.figures.drawing import (
+    COLOUR,
+    FULL,
+    HALF,
+    Picture,
+    beside,
+    canvas,
+    line,
+    percents,
+    spread,
+    styled,
+    svg,
+)
 from phalanx.report.figures.series import Series, series
 from phalanx.report.ledger import Ledger, Removals
 
@@ -57,18 +69,6 @@ def _draw(lines: Mapping[str, Series], removals: Sequence[Removals], *, key: str
         percents(axes, 0.0)
         axes.set_xlabel("step")
         ends.sort()
-        for y, (_, name, colour) in zip(_spread([end[0] for end in ends], 0.075), ends, strict=True):
+        for y, (_, name, colour) in zip(spread([end[0] for end in ends], 0.075), ends, strict=True):
             beside(axes, y, name, colour, weight="bold")
         return svg(figure, key, label)
-
-
-def _spread(values: Sequence[float], least: float) -> list[float]:
-    """The increasing `values`, moved apart to differ by `least` or more, and as a whole kept below 1."""
-    out: list[float] = []
-    for value in values:
-        out.append(max(value, out[-1] + least) if out else value)
-    limit = 1.0
-    for index in reversed(range(len(out))):
-        out[index] = min(out[index], limit)
-        limit = out[index] - least
-    return out

@@ -1,0 +1,131 @@
+"""What other weights would have meant for a run, in a table and in sentences, without any training."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from phalanx.aggregators import Mean
+from phalanx.canonical import import_path
+from phalanx.core import Infeasible
+from phalanx.report.tables import Cell
+from phalanx.report.weightings import DECLARED, NAMES, TRUNCATED, UNIFORM, Weightings, sizeless
+from phalanx.report.words import NONE, ids, plural, portion
+from phalanx.weighting import concentration, mwp, weight_shift
+from phalanx.weighting.truncation import top
+
+FEW = 5  # clients that a sentence lists one by one
+
+
+class Row(NamedTuple):
+    """A weighting in the table.
+
+    Args:
+        name: one of NAMES.
+        used: whether it is the one in use.
+        cells: one for each of `columns`.
+    """
+
+    name: str
+    used: bool
+    cells: tuple[Cell, ...]
+
+
+def columns(w: Weightings) -> tuple[str, ...]:
+    """What stands above the cells."""
+    K, tenth = len(w.sizes), top(0.1, len(w.sizes))
+    byzantine = (f"Byzantine clients ({len(w.byzantine):,} of {K:,})",) if w.byzantine else ()
+    held = (*byzantine, "Largest client", f"Heaviest 10 % ({tenth:,} of {K:,})")
+    return "U*", *held, f"Effective of {w.count}", f"Changes hands against {_base(w)}"
+
+
+def rows(w: Weightings) -> tuple[Row, ...]:
+    """The weightings, one below the other."""
+    return tuple(Row(name, name == w.used, _cells(w, name)) for name in NAMES)
+
+
+def _cells(w: Weightings, name: str) -> tuple[Cell, ...]:
+    if name not in w.shares:
+        return Cell("infeasible"), *[Cell(NONE)] * (len(columns(w)) - 1)
+    share, U = w.shares[name], w.bound
+    bound = Cell(f"{U:,}", U) if name == TRUNCATED and not isinstance(U, Infeasible) else Cell(NONE)
+    largest, tenth, effective = concentration(share)
+    byzantine = [sum(share[c] for c in w.byzantine)] if w.byzantine else []
+    held = [Cell(portion(x), x) for x in (*byzantine, largest, tenth)]
+    moved = weight_shift(w.shares[_base(w)], share)
+    return bound, *held, Cell(f"{effective:,.1f}", effective), Cell(portion(moved), moved)
+
+
+def _base(w: Weightings) -> str:
+    """The weighting with which others are compared: the one in use if it is among them."""
+    return w.used if w.used in w.shares else DECLARED
+
+
+def sentences(w: Weightings) -> tuple[str, ...]:
+    """What the run weighed by, and what truncation did or would have done."""
+    return _usage(w), *_rule(w), _truncation(w), *_promise(w)
+
+
+def _usage(w: Weightings) -> str:
+    what, algorithm = w.preprocess, w.algorithm.name or "its algorithm"
+    if sizeless(w.algorithm):
+        return f"{algorithm} has no preprocess, and does not weigh by sizes: what clients declared was not used."
+    if not what.path:
+        return f"The configuration of {algorithm} has no preprocess: as far as it tells, declared sizes were not used."
+    words = {
+        DECLARED: "weighed clients by the sizes that they declared",
+        TRUNCATED: "truncated declared sizes",
+        UNIFORM: "weighed all clients alike, whatever they declared",
+    }
+    anew = ", anew in each step for those that took part in it. What follows is for all clients together"
+    does = words.get(w.used, "weighed clients in none of the three ways below")
+    return f"This run {does}: {what}{anew if w.used == TRUNCATED and w.per_cohort else ''}."
+
+
+def _rule(w: Weightings) -> Iterator[str]:
+    """For rules that are more than the weighted mean."""
+    rule = w.algorithm.part("aggregate")
+    if w.preprocess.path and rule.path not in {"", import_path(Mean)}:
+        yield f"These weights went to the rule {rule}, which has the last word on what an update counts for."
+
+
+def _truncation(w: Weightings) -> str:
+    did, U = w.used == TRUNCATED and not w.per_cohort, w.bound
+    if isinstance(U, Infeasible):
+        return f"Truncation is infeasible here: {U}"
+    largest = max(w.sizes.values())
+    if largest <= U:
+        return f"Nothing {'was' if did else 'would be'} truncated: {_harmless(w)}."
+    who = [c for c, size in w.sizes.items() if size == largest]
+    before, after = (portion(sum(w.shares[name][c] for c in who)) for name in (DECLARED, TRUNCATED))
+    each, all_of, they = (" each", "together ", "they") if len(who) > 1 else ("", "", "it")
+    return (
+        f"{_named(who, w)} declared {largest:,} examples{each}, {all_of}{before} of all; truncated at {U:,} {they}"
+        f" {'held' if did else 'would hold'} {after}."
+        f" Of {w.count}, {sum(size > U for size in w.sizes.values()):,} declared more than that bound."
+    )
+
+
+def _harmless(w: Weightings) -> str:
+    """Why nothing needs truncation."""
+    alpha, K = w.truncate.alpha, len(w.sizes)
+    return (
+        f"the largest {100 * alpha:g} % of the clients ({top(alpha, K):,} of {K:,}) declared"
+        f" {portion(mwp(w.sizes, alpha))} of all examples, which is no more than alpha_star = {w.truncate.alpha_star:g}"
+    )
+
+
+def _named(who: Sequence[int], w: Weightings) -> str:
+    """Some clients at the beginning of a sentence."""
+    noun = "Byzantine client" if w.byzantine.issuperset(who) else "client"
+    if len(who) > FEW:
+        return plural(len(who), noun)
+    return f"{noun[0].upper()}{noun[1:]}{'s' if len(who) > 1 else ''} {ids(who)}"
+
+
+def _promise(w: Weightings) -> Iterator[str]:
+    """Where there are more attackers than the bound is for."""
+    meant = top(w.truncate.alpha, len(w.sizes))
+    if len(w.byzantine) > meant and not isinstance(w.bound, Infeasible):
+        yield (
+            f"The bound is for alpha = {w.truncate.alpha:g}, so for up to {meant:,} Byzantine of {w.count}; here are"
+            f" {len(w.byzantine):,}, for whom it promises nothing."
+        )

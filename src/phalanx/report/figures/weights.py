@@ -1,0 +1,148 @@
+"""What each client's declared size counts for, before any training: as declared, truncated, and all alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from phalanx.core import Infeasible
+from phalanx.report.figures.drawing import COLOUR, DASH, FULL, Picture, canvas, spread, styled, svg
+from phalanx.report.figures.heatmap import stride
+from phalanx.report.weightings import DECLARED, TRUNCATED, UNIFORM, Weightings
+from phalanx.report.words import ids, portion
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEFT, RIGHT, HEIGHT = 92, 150, 300  # pixels for the axis, for the names of the curves, and for all
+FEW = 40  # clients that are shown one by one; more of them, by rank on a logarithmic axis
+COLOURS = {DECLARED: "s0", TRUNCATED: "s2", UNIFORM: "muted"}
+MARKERS = {DECLARED: "o", TRUNCATED: "^"}
+
+
+def picture(w: Weightings, key: str) -> Picture:
+    """The picture.
+
+    Args:
+        w: of the run.
+        key: unique in the page, prefixes every id.
+    """
+    order = sorted(w.sizes, key=lambda client: (-w.sizes[client], client))
+    return Picture(
+        _draw(w, order, key=key, label=_spoken(w, order)), "Who would weigh how much", _caption(w), full=True
+    )
+
+
+def _spoken(w: Weightings, order: Sequence[int]) -> str:
+    """The picture for those who cannot see it."""
+    heaviest = ", ".join(f"{name} {portion(of[order[0]])}" for name, of in w.shares.items())
+    bad = ids(sorted(w.byzantine)) if len(w.byzantine) <= FEW else str(len(w.byzantine))
+    return (
+        f"Share of the weight of each of {w.count}, by declared size. Client {order[0]}, the"
+        f" largest: {heaviest}. In use: {w.used or 'none of these'}. Byzantine clients: {bad or 'none known'}."
+    )
+
+
+def _caption(w: Weightings) -> str:
+    many = len(w.sizes) > FEW
+    return (
+        "Each client's share of the weight before any training, as if all took part: by the size that it declares"
+        f" (circles), {_cut(w)}, and all alike (dashed). Clients stand by declared size, the largest on the left; the"
+        f" shares {'and the ranks are' if many else 'are'} on a logarithmic axis."
+        + (" The weighting in use is thick, its markers are filled." if w.used in w.shares else "")
+        + (f" {'Ticks' if many else 'Wedges'} on top: Byzantine clients." if w.byzantine else "")
+    )
+
+
+def _cut(w: Weightings) -> str:
+    """How sizes are truncated."""
+    shares = f"alpha = {w.truncate.alpha:g} and alpha_star = {w.truncate.alpha_star:g}"
+    shares += ", the run's own" if w.used == TRUNCATED else ", which are the defaults of Truncate"
+    if isinstance(U := w.bound, Infeasible):
+        return f"not by that size truncated (infeasible for {shares})"
+    where = f"at U* = {U:,}" if max(w.sizes.values()) > U else "where it has to be, here nowhere"
+    return f"by that size truncated {where} (triangles; for {shares})"
+
+
+def _draw(w: Weightings, order: Sequence[int], *, key: str, label: str) -> str:
+    x = range(1, len(order) + 1)
+    with styled(key):
+        figure, axes = canvas(FULL, HEIGHT, left=LEFT, right=RIGHT, top=30)
+        axes.set_yscale("log")
+        if len(order) > FEW:
+            axes.set_xscale("log")
+            axes.set_xlim(0.9, len(order) * 1.06)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.set_xlabel("rank of the client by declared size")
+        else:
+            axes.set_xlim(0.4, len(order) + 0.6)
+            _name_clients(axes, w, order)
+        for name, of in w.shares.items():
+            _curve(axes, x, [of[c] for c in order], name, used=name == w.used)
+        _percents(axes, min(min(of.values()) for of in w.shares.values()))
+        _name_curves(axes, {name: of[order[-1]] for name, of in w.shares.items()}, w.used)
+        _mark(axes, [rank for rank, c in zip(x, order, strict=True) if c in w.byzantine], many=len(order) > FEW)
+        axes.minorticks_off()
+        return svg(figure, key, label)
+
+
+def _curve(axes: "Axes", x: Sequence[float], y: Sequence[float], name: str, *, used: bool) -> None:
+    """The shares under one weighting.  Where curves meet, the one in use is on top, below the markers of the others."""
+    colour, width, dash = COLOUR[COLOURS[name]], 3.6 if used else 1.3, DASH if name == UNIFORM else "-"
+    if name == UNIFORM:
+        x, y = (x[0] - 0.4, *x, x[-1] + 0.4), (y[0], *y, y[-1])
+    axes.plot(x, y, color=colour, linestyle=dash, linewidth=width, zorder=3.5 if used else 3)
+    if name == UNIFORM:
+        return
+    evenly = np.unique(np.geomspace(1, len(x), 30).round().astype(int)) - 1
+    at = range(len(x)) if len(x) <= FEW else evenly.tolist()
+    axes.plot(
+        [x[i] for i in at], [y[i] for i in at], MARKERS[name], markersize=8.5 if name == DECLARED else 5.5,
+        color=colour, markerfacecolor=colour if used else "none" if name == DECLARED else COLOUR["page"],
+        markeredgewidth=1.5, clip_on=False, zorder=4 if used else 5,
+    )  # fmt: skip
+
+
+def _percents(axes: "Axes", least: float) -> None:
+    """Whole powers of ten up to 100 %, and room below for markers."""
+    low = min(int(np.floor(np.log10(least) + 1e-9)), -1)
+    axes.set_ylim(10.0**low / 1.3, 1.3)
+    powers = range(0, low - 1, -1 if low > -5 else -2)
+    axes.set_yticks([10.0**p for p in powers], [f"{10.0 ** (p + 2):.{max(0, -p - 2)}f} %" for p in powers])
+
+
+def _name_clients(axes: "Axes", w: Weightings, order: Sequence[int]) -> None:
+    """Ids below, those of Byzantine clients bold."""
+    width = (FULL - LEFT - RIGHT) / len(order)
+    named = range(0, len(order), stride((7 * len(str(max(order))) + 6) / width))
+    axes.set_xticks([place + 1 for place in named], [str(order[place]) for place in named])
+    for place, text in zip(named, axes.get_xticklabels(), strict=True):
+        if order[place] in w.byzantine:
+            text.set(color=COLOUR["byzantine"], fontweight="bold")
+    axes.set_xlabel("client, by declared size")
+
+
+def _name_curves(axes: "Axes", ends: Mapping[str, float], used: str) -> None:
+    """The name of each curve at its end."""
+    low, high = np.log(axes.get_ylim())
+    at = sorted(((np.log(end) - low) / (high - low), name) for name, end in ends.items())
+    for height, (_, name) in zip(spread([height for height, _ in at], 0.08), at, strict=True):
+        axes.text(
+            1.015, height, f"{name}, in use" if name == used else name, color=COLOUR[COLOURS[name]], va="center",
+            transform=axes.transAxes, fontweight="bold" if name == used else "normal",
+        )  # fmt: skip
+
+
+def _mark(axes: "Axes", ranks: Sequence[int], *, many: bool) -> None:
+    """Marks the Byzantine clients above their columns."""
+    if not ranks:
+        return
+    above = axes.get_xaxis_transform()
+    colour = COLOUR["byzantine"]
+    if many:
+        axes.vlines(ranks, 1.02, 1.07, transform=above, color=colour, linewidth=1.2, clip_on=False)
+    else:
+        axes.vlines(ranks, 0, 1, transform=above, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+        axes.plot(ranks, [1.045] * len(ranks), "v", transform=above, color=colour, markersize=8, clip_on=False)
+    axes.text(-0.012, 1.045, "Byzantine", transform=axes.transAxes, ha="right", va="center", color=colour,
+              fontweight="bold")  # fmt: skip

@@ -1,0 +1,130 @@
+"""What is read from a record about weights before any training: declared sizes as they are, truncated, or ignored."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from phalanx import algorithms
+from phalanx.canonical import import_path
+from phalanx.core import Infeasible
+from phalanx.report.ledger import BYZANTINE, Ledger
+from phalanx.report.words import describe
+from phalanx.weighting import AsDeclared, Ignore, Truncate, truncation_bound
+
+DECLARED, TRUNCATED, UNIFORM = NAMES = ("declared", "truncated", "uniform")
+MAKES = {import_path(AsDeclared): DECLARED, import_path(Truncate): TRUNCATED, import_path(Ignore): UNIFORM}
+
+
+class Part(NamedTuple):
+    """An object in a record's configuration: the path of its class, "" if there is none, and its arguments."""
+
+    path: str
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, told: object) -> "Part":
+        """From what the configuration says of it."""
+        if not isinstance(told, Mapping) or "class_path" not in told:
+            return cls("", {})
+        return cls(str(told["class_path"]), told.get("init_args") or {})
+
+    def __str__(self) -> str:
+        return describe({"class_path": self.path, "init_args": self.arguments})
+
+    @property
+    def name(self) -> str:
+        """The class alone."""
+        return self.path.rpartition(".")[2]
+
+    def part(self, name: str) -> "Part":
+        """The object that an argument is."""
+        return Part.of(self.arguments.get(name))
+
+
+@dataclass(frozen=True)
+class Weightings:
+    """The clients that took part, and what three weightings make of the sizes that they declare.
+
+    Args:
+        sizes: what each of them declares, at least 1; by id.
+        byzantine: those of them that are known to be Byzantine.
+        algorithm: that of the run.
+        truncate: how sizes are truncated here: as in the run if it does that, else by the defaults.
+    """
+
+    sizes: Mapping[int, int]
+    byzantine: frozenset[int]
+    algorithm: Part
+    truncate: Truncate
+
+    @property
+    def count(self) -> str:
+        """How many clients there are: "1,000 clients"."""
+        return f"{len(self.sizes):,} client" + ("" if len(self.sizes) == 1 else "s")
+
+    @property
+    def preprocess(self) -> Part:
+        """What the run made weights with; an empty path if its algorithm has nothing of the kind."""
+        return self.algorithm.part("preprocess")
+
+    @property
+    def used(self) -> str:
+        """The weighting in use: one of NAMES, or "" for another or none."""
+        return MAKES.get(self.preprocess.path, "")
+
+    @property
+    def per_cohort(self) -> bool:
+        """Whether the run made weights anew in each step, for those that took part in it."""
+        return self.preprocess.arguments.get("scope") == "cohort"
+
+    @cached_property
+    def bound(self) -> int | Infeasible:
+        """U* for all clients together, or why there is none."""
+        try:
+            return truncation_bound(self.sizes, self.truncate.alpha, self.truncate.alpha_star)
+        except Infeasible as error:
+            return error
+
+    @cached_property
+    def shares(self) -> dict[str, dict[int, float]]:
+        """By weighting and client, the share of the weight; without "truncated" if that is infeasible."""
+        weights: dict[str, Mapping[int, int]] = {DECLARED: self.sizes}
+        if not isinstance(U := self.bound, Infeasible):
+            weights[TRUNCATED] = {c: min(size, U) for c, size in self.sizes.items()}
+        weights[UNIFORM] = dict.fromkeys(self.sizes, 1)
+        total = {name: sum(of.values()) for name, of in weights.items()}
+        return {name: {c: weight / total[name] for c, weight in of.items()} for name, of in weights.items()}
+
+
+def weightings(ledger: Ledger) -> Weightings | None:
+    """The weightings of a run; None if nobody took part, or somebody's declared size is not known.
+
+    Raises:
+        ValueError: the configuration truncates by shares that are out of range.
+    """
+    told = {c: ledger.clients[c].get("declared") for c in ledger.clients if c not in _refused(ledger)}
+    sizes = {c: size for c, size in told.items() if isinstance(size, int) and size >= 1}
+    if not sizes or len(sizes) < len(told):
+        return None
+    algorithm = Part.of(ledger.record.config.get("algorithm"))
+    preprocess = algorithm.part("preprocess")
+    truncates = MAKES.get(preprocess.path) == TRUNCATED
+    own = {k: v for k, v in preprocess.arguments.items() if truncates and k in {"alpha", "alpha_star"}}
+    return Weightings(sizes, frozenset(ledger.of(BYZANTINE)).intersection(sizes), algorithm, Truncate(**own))
+
+
+def sizeless(algorithm: Part) -> bool:
+    """Whether it is an algorithm of this library, and one that never weighs by sizes."""
+    kind = getattr(algorithms, algorithm.name, None)
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or import_path(kind) != algorithm.path:
+        return False
+    return "preprocess" not in {field.name for field in dataclasses.fields(kind)}
+
+
+def _refused(ledger: Ledger) -> set[int]:
+    """Who was refused at enrolment: by the summary, or by line 0 of the history."""
+    first = [line for line in ledger.record.history[:1] if line.get("step") == 0]
+    told = {c for c, about in ledger.clients.items() if about.get("not_enrolled")}
+    return told.union(int(c) for line in first for c in line.get("refused") or {})
