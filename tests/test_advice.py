@@ -172,7 +172,7 @@ def test_a_class_that_is_nested_and_wrong(said):
         ),
         (
             ["--algorithm.aggregate", "TrimmedMean", "--algorithm.aggregate.bta", "0.1"],
-            "algorithm.aggregate: TrimmedMean has no option 'bta'. Did you mean beta? It has: beta.",
+            "algorithm.aggregate: TrimmedMean has no option 'bta'. Did you mean beta? It has: beta, form.",
         ),
         (
             ["--algorithm.aggregate", "Median", "--algorithm.aggregate.beta", "0.1"],
@@ -192,7 +192,7 @@ def test_a_class_that_is_nested_and_wrong(said):
         ),
         (
             ["--model", "MLP", "--model.hiden", "[3]"],
-            "model: MLP has no option 'hiden'. Did you mean hidden? It has: hidden, dropout.",
+            "model: MLP has no option 'hiden'. Did you mean hidden? It has: hidden, dropout, start.",
         ),
     ],
 )

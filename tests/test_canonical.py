@@ -18,10 +18,10 @@ from phalanx.algorithms.fedasync import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
 from phalanx.canonical import canonical, configurable, digest, identity, import_path, source
 from phalanx.core import Infeasible
-from phalanx.data import Dataset, Digits, Dirichlet, InMemory, Uniform
+from phalanx.data import Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
 from phalanx.models import MLP, LeNet
 from phalanx.models.module import TorchModule
-from phalanx.simulation import Constant
+from phalanx.simulation import Constant, Late
 from phalanx.simulation.latency import Lognormal
 from phalanx.training import Exponential, Steps
 from phalanx.weighting import AsDeclared, Ignore
@@ -41,7 +41,12 @@ OTHER = {
     "partition": Uniform(),
     "model": LeNet(),
     "latency": Constant(),
+    "groups": PermutedLabels(),
+    "late": Late(),
     "lr": 0.1,
+    "form": "strict",
+    "start": "glorot",
+    "byzantine_per_round": 1,
 }
 RICH = Run(
     algorithm=FedAvg(TrimmedMean(0.2), AsDeclared(), 0.5),
@@ -50,6 +55,7 @@ RICH = Run(
     training=LocalSGD(lr=Exponential(), momentum=0.5, weight_decay=0.01),
     attack=Gaussian(),
     byzantine=2,
+    participation=0.5,
     latency=Lognormal(),
 )
 

@@ -1,4 +1,4 @@
-"""docs/rules.md, docs/rules/, docs/threat-model.md: examples are run, every rule has a page, links lead somewhere."""
+"""Pages of rules, threats, weights and clustering: examples are run, every rule has a page, links lead somewhere."""
 
 import doctest
 import re
@@ -16,7 +16,8 @@ from phalanx.cli import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "rules").glob("*.md"))
-OVERVIEW, THREATS = DOCS / "rules.md", DOCS / "threat-model.md"
+OVERVIEW, THREATS, WEIGHTING = DOCS / "rules.md", DOCS / "threat-model.md", DOCS / "weighting.md"
+CLUSTERING = DOCS / "clustering.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
     name
@@ -25,7 +26,7 @@ RULES = {
 }
 COMMANDS = re.findall(r"^phalanx (run .*)$", OVERVIEW.read_text(), re.MULTILINE)
 
-each_page = pytest.mark.parametrize("page", [OVERVIEW, *PAGES], ids=lambda page: page.stem)
+each_page = pytest.mark.parametrize("page", [OVERVIEW, WEIGHTING, CLUSTERING, *PAGES], ids=lambda page: page.stem)
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -71,7 +72,7 @@ def test_every_page_is_linked_from_the_overview():
     assert {f"rules/{page.name}" for page in PAGES} <= set(re.findall(r"\]\(([^)#]+)", OVERVIEW.read_text()))
 
 
-@pytest.mark.parametrize("page", [OVERVIEW, THREATS, *PAGES], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [OVERVIEW, THREATS, WEIGHTING, CLUSTERING, *PAGES], ids=lambda page: page.stem)
 def test_every_link_leads_somewhere(page):
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
         linked = (page.parent / target).resolve() if target else page

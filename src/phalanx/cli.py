@@ -1,4 +1,4 @@
-"""The command line: `phalanx run`, `phalanx demo`, `phalanx partition`, `phalanx report`."""
+"""The command line: `phalanx run`, `demo`, `partition`, `report`, `reproduce`, `weights`."""
 
 import dataclasses
 import os
@@ -6,29 +6,53 @@ import sys
 import warnings
 from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser, Namespace, _typehints
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import phalanx
 from phalanx import advice, demo, terminal
-from phalanx.canonical import source
-from phalanx.core import Infeasible, Stalled
+from phalanx.checkpoint import Checkpoint, peek
+from phalanx.core import Infeasible, Observer, Progress, Stalled
 from phalanx.data import holdings
+from phalanx.experiments import command
 from phalanx.help import Help
 from phalanx.history import REPORT, SUMMARY, Record
 from phalanx.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
-from phalanx.runs import Run, simulate
+from phalanx.runs import Run, outdated, simulate
+from phalanx.weighting import command as weights
 
 DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
 DEBUG = "PHALANX_DEBUG"  # environment variable: show where an error comes from
+COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, at most
+
+
+def _forget(_: Any, before: Any, now: Any) -> None:
+    """Another class takes nothing over from the one that stood there before, in a file or by default.
+
+    By itself the library keeps options of the same name, so that `--algorithm ByzantineCFL` weighed clients as FedAvg
+    does by default.
+    """
+    if before and "init_args" in before and _class(before["class_path"]) is not _class(now["class_path"]):
+        before["init_args"] = type(before["init_args"])()
+
+
+def _class(path: str | None) -> Any:
+    """The class of that path; None where there is none, as where a subcommand is called like an option."""
+    return path and (advice.imported(path) or path)
+
+
+if not hasattr(_typehints, "discard_init_args_on_class_path_change"):  # not public: better no command than a wrong run
+    raise ImportError("This version of jsonargparse is too new for Phalanx. Install jsonargparse 4.53.")
+_typehints.discard_init_args_on_class_path_change = _forget
 
 
 class Parser(ArgumentParser):
@@ -78,6 +102,8 @@ def _main(arguments: Sequence[str]) -> int:
         "demo": _demo_parser(),
         "partition": _partition_parser(),
         "report": _report_parser(),
+        "reproduce": _reproduce_parser(),
+        "weights": _weights_parser(),
     }
     parser = Parser(
         prog="phalanx", description=f"{phalanx.__doc__} Version {phalanx.__version__}.", version=phalanx.__version__
@@ -87,11 +113,18 @@ def _main(arguments: Sequence[str]) -> int:
         commands.add_subcommand(name, sub, help=sub.description)
     parser.chosen = parsers.get(next(iter(arguments), ""))
     chosen = parser.parse_args(arguments)
-    command = {"run": run_command, "demo": demo_command, "partition": partition_command, "report": report_command}
+    carry_out = {
+        "run": run_command,
+        "demo": demo_command,
+        "partition": partition_command,
+        "report": report_command,
+        "reproduce": reproduce_command,
+        "weights": weights.weights_command,
+    }
     try:
         _check_groups(chosen[chosen.command])
         values = parser.instantiate(chosen)
-        return command[chosen.command](values[chosen.command], Console(highlight=False))
+        return carry_out[chosen.command](values[chosen.command], Console(highlight=False))
     except (Infeasible, Stalled, ValueError, OSError, ModuleNotFoundError) as error:
         if DEBUG in os.environ:
             raise
@@ -132,30 +165,25 @@ def run_command(options: Namespace, console: Console) -> int:
 
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     """The record of the run, if it is there and would come out the same again; says what it finds."""
-    if not (folder / SUMMARY).is_file():
+    saved = peek(folder)
+    record = Record.load(folder) if (folder / SUMMARY).is_file() else None
+    if saved is not None and (record is None or record.summary["status"] != "finished"):
+        _check_identity(saved.origin.identity, f"stopped after step {saved.step}", plan, folder)
+        return None  # it goes on
+    if record is None:
         return None
-    record = Record.load(folder)
-    if record.summary["identity"] != plan.identity:
-        raise Infeasible(
-            f"{folder} holds another run ({record.name}). Choose another --folder, or --again to replace it."
-        )
-    if why := _outdated(record, plan):
+    _check_identity(record.summary["identity"], record.name, plan, folder)
+    if why := outdated(plan, record.summary):
         console.print(f"This run is repeated: {why}.", soft_wrap=True)
         return None
     console.print(f"This run is done already, its results are in {folder}. Give --again to repeat it.", soft_wrap=True)
     return record
 
 
-def _outdated(record: Record, plan: Run) -> str:
-    """Why a run of the same identity could come out differently today; empty if it could not."""
-    version = record.summary["environment"].get("phalanx")
-    if record.summary["status"] == "stopped":
-        return f"it was stopped after step {record.history[-1]['step']}"
-    if version != phalanx.__version__:
-        return f"its results are by Phalanx {version}, this is {phalanx.__version__}"
-    if record.summary.get("source") != source(plan):
-        return "the source of the classes of your own that it uses has changed since"
-    return ""
+def _check_identity(found: str, title: str, plan: Run, folder: Path) -> None:
+    """Raises `Infeasible` if what was found in a folder is another run."""
+    if found != plan.identity:
+        raise Infeasible(f"{folder} holds another run ({title}). Choose another --folder, or --again to replace it.")
 
 
 def demo_command(options: Namespace, console: Console) -> int:
@@ -172,24 +200,28 @@ def partition_command(options: Namespace, console: Console) -> int:
     """Who would hold what: a table, and a picture."""
     plan = _plan(options)
     train, _ = plan.data.load(_data_dir(options))
-    parts = plan.partition.split(train.y, plan.clients, numpy_generator(plan.seed, "partition"))
-    counts = holdings(train.y, parts, train.classes)
-    table = Table(
-        title=f"{type(plan.data).__name__} dealt to {plan.clients} clients by {plan.partition}", title_justify="left"
-    )
-    table.add_column("client", justify="right")
-    table.add_column("examples", justify="right")
-    for c in range(train.classes):
-        table.add_column(str(c), justify="right")
-    for i, row in enumerate(counts.tolist()):
-        table.add_row(str(i), str(sum(row)), *(str(n) if n else "·" for n in row))
-    console.print(table)
+    parts = plan.partition.split(train.y, plan.clients, numpy_generator(plan.seed, "partition"), train.owners)
+    counts, sizes = holdings(train.y, parts, train.classes), [len(part) for part in parts]
+    title = f"{type(plan.data).__name__} dealt to {plan.clients} clients by {plan.partition}"
+    console.print(_holdings(counts, sizes, title))
     if options.picture is not None:
         from phalanx.data import plot_holdings  # noqa: PLC0415  (matplotlib is slow to import)
 
-        plot_holdings(counts, plan.attackers()).savefig(options.picture, dpi=150)
+        plot_holdings(counts, plan.attackers(), sizes).savefig(options.picture, dpi=150)
         console.print(f"Picture: {options.picture}", soft_wrap=True)
     return 0
+
+
+def _holdings(counts: torch.Tensor, sizes: Sequence[int], title: str) -> Table:
+    """Who holds what, as a table: a column for each class, or, of more than `COLUMNS`, sums."""
+    table = Table(title=title, title_justify="left")
+    few = counts.shape[1] <= COLUMNS
+    for heading in ("client", "examples", *(range(counts.shape[1]) if few else ("labels", "classes"))):
+        table.add_column(str(heading), justify="right")
+    for i, (size, row) in enumerate(zip(sizes, counts.tolist(), strict=True)):
+        shown = [str(n) if n else "·" for n in row] if few else [str(sum(row)), str(sum(n > 0 for n in row))]
+        table.add_row(str(i), str(size), *shown)
+    return table
 
 
 def report_command(options: Namespace, console: Console) -> int:
@@ -199,6 +231,13 @@ def report_command(options: Namespace, console: Console) -> int:
     page = write(records, target / REPORT if target.is_dir() else target, options.title)
     console.print(f"Report: {page}", soft_wrap=True)
     return 0
+
+
+def reproduce_command(options: Namespace, console: Console) -> int:
+    """Tables and figures of papers, computed again."""
+    given = {**vars(options), "data_dir": _data_dir(options), "folder": options.folder or Path("results")}
+    _check_folder(given["folder"])
+    return command.reproduce(command.Options.of(given), console)
 
 
 def _check_execution(options: Namespace, folder: Path) -> None:
@@ -214,6 +253,11 @@ def _check_execution(options: Namespace, folder: Path) -> None:
         raise Infeasible(f"--device must be {' or '.join(allowed)}, got {device}{none}.")
     if options.threads < 1:
         raise Infeasible(f"--threads must be at least 1, got {options.threads}.")
+    _check_folder(folder)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises Infeasible if no such folder can be made."""
     if files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
         raise Infeasible(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")
 
@@ -226,7 +270,7 @@ def _carry_out(
     records = []
     with terminal.progress_bar(console) as progress:
         for name, plan in plans.items():
-            observer = terminal.follow(progress, plan, name)
+            observers = [_where_it_goes_on(plan, console), terminal.follow(progress, plan, name)]
             records.append(
                 simulate(
                     plan,
@@ -234,10 +278,23 @@ def _carry_out(
                     folder=folders[name],
                     data_dir=_data_dir(options),
                     device=options.device,
-                    observers=[observer],
+                    observers=observers,
+                    checkpoint=Checkpoint(resume=not options.get("again")),
                 )
             )
     return records
+
+
+def _where_it_goes_on(plan: Run, console: Console) -> Observer:
+    """An observer that says of a resumed run where it goes on."""
+    calls = count()
+
+    def observer(progress: Progress) -> None:
+        if next(calls) == 0 and progress.step:
+            limit = f" of {plan.until.limit}" if plan.until.limit else ""
+            console.print(f"Goes on after step {progress.step}{limit}.")
+
+    return observer
 
 
 def _show(records: Sequence[Record], folder: Path, title: str, console: Console) -> int:
@@ -295,6 +352,19 @@ def _report_parser() -> Parser:
         "--out", type=Path | None, help="Where to put the page, a file or a folder; the first run's if not given."
     )
     parser.add_argument("--title", type=str, default="Federated runs", help="Title of the page.")
+    return parser
+
+
+def _reproduce_parser() -> Parser:
+    parser = Parser(description="Compute tables and figures of papers again.", usage=command.USAGE)
+    command.add_options(parser)
+    _add_data_dir(parser)
+    return parser
+
+
+def _weights_parser() -> Parser:
+    parser = Parser(description=weights.DESCRIPTION, usage=weights.USAGE)
+    weights.add_options(parser)
     return parser
 
 

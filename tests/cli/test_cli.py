@@ -11,6 +11,7 @@ import yaml
 from rich.console import Console
 
 from phalanx import terminal
+from phalanx.checkpoint import Checkpoint
 from phalanx.cli import main
 from phalanx.core import Progress, Until
 from phalanx.history import Record
@@ -199,7 +200,7 @@ def test_help_names_what_can_be_chosen(capsys):
     algorithms = re.search(r"one of ([\w, ]+), or the import path of your own; default: FedAvg", text)[1].split(", ")
     assert {"FedAvg", "ByzantineCFL", "FedAsync"} <= set(algorithms)  # and those of other tests
     assert "Algorithm" not in algorithms
-    assert "default: MLP(hidden=(512,), dropout=0.0)" in text
+    assert "default: MLP(hidden=(512,), dropout=0.0, start='torch')" in text
     assert "phalanx run --config examples/mnist.yaml --seed 1" in text
     assert "standard deviation of each entry" in phalanx(capsys, "run --attack.help Gaussian")[1]
 
@@ -256,7 +257,9 @@ def test_a_run_by_another_version_is_repeated(capsys, monkeypatch):
     assert "done already" in phalanx(capsys, command)[1]
 
 
-def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_repeated(capsys, tmp_path):
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_finished(capsys, monkeypatch, tmp_path, saved):
+    monkeypatch.setattr("phalanx.cli.Checkpoint", lambda resume: Checkpoint(0, resume))
     body = """if update.version == 2 and not __import__("os").path.exists("go"):
             raise KeyboardInterrupt
         return update.delta"""
@@ -265,16 +268,80 @@ def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_repeated(
         130,
         True,
     )
-    assert {f.name for f in (tmp_path / "here").iterdir()} == {"run.json", "history.jsonl", "summary.json"}
+    assert "When it is run again, it goes on after step 2." in err
+    files = {f.name for f in (tmp_path / "here").iterdir()}
+    assert files == {"run.json", "history.jsonl", "summary.json", "checkpoint"}
     status, out, _ = phalanx(capsys, "report here")
     page = (tmp_path / "here" / "report.html").read_text()
     assert (status, "Report: here/report.html" in out) == (0, True)
     assert "This run was stopped" in page
     assert "stopped after 2 steps, at " in page
     (tmp_path / "go").touch()
+    if not saved:
+        (tmp_path / "here" / "checkpoint").unlink()
     status, out, _ = phalanx(capsys, own_attack(tmp_path, body))
-    assert (status, "This run is repeated: it was stopped after step 2." in out) == (0, True)
+    assert (status, "Goes on after step 2 of 3." in out) == (0, saved)
+    assert ("This run is repeated: it was stopped after step 2." in out) != saved
     assert Record.load(tmp_path / "here").summary["status"] == "finished"
+
+
+@pytest.fixture
+def _stopped(capsys, monkeypatch, tmp_path):
+    """The folder `here` with a run that was stopped after step 2; without the file `stop` it would not be."""
+    monkeypatch.setattr("phalanx.cli.Checkpoint", lambda resume: Checkpoint(0, resume))
+    (tmp_path / "stop").touch()
+    status, _, err = phalanx(capsys, own_attack(tmp_path, STOP))
+    assert (status, "it goes on after step 2" in err) == (130, True)
+    (tmp_path / "stop").unlink()
+
+
+STOP = """if update.version == 2 and __import__("os").path.exists("stop"):
+            raise KeyboardInterrupt
+        return update.delta"""
+
+
+@pytest.mark.usefixtures("_stopped")
+def test_a_stopped_run_is_begun_again_on_request(capsys, tmp_path):
+    status, out, _ = phalanx(capsys, own_attack(tmp_path, STOP) + " --again")
+    assert (status, "Goes on" in out) == (0, False)
+    assert Record.load(tmp_path / "here").summary["status"] == "finished"
+
+
+@pytest.mark.usefixtures("_stopped")
+def test_another_run_does_not_replace_a_stopped_or_killed_one(capsys, tmp_path):
+    for _ in range(2):
+        status, _, err = phalanx(capsys, own_attack(tmp_path, STOP) + " --seed 1")
+        assert (status, "here holds another run (stopped after step 2). Choose another --folder" in err) == (2, True)
+        (tmp_path / "here" / "summary.json").unlink(missing_ok=True)
+    status, _, err = phalanx(capsys, "report here")
+    assert (status, "finish it: phalanx run --config here/run.json --folder here" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("_stopped")
+@pytest.mark.filterwarnings("default:.*held a run")
+def test_a_stopped_run_of_classes_that_were_edited_starts_anew_and_says_so(capsys, tmp_path):
+    status, out, err = phalanx(capsys, own_attack(tmp_path, "return -update.delta"))
+    assert (status, "Goes on" in out) == (0, False)
+    assert "held a run that came to step 2. This one starts anew: the source of the classes of your own that it" in err
+
+
+@pytest.mark.usefixtures("_stopped")
+def test_a_stopped_run_goes_on_under_the_same_conditions_only(capsys, tmp_path):
+    status, _, err = phalanx(capsys, own_attack(tmp_path, STOP) + " --threads 2")
+    assert status == 2
+    assert "here holds this run up to step 2, computed with threads 1, and this is 2: it would not give" in err
+    status, out, _ = phalanx(capsys, own_attack(tmp_path, STOP))
+    assert (status, "Goes on after step 2 of 3." in out) == (0, True)
+
+
+@pytest.mark.usefixtures("_stopped")
+@pytest.mark.parametrize("damage", [b"", b"phalanx checkpoint 1\n"])
+def test_a_damaged_checkpoint_is_named_with_the_remedy(capsys, tmp_path, damage):
+    (tmp_path / "here" / "checkpoint").write_bytes(damage)
+    status, _, err = phalanx(capsys, own_attack(tmp_path, STOP))
+    assert (status, "here/checkpoint is not a whole checkpoint" in err) == (2, True)
+    assert "Delete it, or start the run anew: `phalanx run --again`" in err
+    assert phalanx(capsys, own_attack(tmp_path, STOP) + " --again")[0] == 0
 
 
 def test_a_run_that_is_stopped_before_its_first_step(capsys, monkeypatch, tmp_path):

@@ -1,8 +1,11 @@
 """The installed program and the examples, each as a process of its own."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,58 @@ def test_classes_of_ones_own_by_import_path(options, tmp_path):
     done = started(*command, cwd=EXAMPLES)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "report.html").is_file()
+
+
+# --- killed and stopped
+
+RUNS = {
+    "rounds": "--clients 10 --until.steps 30 --participation 0.5 --attack LazyFreeRider --byzantine 3",
+    "arrivals": "--clients 10 --until.steps 60 --algorithm FedAsync --latency Lognormal --latency.each_turn true",
+}
+OFTEN = """
+import functools, sys
+import phalanx.cli
+phalanx.cli.Checkpoint = functools.partial(phalanx.cli.Checkpoint, 0.0)
+sys.exit(phalanx.cli.main())
+"""  # the command line, but with a checkpoint after every step
+
+
+def run_of(options, folder):
+    return ["run", *options.split(), "--folder", str(folder)]
+
+
+def killed(arguments, folder, number, lines):
+    """Starts a run, and sends it a signal when its history has so many lines; returns what it had done then."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-c", OFTEN, *arguments], env=environment, stderr=subprocess.PIPE)
+    history = folder / "history.jsonl"
+    deadline = time.monotonic() + 300
+    while not history.is_file() or history.read_bytes().count(b"\n") < lines:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+@pytest.mark.slow
+def test_a_run_that_is_killed_twice_and_stopped_once_comes_to_the_same_bits(options, tmp_path):
+    program = str(Path(sys.executable).with_name("phalanx"))
+    assert started(program, *run_of(options, tmp_path / "plain")).returncode == 0
+    folder = tmp_path / "disturbed"
+    for number, lines, status in ((signal.SIGKILL, 5, -9), (signal.SIGINT, 12, 130), (signal.SIGKILL, 20, -9)):
+        assert killed(run_of(options, folder), folder, number, lines) == status
+        assert (folder / "checkpoint").is_file()
+        assert (folder / "summary.json").is_file() == (number == signal.SIGINT)
+    done = started(program, *run_of(options, folder))
+    assert done.returncode == 0, done.stderr
+    assert "Goes on after step " in done.stdout
+    assert int(done.stdout.split("Goes on after step ")[1].split()[0]) >= 10
+    for name in ("history.jsonl", "run.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    summaries = [json.loads((f / "summary.json").read_text()) for f in (folder, tmp_path / "plain")]
+    assert all(summary.pop("wall_seconds") for summary in summaries)
+    assert summaries[0] == summaries[1]
+    assert {f.name for f in folder.iterdir()} == {f.name for f in (tmp_path / "plain").iterdir()}
