@@ -236,6 +236,7 @@ def report_command(options: Namespace, console: Console) -> int:
 def reproduce_command(options: Namespace, console: Console) -> int:
     """Tables and figures of papers, computed again."""
     given = {**vars(options), "data_dir": _data_dir(options), "folder": options.folder or Path("results")}
+    _check_device(options.device)
     _check_folder(given["folder"])
     return command.reproduce(command.Options.of(given), console)
 
@@ -246,14 +247,19 @@ def _check_execution(options: Namespace, folder: Path) -> None:
     Raises:
         Infeasible: there is no such device, no such number of threads, or no such folder can be made.
     """
-    device, found = options.device, torch.cuda.device_count()
+    _check_device(options.device)
+    if options.threads < 1:
+        raise Infeasible(f"--threads must be at least 1, got {options.threads}.")
+    _check_folder(folder)
+
+
+def _check_device(device: str) -> None:
+    """Raises Infeasible if there is no such device."""
+    found = torch.cuda.device_count()
     allowed = ["cpu", *(["cuda"] if found else []), *(f"cuda:{k}" for k in range(found))]
     if device not in allowed:
         none = "" if found else f"; torch {torch.__version__} finds no CUDA device here"
         raise Infeasible(f"--device must be {' or '.join(allowed)}, got {device}{none}.")
-    if options.threads < 1:
-        raise Infeasible(f"--threads must be at least 1, got {options.threads}.")
-    _check_folder(folder)
 
 
 def _check_folder(folder: Path) -> None:

@@ -33,7 +33,7 @@ from phalanx.experiments.output import flat, terminal_table
 from phalanx.experiments.results import Rendering
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Ended, Workers
+from phalanx.experiments.workers import Ended, Means, Workers
 from phalanx.report.words import duration, plural
 from phalanx.runs import Run
 
@@ -54,6 +54,7 @@ class Options:
         jobs: processes at a time.
         folder: of all results.
         data_dir: where data sets lie; they are downloaded if None.
+        device: where runs compute: "cpu", "cuda", "cuda:1".
         package: where papers are looked for.
         no_training: whether only to render what is there.
         again: whether to repeat runs that are done.
@@ -66,6 +67,7 @@ class Options:
     jobs: int = 1
     folder: Path = Path("results")
     data_dir: Path | None = None
+    device: str = "cpu"
     package: str = PACKAGE
     no_training: bool = False
     again: bool = False
@@ -88,6 +90,7 @@ class Options:
         words = ["phalanx", "reproduce", self.paper or "", self.experiment or "", "--scale", self.scale]
         words += ["--seeds", str(self.seeds), "--jobs", str(self.jobs), "--folder", str(self.folder)]
         words += ["--data_dir", str(self.data_dir)] if self.data_dir else []
+        words += ["--device", self.device] if self.device != "cpu" else []
         words += ["--package", self.package] if self.package != PACKAGE else []
         return shlex.join(words)
 
@@ -101,6 +104,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="Processes at a time, each of one thread.")
     help_ = "Where records, tables and figures go; results if not given."
     parser.add_argument("--folder", type=Path | None, help=help_)
+    parser.add_argument("--device", type=str, default="cpu", help="Where runs compute: cpu, cuda, cuda:1.")
     parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
     help_ = "Where papers are looked for: the import path of a package like phalanx.experiments."
@@ -206,8 +210,9 @@ def _train(
         return {}
     _load(missing, options.data_dir)
     names, out = {plan.identity: needed.names[plan.identity] for plan in missing}, dict[str, Trace]()
+    means = Means(options.data_dir, options.device, resume=not options.again)
     try:
-        with Display(console, names) as display, Workers(options.jobs, store, options.data_dir) as workers:
+        with Display(console, names) as display, Workers(options.jobs, store, means) as workers:
             for event in workers.events(missing):
                 display.show(event)
                 if isinstance(event, Ended):
@@ -215,6 +220,7 @@ def _train(
     except KeyboardInterrupt as stop:
         kept = sum(store.find(plan)[0] is not None for plan in needed.plans.values())
         stop.add_note(f"{kept} of {plural(len(needed.plans), 'record')} are kept in {store.folder}.")
+        stop.add_note("Runs on their way are saved every minute, and go on from there.")
         stop.add_note(f"To go on: {options.command}")
         raise
     return out

@@ -1,5 +1,7 @@
 """Where the records of a paper lie: one small file for each run, named by its identity."""
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from phalanx.experiments.trace import Trace
@@ -14,7 +16,7 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "records"
+        self.folder, self._underway = folder / "records", folder / "underway"
 
     def path(self, plan: Run) -> Path:
         """Where the record of a run lies, or would lie."""
@@ -39,3 +41,13 @@ class Store:
     def keep(self, trace: Trace) -> None:
         """Writes a record, in place of an older one of the same run."""
         trace.save(self.folder / f"{trace.identity}.json")
+
+    def underway(self, plan: Run) -> Path:
+        """The folder of a run that has not ended, with the checkpoint from which it goes on if it is killed."""
+        return self._underway / plan.identity
+
+    def tidy(self, plan: Run) -> None:
+        """Removes the folder of a run that has ended."""
+        shutil.rmtree(self.underway(plan), ignore_errors=True)
+        with suppress(OSError):  # others are under way
+            self._underway.rmdir()

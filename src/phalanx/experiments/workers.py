@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from phalanx.checkpoint import Checkpoint
 from phalanx.core import Infeasible, Progress, Stalled
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
@@ -61,17 +63,32 @@ class Ended(NamedTuple):
 Event = Began | Advanced | Warned | Ended
 
 
+@dataclass(frozen=True)
+class Means:
+    """How runs are carried out; no part of their identity.
+
+    Args:
+        data_dir: where data sets lie; they are downloaded if None.
+        device: where they compute.
+        resume: whether a run goes on that was killed on its way. If not, it starts anew.
+    """
+
+    data_dir: Path | None = None
+    device: str = "cpu"
+    resume: bool = True
+
+
 # In the process that runs
 
 
-def work(worker: int, connection: Connection, store: Store, data_dir: Path | None) -> None:
+def work(worker: int, connection: Connection, store: Store, means: Means) -> None:
     """Carries out the runs that come through the pipe, until it is closed.
 
     Args:
         worker: number of this process.
         connection: sends runs, and is sent events.
         store: takes the records.
-        data_dir: where data sets lie.
+        means: how runs are carried out.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that gives out runs decides
     torch.set_num_threads(1)
@@ -84,16 +101,25 @@ def work(worker: int, connection: Connection, store: Store, data_dir: Path | Non
     try:
         while True:
             plan: Run = connection.recv()
-            connection.send(_carried_out(worker, plan, connection, store, data_dir))
+            connection.send(_carried_out(worker, plan, connection, store, means))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody is there who could give out more
 
 
-def _carried_out(worker: int, plan: Run, connection: Connection, store: Store, data_dir: Path | None) -> Ended:
+def _carried_out(worker: int, plan: Run, connection: Connection, store: Store, means: Means) -> Ended:
     begun = time.monotonic()
     try:
-        trace = Trace.of(simulate(plan, data_dir=data_dir, observers=[_Report(worker, plan, connection)]))
+        record = simulate(
+            plan,
+            folder=store.underway(plan),
+            data_dir=means.data_dir,
+            device=means.device,
+            observers=[_Report(worker, plan, connection)],
+            checkpoint=Checkpoint(resume=means.resume),
+        )
+        trace = Trace.of(record)
         store.keep(trace)
+        store.tidy(plan)
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:  # whatever is wrong with one run, the others go on
@@ -131,11 +157,11 @@ class Workers:
     Args:
         count: how many at most.
         store: takes the records.
-        data_dir: where data sets lie.
+        means: how runs are carried out.
     """
 
-    def __init__(self, count: int, store: Store, data_dir: Path | None) -> None:
-        self.count, self.store, self.data_dir = count, store, data_dir
+    def __init__(self, count: int, store: Store, means: Means) -> None:
+        self.count, self.store, self.means = count, store, means
         self._known: dict[Connection, _Worker] = {}
         self._numbers = 0
 
@@ -175,7 +201,7 @@ class Workers:
     def _start(self) -> "_Worker":
         here, there = CONTEXT.Pipe()
         self._numbers += 1
-        process = CONTEXT.Process(target=work, args=(self._numbers, there, self.store, self.data_dir), daemon=True)
+        process = CONTEXT.Process(target=work, args=(self._numbers, there, self.store, self.means), daemon=True)
         with _deaf():
             process.start()
         there.close()
