@@ -1,11 +1,11 @@
-"""Certificates: Theorem 3.1 by hand, its monotonicity, and its error rate over random populations."""
+"""Certificates: Theorem 3.1 by hand, and what a sample can and cannot show."""
 
 import math
 
 import numpy as np
 import pytest
 
-from phalanx.weighting import certify, mwp, truncation_bound
+from phalanx.weighting import certify, mwp
 
 
 def by_hand(X: list[int], U: int, alpha: float, delta: float) -> float:
@@ -85,30 +85,3 @@ def test_impossible_arguments(changed, message):
     arguments = {"sample": [1, 2, 3], "bound": 3, "alpha": 0.1, "alpha_star": 0.5} | changed
     with pytest.raises(ValueError, match=message):
         certify(**arguments)
-
-
-POPULATIONS = {
-    "lognormal": lambda rng, K: rng.lognormal(1.5, rng.uniform(0.3, 2.5), K),
-    "pareto": lambda rng, K: rng.pareto(rng.uniform(0.8, 3), K),
-    "uniform": lambda rng, K: rng.uniform(0, rng.uniform(1, 100), K),
-    "two points": lambda rng, K: np.where(rng.random(K) < rng.uniform(0.01, 0.5), 1000, 1),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", POPULATIONS)
-@pytest.mark.parametrize("delta", [0.05, 0.3])
-def test_false_certificates_are_rarer_than_delta(kind, delta):
-    """1,500 random populations each; the bound is the least one that breaks the promise, where errors are likeliest."""
-    rng = np.random.default_rng(sorted(POPULATIONS).index(kind))
-    false = right = 0
-    for _ in range(1500):
-        sizes = POPULATIONS[kind](rng, 2000).astype(int) + 1
-        alpha, alpha_star = rng.choice([0.1, 0.2, 0.3]), rng.choice([0.4, 0.5, 0.7])
-        U = truncation_bound(dict(enumerate(sizes.tolist())), alpha, alpha_star)
-        sample = rng.choice(sizes, 4000).tolist()
-        broken = mwp(dict(enumerate(sizes.clip(max=U + 1).tolist())), alpha) > alpha_star
-        false += broken and certify(sample, U + 1, alpha, alpha_star, delta, clients=2000).holds
-        right += certify(sample, max(U // 2, 1), alpha, alpha_star, delta, clients=2000).holds
-    assert false / 1500 < delta
-    assert right > 0  # it does not refuse everything

@@ -85,6 +85,7 @@ def certify(
     Raises:
         ValueError: an argument is not as described.
     """
+    alpha, alpha_star, delta = float(alpha), float(alpha_star), float(delta)
     X = np.sort(np.asarray(list(sample.values() if isinstance(sample, Mapping) else sample), dtype=np.float64))
     if not len(X) or not (X >= 1).all() or not np.isfinite(X).all():
         raise ValueError("sample must hold sizes of at least 1, and at least one of them.")
