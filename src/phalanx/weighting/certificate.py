@@ -58,7 +58,7 @@ class Certificate:
 
 
 def certify(
-    sample: Sequence[int] | Mapping[int, int],
+    sample: Sequence[float] | Mapping[int, float],
     bound: int,
     alpha: float,
     alpha_star: float,
