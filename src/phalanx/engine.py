@@ -236,8 +236,13 @@ class Books:
         sizes, refused = self.guard.enroll(joined)
         self.refused |= refused
         for client, size in sizes.items():
-            state = algorithm.join(state, client, size)
-        return state, waiting | sizes.keys()
+            try:
+                state = algorithm.join(state, client, size)
+            except Infeasible as error:
+                self.refused[client] = str(error)
+            else:
+                waiting = waiting | {client}
+        return state, waiting
 
     def check_hope(self, waiting: Set[int], step: int) -> None:
         """Raises `Stalled` when everybody who could bring the next update has been asked in vain."""

@@ -9,6 +9,7 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL
 from phalanx.algorithms.byzantine_cfl import noise_floor
 from phalanx.core import Verdict
+from phalanx.weighting import AsDeclared
 from toys import close, updates
 
 few_parameters = pytest.mark.filterwarnings("ignore:threshold")
@@ -164,3 +165,13 @@ def test_a_small_sample_removes_nobody():
     most = updates([[1.0, 0.1 * k] for k in range(4)] + [[-1.0, 0.0]], clients=[0, 2, 3, 5, 6])
     _, ready = algorithm.step(state, most)
     assert ready == set(range(6))
+
+
+@pytest.mark.filterwarnings("ignore:threshold:UserWarning")
+def test_those_who_stay_keep_their_own_weights():
+    """Client 0 leaves; of the others, which declare 1, 2 and 5, the mean is (1 + 2 * 2 + 5 * 4) / 8."""
+    algorithm = ByzantineCFL(preprocess=AsDeclared())
+    state, _ = algorithm.init(torch.zeros(2), {0: 100, 1: 1, 2: 2, 3: 5})
+    state, ready = algorithm.step(state, updates([[-1.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]))
+    assert set(ready) == {1, 2, 3}
+    assert close(state.model, [25 / 8, 0.0])

@@ -179,6 +179,7 @@ def test_the_default_does_not_depend_on_the_unit_of_updates(factor):
     assert state.clusters == {1: (0, 1), 2: (2, 3)}
 
 
+@pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
 def test_weights_are_those_of_the_preprocessor():
     sizes = {0: 1, 1: 3, 2: 4}
     declared = ClusteredFL(preprocess=AsDeclared())

@@ -38,6 +38,7 @@ def test_clients_that_did_not_report_have_no_weight_in_the_round():
     assert state.verdicts.keys() == {0, 2}
 
 
+@pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
 def test_who_joins_later_counts_from_the_next_round_and_truncation_is_found_anew():
     algorithm = FedAvg(preprocess=Truncate(0.25, 0.4))
     state, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 1, 2: 1})

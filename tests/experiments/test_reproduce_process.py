@@ -25,6 +25,7 @@ pytestmark = [
 
 def start(folder, pause=0.0, marks=None):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TOY_PAUSE": str(pause)}
+    environment.pop("PHALANX_DATA", None)  # it would show in the command that goes on
     environment |= {"TOY_MARKS": str(marks)} if marks else {}
     return subprocess.Popen(
         [str(PROGRAM), *COMMAND.split(), str(folder)], cwd=Path(__file__).parent, env=environment, text=True,

@@ -49,6 +49,11 @@ def test_settings_out_of_range():
         Truncate(alpha=1.0)
     with pytest.raises(ValueError, match="alpha_star must lie in"):
         Truncate(alpha_star=0.0)
+    for scope in ("Population", "round", ""):
+        misspelt = Truncate()
+        object.__setattr__(misspelt, "scope", scope)  # types are checked in tests, and not where users call
+        with pytest.raises(ValueError, match=f'scope must be "population" or "cohort", got {scope!r}'):
+            misspelt.__post_init__()
     with pytest.raises(Infeasible, match=r"largest feasible alpha is 0\.3 "):
         Truncate(alpha=0.4)({0: 5, 1: 5, 2: 5})
 
@@ -71,7 +76,7 @@ def test_composes_with_every_rule_and_algorithm_that_weighs(algorithm, rule):
     assert torch.equal(*models)
 
 
-@pytest.mark.filterwarnings("ignore:threshold:UserWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("algorithm", [FedAvg, ByzantineCFL])
 def test_the_scope_of_a_cohort_by_hand(algorithm):
     """Of (1, 1, 1, 9) no quarter may hold more than half: U* = 3. Of the cohort (1, 1, 9): U* = 2."""
@@ -87,6 +92,7 @@ def test_the_scope_of_a_cohort_by_hand(algorithm):
     assert close(moved["cohort"], [(1 + 1 + 2 * 2) / 4, 0])
 
 
+@pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
 def test_a_cohort_that_is_too_small_ends_the_run_in_words():
     algorithm = FedAvg(preprocess=Truncate(0.1, 0.5, scope="cohort"))
     state, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 1})
@@ -116,8 +122,9 @@ def test_with_one_half_of_the_weight_a_median_is_lost():
         (Median(), 0.5, "Set alpha_star to 0.49, say."),
         (Median(), 0.49, ""),
         (GeometricMedian(), 0.5, "stands less than one half"),
-        (Krum(f=2), 0.5, "stands no more than 0.2"),
-        (Mean(), 0.5, ""),
+        (TrimmedMean(0.1, form="strict"), 0.1, "stands nothing by any proof"),
+        (Mean(), 0.1, "Take a rule that stands attackers, such as Median."),
+        (Krum(f=2), 0.5, ""),
     ],
     ids=str,
 )

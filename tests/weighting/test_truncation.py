@@ -20,13 +20,14 @@ SHARES = st.sampled_from([0.0, 0.1, 0.2, 0.25, 1 / 3, 0.4, 0.5, 0.7, 0.9])
 def exact(sizes: list[int], U: int, alpha: float) -> Fraction:
     """mwp(trunc(N, U), alpha) in exact arithmetic, the top counted as `ceil` counts it."""
     V = sorted(min(n, U) for n in sizes)
-    t = math.ceil(Fraction(repr(alpha)) * len(V))
+    t = math.ceil(Fraction(alpha).limit_denominator(100) * len(V))
     return Fraction(sum(V[len(V) - t :]), sum(V))
 
 
 def by_search(sizes: list[int], alpha: float, alpha_star: float) -> int | None:
     """Equation 4 by trying every U."""
-    kept = [U for U in range(1, max(sizes) + 1) if exact(sizes, U, alpha) <= Fraction(repr(alpha_star))]
+    limit = Fraction(alpha_star).limit_denominator(100)
+    kept = [U for U in range(1, max(sizes) + 1) if exact(sizes, U, alpha) <= limit]
     return max(kept, default=None)
 
 
@@ -123,6 +124,16 @@ def test_no_clients():
     for call in (lambda: truncation_bound({}, 0.1, 0.5), lambda: truncation_curve({}, 0.5), lambda: mwp({}, 0.5)):
         with pytest.raises(ValueError, match="at least one client"):
             call()
+
+
+def test_a_third_is_a_third():
+    for K in (3, 6, 9, 30, 75):
+        assert truncation_bound(dict.fromkeys(range(K), 7), 1 / 3, 1 / 3) == 7
+
+
+def test_a_thousandth_of_a_client_is_one_more():
+    equal = dict.fromkeys(range(10), 1)
+    assert [mwp(equal, p) for p in (0.1, 0.10001, 1e-12, 0.0)] == pytest.approx([0.1, 0.2, 0.1, 0.0])
 
 
 def test_sizes_beyond_64_bits_are_exact():

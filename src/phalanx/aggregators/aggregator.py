@@ -72,10 +72,9 @@ class Aggregator(ABC):
     def aggregate(self, points: Points) -> Vector:
         """The rule itself, on checked rows of positive weight."""
 
-    def stands(self, m: int) -> float | None:
-        """The share of the weight of m clients that attackers may hold by the rule's own theory; None if not known."""
-        f = getattr(self, "f", None)
-        return f / m if isinstance(f, int) else None
+    def stands(self) -> float | None:
+        """The share of the weight that attackers may hold by the rule's own theory; None if that counts rows."""
+        return None
 
     def choose(self, points: Points) -> Choice | None:
         """What became of each row, for verdicts; None for rules that do not treat a row as a whole."""

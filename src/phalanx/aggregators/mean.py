@@ -18,6 +18,10 @@ class Mean(Selection):
         tensor([1., 2.])
     """
 
+    def stands(self) -> float:
+        """See `Aggregator`."""
+        return 0.0
+
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
         return Choice(points.share)

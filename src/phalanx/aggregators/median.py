@@ -44,7 +44,7 @@ class Median(Aggregator):
         tensor([0.5000])
     """
 
-    def stands(self, m: int) -> float:
+    def stands(self) -> float:
         """See `Aggregator`."""
         return BELOW_HALF
 

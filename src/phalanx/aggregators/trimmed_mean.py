@@ -57,9 +57,9 @@ class TrimmedMean(Aggregator):
                 f"beta must lie in [0, 0.5), got {self.beta}: what is removed at both ends leaves something."
             )
 
-    def stands(self, m: int) -> float | None:
-        """See `Aggregator`."""
-        return self.beta if self.form == "weight" else None
+    def stands(self) -> float:
+        """See `Aggregator`: nothing is proven of the form "strict"."""
+        return self.beta if self.form == "weight" else 0.0
 
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""

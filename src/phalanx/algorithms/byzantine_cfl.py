@@ -80,7 +80,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ByzantineCFLState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
-        warn_of_weights(self.preprocess, self.aggregate, len(sizes))
+        warn_of_weights(self.preprocess, self.aggregate)
         self._warn(len(sizes), len(model))
         benign = frozenset(sizes)
         return ByzantineCFLState(0, model, weights, benign, None, None, self.threshold, {}), benign

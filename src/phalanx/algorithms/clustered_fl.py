@@ -215,7 +215,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ClusteredFLState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
-        warn_of_weights(self.preprocess, self.aggregate, len(sizes))
+        warn_of_weights(self.preprocess, self.aggregate)
         tree = Tree.rooted(sizes, model)  # line 3
         return ClusteredFLState(0, tree, dict(sizes), weights, {}, 0.0, {}, {}, {}), weights.keys()
 

@@ -22,8 +22,10 @@ class FedAvgState(NamedTuple):
 
     version: int  # t, rounds completed
     model: Vector  # w_t
-    sizes: Mapping[int, int]  # declared at enrolment
-    weights: Mapping[int, float]  # n_k, fixed at enrolment: after preprocessing, or before it if that is per cohort
+    sizes: Mapping[int, int]  # as declared
+    weights: Mapping[
+        int, float
+    ]  # n_k after preprocessing, or before it if that is per cohort; found anew when a client joins
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
     verdicts: Mapping[int, Verdict]
 
@@ -49,7 +51,7 @@ class FedAvg(Algorithm[FedAvgState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
-        warn_of_weights(self.preprocess, self.aggregate, len(sizes))
+        warn_of_weights(self.preprocess, self.aggregate)
         return FedAvgState(0, model, sizes, weights, None, {}), weights.keys()
 
     def join(self, state: FedAvgState, client: int, size: int) -> FedAvgState:
@@ -84,18 +86,21 @@ def weights_of(preprocess: Preprocess, enrolled: Mapping[int, float], updates: U
     return torch.tensor([weights[i] for i in updates.clients], dtype=torch.float64, device=updates.deltas.device)
 
 
-def warn_of_weights(preprocess: Preprocess, rule: Aggregator, m: int) -> None:
+def warn_of_weights(preprocess: Preprocess, rule: Aggregator) -> None:
     """Warns if truncation leaves attackers more of the weight than the rule stands."""
-    stands = rule.stands(m)
-    if isinstance(preprocess, Truncate) and stands is not None and 0 < stands < preprocess.alpha_star:
-        limit, choice = f"no more than {stands:.3g}", f"{stands:.3g} or less"
-        if stands == BELOW_HALF:
-            limit, choice = "less than one half", "0.49, say"
-        warnings.warn(
-            f"{preprocess} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} stands {limit}: "
-            f"nothing is proven about the two together. Set alpha_star to {choice}.",
-            stacklevel=4,
-        )
+    stands = rule.stands()
+    if not isinstance(preprocess, Truncate) or stands is None or stands >= preprocess.alpha_star:
+        return
+    limit, choice = f"no more than {stands:.3g}", f"Set alpha_star to {stands:.3g} or less"
+    if stands == BELOW_HALF:
+        limit, choice = "less than one half", "Set alpha_star to 0.49, say"
+    if stands == 0:
+        limit, choice = "nothing by any proof", "Take a rule that stands attackers, such as Median"
+    warnings.warn(
+        f"{preprocess} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} stands {limit}. "
+        f"{choice}.",
+        stacklevel=4,
+    )
 
 
 def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None) -> dict[int, Verdict]:

@@ -401,12 +401,16 @@ class DirichletMultinomialSizes(Partition):
         _require(-np.inf < self.mu < np.inf, "mu", "finite", self.mu)
         _require(0 <= self.sigma < np.inf, "sigma", "at least 0 and finite", self.sigma)
         _require(self.draws >= 1, "draws", "at least 1", self.draws)
+        _require(0 <= self.seed < 2**32, "seed", "an integer from 0 to 2^32 - 1", self.seed)
 
     def sizes(self, n: int) -> Ints:
         """The sizes of the clients that n examples are dealt to: each at least 1, their number as it comes."""
         legacy = np.random.RandomState(self.seed)
-        shares = legacy.dirichlet(legacy.lognormal(self.mu, self.sigma, self.draws))
-        counts: Ints = legacy.multinomial(n, shares)
+        with np.errstate(over="ignore"):
+            concentration = legacy.lognormal(self.mu, self.sigma, self.draws)
+        if not (np.isfinite(concentration) & (concentration > 0)).all():
+            raise ValueError(f"mu = {self.mu:g} and sigma = {self.sigma:g} draw numbers beyond what a float can hold.")
+        counts: Ints = legacy.multinomial(n, legacy.dirichlet(concentration))
         return counts[counts > 0]
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -419,7 +423,7 @@ class DirichletMultinomialSizes(Partition):
         if len(sizes) != clients:
             raise ValueError(
                 f"This draw deals {len(labels)} examples to {len(sizes)} clients, not to {clients}. "
-                f"Set clients to {len(sizes)}, or draw with another seed."
+                f"Set clients to {len(sizes)}, or give the partition another seed (partition.seed)."
             )
         owners: Ints = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
         return owners

@@ -28,7 +28,7 @@ from phalanx.experiments.experiment import (
     named,
     studies,
 )
-from phalanx.experiments.files import write
+from phalanx.experiments.files import shortened, write
 from phalanx.experiments.output import flat, terminal_table
 from phalanx.experiments.results import Rendering
 from phalanx.experiments.store import Store
@@ -50,7 +50,7 @@ class Options:
         paper: its name; None lists all papers.
         experiment: its name, or "all"; None lists those of the paper.
         scale: "quick" or "paper".
-        seeds: how many, counted from 0.
+        seeds: how many, counted from 0; None: one, or with `no_training` those of which there are records.
         jobs: processes at a time.
         folder: of all results.
         data_dir: where data sets lie; they are downloaded if None.
@@ -63,7 +63,7 @@ class Options:
     paper: str | None = None
     experiment: str | None = None
     scale: Scale = "quick"
-    seeds: int = 1
+    seeds: int | None = None
     jobs: int = 1
     folder: Path = Path("results")
     data_dir: Path | None = None
@@ -78,7 +78,7 @@ class Options:
         if given["scale"] not in SCALES:
             raise Infeasible(f"--scale must be {' or '.join(SCALES)}, got {given['scale']}.")
         for name in ("seeds", "jobs"):
-            if given[name] < 1:
+            if given[name] is not None and given[name] < 1:
                 raise Infeasible(f"--{name} must be at least 1, got {given[name]}.")
         if given["no_training"] and given["again"]:
             raise Infeasible("--no_training renders what is there, --again repeats it: give one of them.")
@@ -88,7 +88,7 @@ class Options:
     def command(self) -> str:
         """The command that goes on where this one was stopped."""
         words = ["phalanx", "reproduce", self.paper or "", self.experiment or "", "--scale", self.scale]
-        words += ["--seeds", str(self.seeds), "--jobs", str(self.jobs), "--folder", str(self.folder)]
+        words += ["--seeds", str(self.seeds or 1), "--jobs", str(self.jobs), "--folder", str(self.folder)]
         words += ["--data_dir", str(self.data_dir)] if self.data_dir else []
         words += ["--device", self.device] if self.device != "cpu" else []
         words += ["--package", self.package] if self.package != PACKAGE else []
@@ -100,7 +100,8 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("paper", nargs="?", type=str, help="Its name; all are listed if not given.")
     parser.add_argument("experiment", nargs="?", type=str, help="A table or figure, or all; listed if not given.")
     parser.add_argument("--scale", type=str, default="quick", help="quick, or paper: the paper's own size.")
-    parser.add_argument("--seeds", type=int, default=1, help="How many seeds: 3 means 0, 1 and 2.")
+    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training as many as there are records of."
+    parser.add_argument("--seeds", type=int | None, help=help_)
     parser.add_argument("--jobs", type=int, default=1, help="Processes at a time, each of one thread.")
     help_ = "Where records, tables and figures go; results if not given."
     parser.add_argument("--folder", type=Path | None, help=help_)
@@ -125,8 +126,9 @@ def reproduce(options: Options, console: Console) -> int:
     if options.paper is None or options.experiment is None:
         return _list(found, options, console)
     study, experiments = chosen(found, options.paper, options.experiment)
-    needed = Needed.by(experiments, options)
     store = Store(options.folder / study.paper.name)
+    seeds = {e.name: _seeds(e, store, options) for e in experiments}
+    needed = Needed.by(experiments, options.scale, seeds)
     known = _known(needed, store, options, console)
     if not options.no_training:
         known |= _train(needed, known, store, options, console)
@@ -134,12 +136,22 @@ def reproduce(options: Options, console: Console) -> int:
         raise Infeasible(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
     for experiment in experiments:
         records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
-        context = Context(options.scale, range(options.seeds), study.published, options.data_dir)
+        context = Context(options.scale, range(seeds[experiment.name]), study.published, options.data_dir)
         with styled():
             rendering = experiment.module.render(records, context)
             files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
         _show(experiment, rendering, files, console)
     return _complain(needed, known, console)
+
+
+def _seeds(experiment: Experiment, store: Store, options: Options) -> int:
+    """How many seeds of an experiment are meant: as many as were asked for, or as there are records of."""
+    if options.seeds is not None or not options.no_training:
+        return options.seeds or 1
+    seeds = 0
+    while any(store.path(plan).is_file() for plan in experiment.module.runs(options.scale, seeds).values()):
+        seeds += 1
+    return max(seeds, 1)
 
 
 @dataclass(frozen=True)
@@ -157,13 +169,13 @@ class Needed:
     cells: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, experiments: Sequence[Experiment], options: Options, scale: Scale | None = None) -> "Needed":
-        """The runs that experiments need, on the scale of the options or another."""
+    def by(cls, experiments: Sequence[Experiment], scale: Scale, seeds: Mapping[str, int]) -> "Needed":
+        """The runs that experiments need on a scale, for so many seeds each."""
         out = cls()
         for experiment in experiments:
             cells = out.cells.setdefault(experiment.name, {})
-            for seed in range(options.seeds):
-                for cell, plan in experiment.module.runs(scale or options.scale, seed).items():
+            for seed in range(seeds[experiment.name]):
+                for cell, plan in experiment.module.runs(scale, seed).items():
                     out.plans.setdefault(plan.identity, plan)
                     out.names.setdefault(plan.identity, f"{experiment.name}: {cell} (seed {seed})")
                     if plan.identity not in cells.setdefault(cell, []):  # a run without chance is one run, not several
@@ -248,7 +260,7 @@ def _complain(needed: Needed, known: Mapping[str, Trace], console: Console) -> i
     """Says what failed and what is missing; returns the exit status."""
     missing = [name for identity, name in needed.names.items() if identity not in known]
     if missing:
-        console.print(escape(f"Missing: {plural(len(missing), 'run')}: {'; '.join(missing)}."), soft_wrap=True)
+        console.print(escape(f"Missing: {plural(len(missing), 'run')}: {shortened(missing)}."), soft_wrap=True)
     reasons = dict[str, list[str]]()
     for identity, trace in known.items():
         if trace.failed:
@@ -294,9 +306,9 @@ def _listed(study: Study, options: Options) -> Table:
 
 def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) -> str:
     """`15 runs, 4.0 min, 3 done`, for the seeds of the options."""
-    plans = Needed.by([experiment], options, scale).plans
+    plans = Needed.by([experiment], scale, {experiment.name: options.seeds or 1}).plans
     if not plans:
         return "no training"
     done = sum(store.find(plan)[0] is not None for plan in plans.values())
-    seconds = 60 * options.seeds * experiment.module.MINUTES[scale]
+    seconds = 60 * (options.seeds or 1) * experiment.module.MINUTES[scale]
     return f"{plural(len(plans), 'run')}, {duration(seconds)}, {done} done"

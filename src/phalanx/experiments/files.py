@@ -14,6 +14,9 @@ Records = Mapping[str, Sequence[Trace]]
 SHOWN = ("phalanx", "torch", "python", "device")  # of the environment
 
 
+LISTED = 10  # names of missing runs that are shown
+
+
 def write(
     rendering: Rendering,
     experiment: Experiment,
@@ -93,7 +96,13 @@ def _gaps(records: Records, missing: Sequence[str]) -> list[str]:
         for trace in traces
         if trace.failed
     ]
-    return ([f"Missing: {'; '.join(missing)}."] if missing else []) + failed
+    return ([f"Missing: {shortened(missing)}."] if missing else []) + failed
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first ten names, and how many more there are."""
+    more = f"; and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return "; ".join(names[:LISTED]) + more
 
 
 def _in_one_line(error: str | None) -> str:

@@ -23,7 +23,7 @@ class Store:
         return self.folder / f"{plan.identity}.json"
 
     def find(self, plan: Run) -> tuple[Trace | None, str]:
-        """The record of a run, if there is one that would come out the same today, and why there is none of use.
+        """The record of a run, if there is one by the same version of the library, and why there is none of use.
 
         Returns:
             The trace, if any; and if there is one that cannot be used, why not.

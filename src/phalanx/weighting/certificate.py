@@ -94,8 +94,10 @@ def certify(
         raise ValueError(f"bound must be at least 1, got {bound}.")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}: it is a probability.")
-    if alpha == 0 or (clients is not None and clients < 1):
-        raise ValueError(f"alpha and clients must be positive, got {alpha} and {clients}.")
+    if alpha == 0:
+        raise ValueError("alpha must be positive, got 0: nobody is suspected, and there is nothing to certify.")
+    if clients is not None and clients < 1:
+        raise ValueError(f"The population must have at least 1 client, got {clients}.")
     X = X.clip(max=bound)  # the order statistic X_(1) <= ... <= X_(k)
     share = alpha if clients is None else top(alpha, clients) / clients
     ceiling = _ceiling(X, len(X), bound, share, delta)

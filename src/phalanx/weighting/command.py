@@ -108,6 +108,8 @@ def _check(options: Any) -> None:
 
 def _show_curve(declared: Declared, curve: Sequence[TradeOff], options: Any, console: Console) -> None:
     sizes, K = declared.sizes, len(declared.sizes)
+    if K == 1:
+        raise ValueError("One client holds all of the weight whatever it declares: there is nothing to choose from.")
     if not curve:
         truncation_bound(sizes, 1 / K, options.alpha_star)  # raises: says why there is nothing to choose from
     _say(console, _population(declared))

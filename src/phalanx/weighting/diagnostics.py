@@ -40,11 +40,13 @@ def weight_shift(before: Mapping[int, float], after: Mapping[int, float]) -> flo
         after: the same for other weights.
 
     Raises:
-        ValueError: the weightings are not of the same clients.
+        ValueError: the weightings are not of the same clients, or one has no positive weight.
     """
     if before.keys() != after.keys():
         raise ValueError("Both weightings must be of the same clients.")
     n, m = sum(before.values()), sum(after.values())
+    if not (n > 0 and m > 0):
+        raise ValueError("Both weightings must have a positive weight.")
     return sum(abs(before[i] / n - after[i] / m) for i in before) / 2
 
 

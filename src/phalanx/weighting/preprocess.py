@@ -6,7 +6,7 @@ Algorithm 2, line 2, of Portnoy et al. (2020).  A size is declared once, at enro
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from phalanx.weighting.truncation import check_shares, truncation_bound
 
@@ -16,8 +16,8 @@ Scope = Literal["population", "cohort"]
 class Preprocess(ABC):
     """Turns declared sizes into weights: `weights = preprocess(sizes)`.
 
-    Its scope says whose sizes it looks at: those of the whole population, once, when a run begins; or, in each step,
-    those of the clients that took part in it.
+    Its scope says whose sizes it looks at: those of the whole population, when a run begins and when a client joins;
+    or, in each step, those of the clients that took part in it.
     """
 
     scope: Scope = "population"
@@ -96,6 +96,8 @@ class Truncate(Preprocess):
 
     def __post_init__(self) -> None:
         check_shares(self.alpha, self.alpha_star)
+        if self.scope not in get_args(Scope):
+            raise ValueError(f'scope must be "population" or "cohort", got {self.scope!r}.')
 
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
         """See `Preprocess`."""

@@ -10,7 +10,7 @@ Where the paper is silent, or its code does something else:
 * If even equal weights give ceil(alpha K) clients more than alpha*, no U will do.  The authors' code then falls back to
   the declared sizes without a word.  Here it is an error.
 * If nothing needs truncation, every U is right.  The bound is then the largest size.
-* Sizes are integers, and alpha* is read as the decimal fraction as which it prints, so that all comparisons are exact.
+* Sizes are integers, and alpha* is read as the simple fraction that it stands for, so that all comparisons are exact.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ def truncation_bound(sizes: Mapping[int, int], alpha: float, alpha_star: float) 
     """
     check_shares(alpha, alpha_star)
     N = Sorted(sizes)
-    return N.bound(_feasible(N, alpha, alpha_star), _decimal(alpha_star))
+    return N.bound(_feasible(N, alpha, alpha_star), _exact(alpha_star))
 
 
 def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeOff]:
@@ -98,7 +98,7 @@ def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeO
         ValueError: an argument is not as described.
     """
     check_shares(0, alpha_star)
-    N, limit = Sorted(sizes), _decimal(alpha_star)
+    N, limit = Sorted(sizes), _exact(alpha_star)
     curve, u = list[TradeOff](), 0
     for t in range(_largest(limit, len(N)), 0, -1):  # alpha falls, so U* rises, and u with it
         while u < len(N) and N.keeps(u, t, limit):
@@ -160,7 +160,7 @@ class Sorted:
 
 def top(p: float, K: int) -> int:
     """ceil(p K), the number of clients that p of K are at most; 0.1 of 10 are 1, whatever the rounding of 0.1."""
-    return min(max(ceil(p * K - 1e-9), 0), K)
+    return min(max(ceil(p * K - 1e-9), int(p > 0)), K)
 
 
 def shortest(t: int, K: int) -> str:
@@ -186,8 +186,10 @@ def check_sizes(sizes: Mapping[int, int]) -> None:
             raise ValueError(f"sizes must be integers of at least 1, got {size!r} for client {client}.")
 
 
-def _decimal(share: float) -> Fraction:
-    return Fraction(repr(float(share)))
+def _exact(share: float) -> Fraction:
+    """The fraction that is meant: 1/3 for the number that is nearest to it, 1/10 for 0.1."""
+    near = Fraction(share).limit_denominator(10**6)
+    return near if float(near) == share else Fraction(repr(float(share)))
 
 
 def _largest(limit: Fraction, K: int) -> int:
@@ -198,7 +200,7 @@ def _largest(limit: Fraction, K: int) -> int:
 def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
     """ceil(alpha K); raises Infeasible if that many clients cannot be held to alpha*."""
     K, t = len(N), top(alpha, len(N))
-    most = _largest(_decimal(alpha_star), K)
+    most = _largest(_exact(alpha_star), K)
     if t <= most:
         return t
     raise Infeasible(
@@ -207,6 +209,6 @@ def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
         + (
             f"The largest feasible alpha is {shortest(most, K)} ({most} of {K} clients)."
             if most
-            else f"No alpha is feasible with fewer than {ceil(1 / _decimal(alpha_star))} clients."
+            else f"No alpha is feasible with fewer than {ceil(1 / _exact(alpha_star))} clients."
         )
     )

@@ -22,7 +22,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
     """A table of the accuracies at the end, and the curves."""
     rounds = shakespeare.BASES[context.scale].until.steps
-    notes = (shakespeare.COUNTED, *((shakespeare.SMALLER,) if context.scale == "quick" else ()))
+    notes = (shakespeare.COUNTED, shakespeare.PROPER, *((shakespeare.SMALLER,) if context.scale == "quick" else ()))
     body = mnist.rows(records, context, "figure3", rules=shakespeare.RULES, weightings=shakespeare.WEIGHTS)
     table = mnist.table(f"Accuracy after round {rounds}, no attack", body, notes, None, shakespeare.WEIGHTS)
     caption = "Share of the next characters predicted on held-out speeches, by round, without attack."

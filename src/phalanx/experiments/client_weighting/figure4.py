@@ -32,7 +32,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         "The single attacker declares 10 million examples, and takes part in a round as often as others do. Of the "
         "10 %, who declare 1 million each, exactly one takes part in each round.",
     ]
-    notes += [shakespeare.COUNTED, *([shakespeare.SMALLER] if context.scale == "quick" else [])]
+    notes += [shakespeare.COUNTED, shakespeare.PROPER, *([shakespeare.SMALLER] if context.scale == "quick" else [])]
     table = mnist.table(f"Accuracy after round {rounds}, model negation", body, notes, None, weightings)
     caption = "Share of the next characters predicted on held-out speeches, by round, under model negation."
     accuracy = Axis("test accuracy", 0.0, 0.6, shares=True)

@@ -11,7 +11,7 @@ from phalanx.runs import Run
 
 TITLE = "MNIST under label shift and model negation, by 1 attacker and by 10 % of the clients"
 CLAIM = "Declared sizes are devastating under every rule; truncation with the median or the trimmed mean stays stable."
-MINUTES = {"quick": 8.0, "paper": 8.0}
+MINUTES = {"quick": 12.0, "paper": 12.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
@@ -26,8 +26,8 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         "The single attacker declares 10 million examples, each of the 10 % (7 of 75 clients) 1 million. As declared, "
         "they hold more than 99 % of the weight; truncated, 6 % and 44 %; ignored, 1 % and 9 %.",
         "A mean stands no share of the weight, a trimmed mean with beta = 10 % a tenth, a median less than half. So "
-        "under attack the mean is better off ignoring sizes than truncating them, and nothing is proven about the "
-        "trimmed mean with alpha* = 50 %.",
+        "the mean can do worse with truncated sizes than without any, as in two of these four attacks, and nothing is "
+        "proven about the trimmed mean with alpha* = 50 %.",
         "The published trimmed mean is the program's form. It stands model negation by 10 % because its attackers all "
         "send the same numbers: see the experiment `ties`.",
     )

@@ -62,6 +62,9 @@ SMALLER = (
 )
 
 
+PROPER = "The published trimmed mean is the program's form, ours is the proper one, which removes weight: see `ties`."
+
+
 def cells(scale: Scale, seed: int, attack: str | None = None) -> dict[str, Run]:
     """A run for each rule and weighting, by name; without an attack if none is named."""
     base = BASES[scale]

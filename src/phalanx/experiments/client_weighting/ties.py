@@ -13,7 +13,7 @@ from phalanx.experiments.trace import Trace
 from phalanx.runs import Run
 
 TITLE = "Model negation by 10 %, the attackers' numbers all the same, and with a little noise"
-CLAIM = "None: the paper's trimmed mean is drawn as stable, though truncation leaves attackers five times beta."
+CLAIM = "None: the paper's trimmed mean is drawn as stable, though truncation leaves attackers four times beta."
 MINUTES = {"quick": 1.0, "paper": 1.0}
 NOISE = 1e-4  # standard deviation; the first weights of the model have 0.05
 SHOWN = ("median", "trimmed mean", mnist.STRICT)
