@@ -258,11 +258,13 @@ def test_a_damaged_record_stops_before_any_work(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path)
     path = min(folder.rglob("records/*.json"))
     path.write_text(path.read_text()[:-5])
-    for command in ("toy-paper all --seeds 2", "toy-paper all --seeds 2 --no_training", "toy-paper --seeds 2"):
+    for command in ("toy-paper all --seeds 2", "toy-paper all --seeds 2 --no_training"):
         status, _, err = reproduce(capsys, command)
         assert status == 2
         assert f"{path.relative_to(tmp_path)} is not the record of a run" in err
         assert "Delete the file" in err
+    status, out, _ = reproduce(capsys, "toy-paper --seeds 2")
+    assert (status, "1 damaged" in " ".join(out.split())) == (0, True)
 
 
 def test_records_by_another_version_are_not_used(capsys, finished, tmp_path, monkeypatch):

@@ -305,10 +305,17 @@ def _listed(study: Study, options: Options) -> Table:
 
 
 def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) -> str:
-    """`15 runs, 4.0 min, 3 done`, for the seeds of the options."""
+    """`15 runs, 4.0 min, 3 done`, for the seeds of the options; a damaged record does not hide the others."""
     plans = Needed.by([experiment], scale, {experiment.name: options.seeds or 1}).plans
     if not plans:
         return "no training"
-    done = sum(store.find(plan)[0] is not None for plan in plans.values())
+    done = damaged = 0
+    for plan in plans.values():
+        try:
+            done += store.find(plan)[0] is not None
+        except ValueError:
+            damaged += 1
     seconds = 60 * (options.seeds or 1) * experiment.module.MINUTES[scale]
-    return f"{plural(len(plans), 'run')}, {duration(seconds)}, {done} done"
+    return f"{plural(len(plans), 'run')}, {duration(seconds)}, {done} done" + (
+        f", {damaged} damaged" if damaged else ""
+    )
