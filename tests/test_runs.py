@@ -16,8 +16,9 @@ from phalanx.data import MNIST, Dirichlet, Shards
 from phalanx.evaluation import Evaluation
 from phalanx.history import Record
 from phalanx.models import MLP, SattlerCNN, TorchModule
-from phalanx.runs import Federation, detection
+from phalanx.runs import Federation
 from phalanx.simulation import Lognormal
+from phalanx.summary import detection
 
 SHORT = Run(clients=6, until=Until(3))
 

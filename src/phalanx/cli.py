@@ -27,7 +27,8 @@ from phalanx.history import REPORT, SUMMARY, Record
 from phalanx.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
-from phalanx.runs import Run, outdated, simulate
+from phalanx.runs import Run, simulate
+from phalanx.summary import outdated
 from phalanx.weighting import command as weights
 
 DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir

@@ -166,7 +166,7 @@ class Record:
         name: for people.
         config: the run, in the form of its configuration file.
         history: the lines.
-        summary: what came out, and where; see `phalanx.runs`.
+        summary: what came out, and where; see `phalanx.summary`.
     """
 
     name: str

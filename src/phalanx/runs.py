@@ -5,11 +5,10 @@ computes and where its results go is not: those are arguments of `simulate`.
 """
 
 import math
-import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,11 @@ from phalanx.data import Dataset, Digits, Groups, Partition, Source, Uniform
 from phalanx.engine import Keep, Participation, Snapshot, everyone, run
 from phalanx.evaluation import Evaluation, Score, evaluate, figures
 from phalanx.guard import Guard
-from phalanx.history import HISTORY, History, Line, Record, not_enrolled, plain, refusals, rejected, removals
+from phalanx.history import HISTORY, History, Record
 from phalanx.models import MLP, Model
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.simulation import Constant, Late, Latency, Simulation
+from phalanx.summary import ending, environment, outcome, population
 from phalanx.training import LocalSGD, Trainer
 from phalanx.vector import BufferPolicy, FlatModule
 
@@ -359,105 +359,6 @@ def _carry_out(
 
 def _sampler(plan: Run, byzantine: frozenset[int]) -> Participation:
     return Participation(plan.participation, plan.seed, byzantine, plan.byzantine_per_round)
-
-
-def ending(error: BaseException | None) -> dict[str, Any]:
-    """How a run ended: its status "finished", "failed" or "stopped", and the error if it failed."""
-    if error is None or isinstance(error, KeyboardInterrupt):
-        return {"status": "stopped" if error else "finished", "error": None}
-    kind = "" if isinstance(error, (Infeasible, Stalled)) else f"{type(error).__name__}: "
-    return {"status": "failed", "error": "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])])}
-
-
-def outcome(history: Sequence[Line]) -> dict[str, Any]:
-    """How far a run came, and what its models were worth at the end and at best."""
-    measured = [line for line in history if line.get("accuracy") is not None]
-    last, best = measured[-1], max(measured, key=lambda line: float(line["accuracy"]))
-    figures = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
-    return {
-        "steps": history[-1]["step"],
-        "seconds": history[-1]["seconds"],
-        "final": {name: last[name] for name in figures if name in last},
-        "best": {"accuracy": best["accuracy"], "step": best["step"]},
-    }
-
-
-def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any]:
-    """Who took part, who was removed, whose updates were not used, and how well that agrees with the truth."""
-    removed, refused, absent = removals(history), refusals(history), not_enrolled(history)
-    byzantine = federation.byzantine
-    clients = {
-        i: {
-            "declared": federation.transport.declared[i],
-            "size": len(part),
-            "classes": federation.holdings[i],
-            "byzantine": i in byzantine,
-            "group": federation.group[i],
-            "removed": asdict(removed[i]) if i in removed else None,
-            "refused": asdict(refused[i]) if i in refused else None,
-            "not_enrolled": absent.get(i),
-        }
-        for i, part in enumerate(federation.parts)
-    }
-    data = {
-        "name": type(federation.plan.data).__name__,
-        "train": len(federation.train),
-        "test": len(federation.test),
-        "fingerprint": federation.fingerprint,
-    }
-    unused = {"byzantine": rejected(history, byzantine), "honest": rejected(history, set(federation.honest))}
-    found = detection(removed.keys(), byzantine)
-    facts: dict[str, Any] = plain({"clients": clients, "detection": found, "rejected": unused, "data": data})
-    return facts
-
-
-def detection(removed: Set[int], byzantine: Set[int]) -> dict[str, float | None]:
-    """How well the removed clients agree with the Byzantine ones.
-
-    Returns:
-        precision: share of the removed that are Byzantine, None if nobody was removed;
-        recall: share of the Byzantine that were removed, None if nobody is Byzantine; and the counts.
-    """
-    hits = len(removed & byzantine)
-    return {
-        "true_positives": hits,
-        "false_positives": len(removed) - hits,
-        "false_negatives": len(byzantine) - hits,
-        "precision": hits / len(removed) if removed else None,
-        "recall": hits / len(byzantine) if byzantine else None,
-    }
-
-
-def outdated(plan: Run, summary: Mapping[str, Any]) -> str:
-    """Why a run that was carried out before could come out differently today; empty if it could not.
-
-    A run that failed by its own parameters fails again.
-
-    Args:
-        plan: the run.
-        summary: what is known of it from then: its `status`, `steps`, `environment` and `source`.
-    """
-    version = summary["environment"].get("phalanx")
-    if summary["status"] == "stopped":
-        return f"it was stopped after step {summary.get('steps')}"
-    if version != phalanx.__version__:
-        return f"its results are by Phalanx {version}, this is {phalanx.__version__}"
-    if summary.get("source") != source(plan):
-        return "the source of the classes of your own that it uses has changed since"
-    return ""
-
-
-def environment(device: torch.device | str) -> dict[str, str | int]:
-    """What a run was computed with: floating-point bits can depend on it."""
-    on_gpu = torch.device(device).type == "cuda"
-    return {
-        "phalanx": phalanx.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
-        "threads": torch.get_num_threads(),
-        "platform": f"{platform.system()} {platform.machine()}",
-    }
 
 
 @contextmanager

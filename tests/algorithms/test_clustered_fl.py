@@ -1,8 +1,10 @@
 """Algorithm 5 of Sattler et al. 2019, by hand, and by its claims."""
 
+import dataclasses
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -402,3 +404,13 @@ def test_the_optimal_bipartition_is_the_papers():
     state, _ = once(algorithm, rows.tolist())
     alpha = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=2)
     assert set(state.clusters.values()) == set(bipartition(alpha))
+
+
+def test_the_defaults_on_the_page_are_those_of_the_code():
+    page = Path(__file__).parents[2] / "docs" / "clustered-fl.md"
+    told = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", page.read_text(), re.MULTILINE))
+    defaults = {f.name: f.default for f in dataclasses.fields(ClusteredFL)}
+    assert len(told) == 7
+    for name, value in told.items():
+        words = str(defaults[name]).replace("share=", "")
+        assert words in (value, f"{value}.0"), name

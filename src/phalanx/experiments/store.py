@@ -5,7 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from phalanx.experiments.trace import Trace
-from phalanx.runs import Run, outdated
+from phalanx.runs import Run
+from phalanx.summary import outdated
 
 
 class Store:

@@ -13,7 +13,8 @@ from typing import Any
 
 from phalanx.canonical import digest, source
 from phalanx.history import Record, plain
-from phalanx.runs import Run, ending, environment
+from phalanx.runs import Run
+from phalanx.summary import ending, environment
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
 SMALL = 8  # numbers that an observed figure of the algorithm may consist of to be kept
@@ -61,7 +62,7 @@ class Trace:
         removed: clients that were removed.
         refused: clients of which something was refused.
         not_enrolled: clients that never took part, with the reason.
-        detection: how well the removed agree with the Byzantine clients; see `phalanx.runs.detection`.
+        detection: how well the removed agree with the Byzantine clients; see `phalanx.summary.detection`.
         rejected: share of the updates that were not used, of "byzantine" and of "honest" clients.
         byzantine: ids of the Byzantine clients.
         declared: number of examples that each client declared.

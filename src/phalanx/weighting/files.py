@@ -124,6 +124,8 @@ def shown(text: str, most: int = 60) -> str:
 def _text(path: Path, name: str) -> str:
     if path != STANDARD_INPUT and not path.exists():
         raise ValueError(f"There is no file {path}.")
+    if path != STANDARD_INPUT and path.is_dir():
+        raise ValueError(f"{path} is a folder. Name a CSV or JSON file in it.")
     data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
     try:
         return data.decode("utf-8-sig")

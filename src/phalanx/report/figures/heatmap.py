@@ -39,7 +39,7 @@ def tile(shade: int, event: int, size: int, gaps: bool, colour: tuple[int, int, 
 
 def levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Each value as one of SHADES steps up to the largest but outliers, 0 only for what is 0, or NaN."""
-    known = np.nan_to_num(values)
+    known = np.where(np.isnan(values), 0.0, values)
     positive = known[known > 0]
     full = float(np.percentile(positive, 99)) if positive.size else 1.0
     steps = np.clip(np.rint(SHADES * known / full), 1, SHADES)

@@ -84,7 +84,8 @@ def _mosaic(ledger: Ledger) -> Mosaic:
     for line in lines:
         column = (int(line["step"]) - first) // size
         for client, mean in _accepted(line).items():
-            weight[row[client], column] = np.nan_to_num(weight[row[client], column]) + mean / size
+            before = weight[row[client], column]
+            weight[row[client], column] = mean / size + (0.0 if np.isnan(before) else before)
         for client, what in _turned_away(line).items():
             event[row[client], column] = max(event[row[client], column], what)
     for client, removed in ledger.removed.items():

@@ -17,7 +17,7 @@ from phalanx.cli import main
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "rules").glob("*.md"))
 OVERVIEW, THREATS, WEIGHTING = DOCS / "rules.md", DOCS / "threat-model.md", DOCS / "weighting.md"
-CLUSTERING = DOCS / "clustering.md"
+CLUSTERING, CLUSTERED, REPRODUCTION = (DOCS / f"{name}.md" for name in ("clustering", "clustered-fl", "reproduction"))
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
     name
@@ -26,7 +26,9 @@ RULES = {
 }
 COMMANDS = re.findall(r"^phalanx (run .*)$", OVERVIEW.read_text(), re.MULTILINE)
 
-each_page = pytest.mark.parametrize("page", [OVERVIEW, WEIGHTING, CLUSTERING, *PAGES], ids=lambda page: page.stem)
+each_page = pytest.mark.parametrize(
+    "page", [OVERVIEW, WEIGHTING, CLUSTERING, CLUSTERED, *PAGES], ids=lambda page: page.stem
+)
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -72,11 +74,14 @@ def test_every_page_is_linked_from_the_overview():
     assert {f"rules/{page.name}" for page in PAGES} <= set(re.findall(r"\]\(([^)#]+)", OVERVIEW.read_text()))
 
 
-@pytest.mark.parametrize("page", [OVERVIEW, THREATS, WEIGHTING, CLUSTERING, *PAGES], ids=lambda page: page.stem)
+LINKED = [OVERVIEW, THREATS, WEIGHTING, CLUSTERING, CLUSTERED, REPRODUCTION, *PAGES]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.stem)
 def test_every_link_leads_somewhere(page):
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
         linked = (page.parent / target).resolve() if target else page
-        assert linked.is_file(), target
+        assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
 
 

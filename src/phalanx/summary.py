@@ -1,0 +1,115 @@
+"""What is told of a run that ended: how it ended, what came out, who took part, where it was computed."""
+
+import platform
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import phalanx
+from phalanx.canonical import source
+from phalanx.core import Infeasible, Stalled
+from phalanx.history import Line, not_enrolled, plain, refusals, rejected, removals
+
+if TYPE_CHECKING:
+    from phalanx.runs import Federation, Run
+
+
+def ending(error: BaseException | None) -> dict[str, Any]:
+    """How a run ended: its status "finished", "failed" or "stopped", and the error if it failed."""
+    if error is None or isinstance(error, KeyboardInterrupt):
+        return {"status": "stopped" if error else "finished", "error": None}
+    kind = "" if isinstance(error, (Infeasible, Stalled)) else f"{type(error).__name__}: "
+    return {"status": "failed", "error": "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])])}
+
+
+def outcome(history: Sequence[Line]) -> dict[str, Any]:
+    """How far a run came, and what its models were worth at the end and at best."""
+    measured = [line for line in history if line.get("accuracy") is not None]
+    last, best = measured[-1], max(measured, key=lambda line: float(line["accuracy"]))
+    figures = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
+    return {
+        "steps": history[-1]["step"],
+        "seconds": history[-1]["seconds"],
+        "final": {name: last[name] for name in figures if name in last},
+        "best": {"accuracy": best["accuracy"], "step": best["step"]},
+    }
+
+
+def population(federation: "Federation", history: Sequence[Line]) -> dict[str, Any]:
+    """Who took part, who was removed, whose updates were not used, and how well that agrees with the truth."""
+    removed, refused, absent = removals(history), refusals(history), not_enrolled(history)
+    byzantine = federation.byzantine
+    clients = {
+        i: {
+            "declared": federation.transport.declared[i],
+            "size": len(part),
+            "classes": federation.holdings[i],
+            "byzantine": i in byzantine,
+            "group": federation.group[i],
+            "removed": asdict(removed[i]) if i in removed else None,
+            "refused": asdict(refused[i]) if i in refused else None,
+            "not_enrolled": absent.get(i),
+        }
+        for i, part in enumerate(federation.parts)
+    }
+    data = {
+        "name": type(federation.plan.data).__name__,
+        "train": len(federation.train),
+        "test": len(federation.test),
+        "fingerprint": federation.fingerprint,
+    }
+    unused = {"byzantine": rejected(history, byzantine), "honest": rejected(history, set(federation.honest))}
+    found = detection(removed.keys(), byzantine)
+    facts: dict[str, Any] = plain({"clients": clients, "detection": found, "rejected": unused, "data": data})
+    return facts
+
+
+def detection(removed: Set[int], byzantine: Set[int]) -> dict[str, float | None]:
+    """How well the removed clients agree with the Byzantine ones.
+
+    Returns:
+        precision: share of the removed that are Byzantine, None if nobody was removed;
+        recall: share of the Byzantine that were removed, None if nobody is Byzantine; and the counts.
+    """
+    hits = len(removed & byzantine)
+    return {
+        "true_positives": hits,
+        "false_positives": len(removed) - hits,
+        "false_negatives": len(byzantine) - hits,
+        "precision": hits / len(removed) if removed else None,
+        "recall": hits / len(byzantine) if byzantine else None,
+    }
+
+
+def environment(device: torch.device | str) -> dict[str, str | int]:
+    """What a run was computed with: floating-point bits can depend on it."""
+    on_gpu = torch.device(device).type == "cuda"
+    return {
+        "phalanx": phalanx.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
+        "threads": torch.get_num_threads(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def outdated(plan: "Run", summary: Mapping[str, Any]) -> str:
+    """Why a run that was carried out before could come out differently today; empty if it could not.
+
+    A run that failed by its own parameters fails again.
+
+    Args:
+        plan: the run.
+        summary: what is known of it from then: its `status`, `steps`, `environment` and `source`.
+    """
+    version = summary["environment"].get("phalanx")
+    if summary["status"] == "stopped":
+        return f"it was stopped after step {summary.get('steps')}"
+    if version != phalanx.__version__:
+        return f"its results are by Phalanx {version}, this is {phalanx.__version__}"
+    if summary.get("source") != source(plan):
+        return "the source of the classes of your own that it uses has changed since"
+    return ""
