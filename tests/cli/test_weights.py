@@ -226,7 +226,7 @@ def test_a_sample_may_hold_a_client_twice(capsys, tmp_path):
     [
         ("", "Name a file of declared sizes, as in `phalanx weights sizes.csv`"),
         ("nowhere.csv", "There is no file nowhere.csv."),
-        (".", "Is a directory"),
+        (".", ". is a folder. Name a CSV or JSON file in it."),
         ("sizes.csv --weights w.csv", "--weights needs --alpha"),
         ("sizes.csv --certify 5", "--certify needs --alpha"),
         ("sizes.csv --alpha 0.2 --delta 0.1", "--delta belongs to --certify"),
@@ -464,9 +464,3 @@ def test_a_process_with_thousands_of_rows(tmp_path):
     kept = {k: int(row["weight"]) for k, row in enumerate(rows)}
     U = max(kept.values())
     assert mwp(kept, 0.2) <= 0.25 < mwp({k: min(size, U + 1) for k, size in enumerate(sizes.values())}, 0.2)
-
-
-def test_a_folder_is_no_file(capsys, tmp_path):
-    status, _, err = weights(capsys, str(tmp_path))
-    assert status == 2
-    assert f"{tmp_path} is a folder. Name a CSV or JSON file in it." in err
