@@ -80,7 +80,11 @@ class Personal(Algorithm[PersonalState]):
 
 PLANS = {
     **{str(algorithm): {"algorithm": algorithm} for algorithm in ALGORITHMS if algorithm.synchronous},
-    **{str(algorithm): {**ARRIVALS, "algorithm": algorithm} for algorithm in ALGORITHMS if not algorithm.synchronous},
+    **{
+        str(algorithm): {**ARRIVALS, "algorithm": algorithm, "server_examples": 10 * algorithm.needs_reference}
+        for algorithm in ALGORITHMS
+        if not algorithm.synchronous
+    },
     "arrivals under an attack with memory": {**ARRIVALS, "attack": LazyFreeRider(), "byzantine": 2},
     "arrivals under an omniscient attack": {**ARRIVALS, "attack": ALIE(), "byzantine": 2},
     "arrivals that are refused": {**ARRIVALS, "attack": NonFinite(), "byzantine": 2},
@@ -110,6 +114,7 @@ def carried_out(plan, keep=None, resume=None, lines=()):
         until=plan.until,
         sample=everyone if plan.participation == 1 else Participation(plan.participation, plan.seed),
         guard=plan.guard,
+        reference=federation.reference,
         observers=[history],
         **({} if keep is None else {"keep": lambda take: keep(take(), len(history.lines))}),
         resume=resume,

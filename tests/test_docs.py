@@ -18,6 +18,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "rules").glob("*.md"))
 OVERVIEW, THREATS, WEIGHTING = DOCS / "rules.md", DOCS / "threat-model.md", DOCS / "weighting.md"
 CLUSTERING, CLUSTERED, REPRODUCTION = (DOCS / f"{name}.md" for name in ("clustering", "clustered-fl", "reproduction"))
+CATALYST = DOCS / "catalyst.md"
+RFFL_PAGE, FAIRNESS = DOCS / "rffl.md", DOCS / "fairness.md"
+RIVALS = DOCS / "asynchronous-rules.md"
+FAIR_RIVALS = DOCS / "fair-rivals.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
     name
@@ -27,7 +31,9 @@ RULES = {
 COMMANDS = re.findall(r"^phalanx (run .*)$", OVERVIEW.read_text(), re.MULTILINE)
 
 each_page = pytest.mark.parametrize(
-    "page", [OVERVIEW, WEIGHTING, CLUSTERING, CLUSTERED, *PAGES], ids=lambda page: page.stem
+    "page",
+    [OVERVIEW, WEIGHTING, CLUSTERING, CLUSTERED, CATALYST, RFFL_PAGE, FAIRNESS, RIVALS, FAIR_RIVALS, *PAGES],
+    ids=lambda page: page.stem,
 )
 
 
@@ -74,7 +80,20 @@ def test_every_page_is_linked_from_the_overview():
     assert {f"rules/{page.name}" for page in PAGES} <= set(re.findall(r"\]\(([^)#]+)", OVERVIEW.read_text()))
 
 
-LINKED = [OVERVIEW, THREATS, WEIGHTING, CLUSTERING, CLUSTERED, REPRODUCTION, *PAGES]
+LINKED = [
+    OVERVIEW,
+    THREATS,
+    WEIGHTING,
+    CLUSTERING,
+    CLUSTERED,
+    REPRODUCTION,
+    CATALYST,
+    RFFL_PAGE,
+    FAIRNESS,
+    RIVALS,
+    FAIR_RIVALS,
+    *PAGES,
+]
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: page.stem)

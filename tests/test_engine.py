@@ -1,4 +1,6 @@
 import math
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 import torch
@@ -196,3 +198,111 @@ def test_a_wait_that_brings_nothing_ends_the_run():
 )
 def test_a_limit_in_seconds_is_none_in_steps(until, ends):
     assert phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, until=until).version == ends
+
+
+# The server's own training
+
+
+@dataclass(frozen=True)
+class Comparing(FedAsync):
+    """FedAsync that notes the reference of each of its steps."""
+
+    needs_reference: ClassVar[bool] = True
+
+    reference_every: int = 1
+    shown: list[float] = field(default_factory=list)
+
+    def step(self, state, updates):
+        self.shown.append(float(updates.reference[0]))
+        assert updates.of({7}).reference is updates.reference
+        return super().step(state, updates)
+
+
+@pytest.mark.parametrize(("every", "trained"), [(1, [0, 1, 2, 3, 4]), (2, [0, 2, 4]), (4, [0, 4])])
+def test_the_server_trains_once_for_each_version_or_less_often(every, trained):
+    calls = []
+
+    def reference(model, version):
+        calls.append(version)
+        return torch.full_like(model, float(version))
+
+    algorithm = Comparing(reference_every=every)
+    phalanx.run(algorithm, Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, until=5, reference=reference)
+    assert calls == trained, "not for what was refused"
+    assert algorithm.shown == [float(version - version % every) for version in range(5)]
+
+
+def test_who_needs_no_reference_gets_none():
+    def reference(model, version):
+        raise AssertionError
+
+    seen = []
+    phalanx.run(FedAvg(), Scripted({0: [1.0]}), START, until=2, reference=reference, observers=[seen.append])
+    assert seen[1].updates.reference is None
+
+
+def test_a_reference_that_is_not_there_or_not_finite_ends_the_run():
+    with pytest.raises(Infeasible, match="Comparing compares updates with the server's own training"):
+        phalanx.run(Comparing(), Scripted({0: [1.0]}), START, until=1)
+    with pytest.raises(Infeasible, match="own training of version 0 gave values that are not finite"):
+        phalanx.run(Comparing(), Scripted({0: [1.0]}), START, until=1, reference=lambda m, v: m / 0)
+
+
+# Clients that cannot be reached
+
+
+class Intermittent(Scripted):
+    """Client 0 cannot be reached until somebody has been asked `away` times."""
+
+    def __init__(self, *args, away=2, **options):
+        super().__init__(*args, **options)
+        self.away = away
+
+    def here(self, clients):
+        return clients if len(self.sent) >= self.away else clients - {0}
+
+    def receive(self, *, every):
+        arrivals = super().receive(every=every)
+        return arrivals._replace(back=frozenset({0} if len(self.sent) == self.away else ()))
+
+
+@pytest.mark.parametrize("algorithm", [FedAsync(), FedAvg()])
+def test_who_cannot_be_reached_is_asked_when_it_is_back(algorithm):
+    transport = Intermittent({0: [1.0], 1: [2.0]})
+    phalanx.run(algorithm, transport, START, until=4)
+    assert transport.sent[:2] == [{1: 0}, {1: 1}]
+    assert transport.sent[2] == {0: 2, 1: 2}
+
+
+def test_who_was_removed_for_good_is_not_asked_when_it_is_back():
+    @dataclass(frozen=True)
+    class Removes(FedAsync):
+        def step(self, state, updates):
+            state, ready = super().step(state, updates)
+            verdicts = {**state.verdicts, 0: phalanx.core.Verdict(False, 0.0, None, "removed", True)}
+            return state._replace(verdicts=verdicts), ready - {0}
+
+    transport = Intermittent({0: [1.0], 1: [2.0]})
+    phalanx.run(Removes(), transport, START, until=4)
+    assert all(0 not in sent for sent in transport.sent)
+
+
+def test_a_part_of_a_round_is_no_round():
+    class Half(Scripted):
+        def receive(self, *, every):
+            arrivals = super().receive(every=every)
+            return arrivals._replace(replies=(arrivals.replies[0],), missing={1: "sleeps"})
+
+    seen = []
+    with pytest.raises(Stalled, match="No answer comes from 1 client, and the server would wait for ever"):
+        phalanx.run(FedAvg(), Half({0: [1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
+    assert [p.updates for p in seen] == [None]
+
+
+def test_a_client_is_lost_ten_times_before_there_is_no_hope():
+    transport = Scripted({0: [1.0]}, lost={0: list(range(9))})
+    assert phalanx.run(FedAvg(), transport, START, until=1).version == 1
+    transport = Scripted({0: [1.0]}, lost={0: list(range(10))})
+    with pytest.raises(Stalled, match="client 0: silent"):
+        phalanx.run(FedAvg(), transport, START, until=1)
+    assert len(transport.sent) == 10

@@ -1,15 +1,22 @@
 """What a model is worth, by hand."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 from torch import nn
 
-from phalanx import evaluation
+from phalanx import LocalSGD, Run, Until, evaluation, simulate
+from phalanx.algorithms import FedAvg, Standalone
 from phalanx.attacks import AllLabelsTo
-from phalanx.data import Dataset
+from phalanx.checkpoint import Checkpoint
+from phalanx.data import Dataset, Shards
 from phalanx.evaluation import Evaluation, Score, client_accuracy, evaluate, figures
+from phalanx.models import MLP
+from phalanx.rng import stream
+from phalanx.runs import Federation
+from phalanx.training import Trainer
 from phalanx.vector import FlatModule
 
 
@@ -134,6 +141,7 @@ def test_figures_by_hand():
     holdings = {3: torch.tensor([1, 1]), 5: torch.tensor([4, 0]), 9: torch.tensor([0, 1]), 7: torch.tensor([1, 1])}
     found = figures(scores, holdings, None)
     assert found.pop("client_accuracy") == pytest.approx({3: 0.8, 5: 0.2, 9: 0.3})
+    assert found.pop("received_accuracy") == {3: 0.8, 5: 0.4, 9: 0.3}
     assert found == pytest.approx({"accuracy": 0.5, "loss": 3.0, "worst_client_accuracy": 0.2})
 
 
@@ -172,3 +180,66 @@ def test_how_often():
     assert Evaluation().every == 1
     with pytest.raises(ValueError, match="every must be at least 1, got 0"):
         Evaluation(0)
+    with pytest.raises(ValueError, match="local_epochs must be at least 0, got -1"):
+        Evaluation(local_epochs=-1)
+
+
+# --- models that are trained a little further before they are tested
+
+SMALL = Run(
+    clients=4,
+    partition=Shards(2),
+    model=MLP((16,), dropout=0.2),
+    training=LocalSGD(steps=2, momentum=0.5),
+    until=Until(4),
+    evaluation=Evaluation(every=2),
+)
+TUNED = dataclasses.replace(SMALL, evaluation=Evaluation(every=2, local_epochs=2))
+
+
+def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
+    federation = Federation(TUNED)
+    state, _ = FedAvg().init(federation.start, dict.fromkeys(range(4), 1))
+    state = state._replace(version=7)
+    found = federation.worth(state)["received_accuracy"]
+    recipe = dataclasses.replace(TUNED.training, epochs=2, steps=None)
+    trainer = Trainer(federation.model, recipe, stream(TUNED.seed, "fine-tuning"))
+    for i in range(4):
+        change = torch.empty_like(federation.start)
+        trainer.train(federation.start, federation.data[i], client=i, turn=7, version=7, out=change)
+        assert found[i] == evaluate(federation.model, federation.start + change, federation.test).accuracy
+    assert len(set(found.values())) > 1
+    plain = Federation(SMALL).worth(state)["received_accuracy"]
+    assert len(set(plain.values())) == 1
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), Standalone()], ids=str)
+def test_training_goes_on_as_if_nothing_had_been_tuned(algorithm):
+    states = []
+    for plan in (SMALL, TUNED, dataclasses.replace(TUNED, evaluation=Evaluation(every=1, local_epochs=1))):
+        seen = []
+        simulate(dataclasses.replace(plan, algorithm=algorithm), observers=[lambda p, seen=seen: seen.append(p)])
+        states.append([(p.state.model, p.updates.losses) for p in seen if p.updates is not None])
+    for line in zip(*states, strict=True):
+        for model, losses in line[1:]:
+            assert torch.equal(model, line[0][0])
+            assert torch.equal(losses, line[0][1])
+
+
+def test_a_client_without_examples_keeps_its_model():
+    federation = Federation(TUNED)
+    empty = federation.data[0].of(torch.zeros(0, dtype=torch.int64))
+    assert federation.tuning(federation.start, empty, client=0, version=0) is federation.start
+
+
+def test_tuned_models_are_measured_the_same_after_a_kill(tmp_path):
+    whole = simulate(TUNED)
+
+    def stop(progress):
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(TUNED, folder=tmp_path, observers=(stop,), checkpoint=Checkpoint(every_seconds=0))
+    resumed = simulate(TUNED, folder=tmp_path, checkpoint=Checkpoint(every_seconds=0))
+    assert resumed.history == whole.history

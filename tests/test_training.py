@@ -56,6 +56,7 @@ def start_of(trainer):
 def plain_torch(module, recipe, data, *, lr, seed, client, turn):
     """The same in torch's words: a module, an optimiser, an order from the same stream."""
     module = copy.deepcopy(module).train()
+    start = [p.detach().clone() for p in module.parameters()]
     before = parameters_to_vector(module.parameters()).detach()
     optimizer = torch.optim.SGD(module.parameters(), lr=lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     rng, losses, taken = generator(seed, "batches", client, turn), [], 0
@@ -70,6 +71,8 @@ def plain_torch(module, recipe, data, *, lr, seed, client, turn):
                 norm = math.sqrt(sum(float(p.grad.square().sum()) for p in module.parameters()))
                 for p in module.parameters():
                     p.grad *= min(1.0, recipe.clip_norm / norm)
+            for p, received in zip(module.parameters(), start, strict=True):
+                p.grad += recipe.proximal * (p.detach() - received)
             optimizer.step()
             if epoch == 0:
                 losses += [loss.item()] * len(chosen)
@@ -88,6 +91,8 @@ RECIPES = [
     LocalSGD(epochs=2, batch_size=5, lr=0.1, weight_decay=0.05),
     LocalSGD(epochs=2, batch_size=5, lr=0.5, clip_norm=0.3),
     LocalSGD(epochs=2, batch_size=3, lr=0.2, momentum=0.8, weight_decay=0.01, clip_norm=0.5),
+    LocalSGD(epochs=3, batch_size=4, lr=0.2, proximal=0.7),
+    LocalSGD(epochs=2, batch_size=3, lr=0.2, momentum=0.8, weight_decay=0.01, clip_norm=0.5, proximal=2.0),
     LocalSGD(steps=1, batch_size=4, lr=0.3),
     LocalSGD(steps=7, batch_size=4, lr=0.2, momentum=0.5),  # 13 examples: 4 minibatches an epoch
     LocalSGD(epochs=2, batch_size=100, lr=0.2),
@@ -345,6 +350,7 @@ def test_a_share_of_the_examples_per_minibatch(held, size):
         ({"momentum": math.nan}, r"momentum must lie in \[0, 1\), got nan"),
         ({"weight_decay": -1.0}, r"weight_decay must be at least 0, got -1\.0"),
         ({"weight_decay": math.nan}, "weight_decay must be at least 0, got nan"),
+        ({"proximal": -0.1}, r"proximal must be at least 0, got -0\.1"),
         ({"clip_norm": 0.0}, r"clip_norm must be positive, got 0\.0"),
         ({"clip_norm": math.nan}, "clip_norm must be positive, got nan"),
         ({"epochs": 0, "batch_size": -1}, r"epochs must be at least 1, got 0; batch_size must be .*, got -1"),

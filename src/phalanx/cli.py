@@ -1,4 +1,4 @@
-"""The command line: `phalanx run`, `demo`, `partition`, `report`, `reproduce`, `weights`."""
+"""The command line: `phalanx run`, `demo`, `partition`, `report`, `reproduce`, `weights`, `flower`."""
 
 import dataclasses
 import os
@@ -105,6 +105,7 @@ def _main(arguments: Sequence[str]) -> int:
         "report": _report_parser(),
         "reproduce": _reproduce_parser(),
         "weights": _weights_parser(),
+        "flower": _flower_parser(),
     }
     parser = Parser(
         prog="phalanx", description=f"{phalanx.__doc__} Version {phalanx.__version__}.", version=phalanx.__version__
@@ -112,6 +113,7 @@ def _main(arguments: Sequence[str]) -> int:
     commands = parser.add_subcommands(dest="command", required=True)
     for name, sub in parsers.items():
         commands.add_subcommand(name, sub, help=sub.description)
+    _add_flower_actions(parsers["flower"])  # after their own parser has been added
     parser.chosen = parsers.get(next(iter(arguments), ""))
     chosen = parser.parse_args(arguments)
     carry_out = {
@@ -121,6 +123,7 @@ def _main(arguments: Sequence[str]) -> int:
         "report": report_command,
         "reproduce": reproduce_command,
         "weights": weights.weights_command,
+        "flower": flower_command,
     }
     try:
         _check_groups(chosen[chosen.command])
@@ -240,6 +243,13 @@ def reproduce_command(options: Namespace, console: Console) -> int:
     _check_device(options.device)
     _check_folder(given["folder"])
     return command.reproduce(command.Options.of(given), console)
+
+
+def flower_command(options: Namespace, console: Console) -> int:
+    """Real clients: see `phalanx.flower.command`."""
+    from phalanx.flower import command  # noqa: PLC0415  (Flower is an optional dependency, and slow to import)
+
+    return command.COMMANDS[options.action](options[options.action], console)
 
 
 def _check_execution(options: Namespace, folder: Path) -> None:
@@ -373,6 +383,45 @@ def _weights_parser() -> Parser:
     parser = Parser(description=weights.DESCRIPTION, usage=weights.USAGE)
     weights.add_options(parser)
     return parser
+
+
+def _flower_parser() -> Parser:
+    return Parser(description="Real clients over Flower: keys, the roster of who may take part, a local federation.")
+
+
+def _add_flower_actions(parser: Parser) -> None:
+    actions = parser.add_subcommands(dest="action", required=True)
+    up = Parser(description="Start a federation on this machine, each client a process, and run the demonstration.")
+    up.add_argument("--clients", type=int, default=4, help="How many.")
+    up.add_argument("--steps", type=int, default=5, help="Rounds, or arrivals of an asynchronous algorithm.")
+    up.add_argument("--asynchronous", action="store_true", help="FedAsync, instead of FedAvg with the median.")
+    up.add_argument("--app", type=Path | None, help="A Flower app of your own, in place of the demonstration.")
+    up.add_argument("--folder", type=Path, default=Path("runs/flower"), help="Where keys, logs and results go.")
+    key = Parser(description="Make a client's private key, and show the public one, which the coordinator enters.")
+    key.add_argument("file", type=Path, help="Where the private key goes.")
+    enrol = Parser(description="Enter a client in the roster.")
+    enrol.add_argument("name", type=str, help="For people.")
+    enrol.add_argument("key", type=str, help="Its public key, as `phalanx flower key` has shown it.")
+    change = {
+        "revoke": "Take a client out. A server that runs notices within seconds.",
+        "readmit": "Wipe out a client's strikes. A server that runs notices within seconds.",
+        "rotate": "Give a client a new key.",
+    }
+    certificates = Parser(description="Make the certificates of a coordinator, for TLS.")
+    certificates.add_argument("hosts", nargs="+", type=str, help="Names and addresses under which clients reach it.")
+    certificates.add_argument("--folder", type=Path, default=Path("certificates"), help="Where they go.")
+    certificates.add_argument("--days", type=int, default=365, help="For how long they are valid.")
+    made = {"up": up, "key": key, "certificates": certificates, "enrol": enrol}
+    for name, description in change.items():
+        made[name] = sub = Parser(description=description)
+        sub.add_argument("client", type=int, help="Its id.")
+        if name == "rotate":
+            sub.add_argument("key", type=str, help="The new public key.")
+    made["roster"] = Parser(description="Show who may take part.")
+    for name, sub in made.items():
+        if name not in ("up", "key", "certificates"):
+            sub.add_argument("--roster", type=Path, default=Path("roster.yaml"), help="The file of the roster.")
+        actions.add_subcommand(name, sub, help=sub.description)
 
 
 def _add_execution(parser: Parser, folder: str) -> Any:

@@ -44,7 +44,10 @@ class Updates:
         versions: the age of the state that each client was sent, in server updates.
         bases: the vector that each client was sent; shared storage where equal.
         deltas: trained minus received parameters, a descent direction, one row per client.
-        losses: mean training loss of each client in its first local epoch, in nats per example.
+        losses: mean training loss of each client in its first local epoch, in nats per example; of the model that it
+            was sent, on all its examples, where the algorithm asks for that by `exact_losses`.
+        reference: the change that the server's own training makes, on examples of its own, starting at the present
+            model; given to algorithms that ask for it by `needs_reference`.
     """
 
     clients: tuple[int, ...]
@@ -52,16 +55,18 @@ class Updates:
     bases: tuple[Vector, ...]
     deltas: Matrix
     losses: Weights
+    reference: Vector | None = None
 
     def __post_init__(self) -> None:
         m = len(self.clients)
         lengths = {
             "versions": len(self.versions),
             "bases": len(self.bases),
-            "deltas": len(self.deltas),
-            "losses": len(self.losses),
+            "deltas": self.deltas.shape[0],
+            "losses": self.losses.shape[0],
         }
-        if wrong := {name: n for name, n in lengths.items() if n != m}:
+        if set(lengths.values()) != {m}:
+            wrong = {name: n for name, n in lengths.items() if n != m}
             raise ValueError(f"Updates of {m} clients need {m} of everything, got {wrong}.")
         if any(a >= b for a, b in zip(self.clients, self.clients[1:], strict=False)):
             raise ValueError(f"Updates are ordered by client id and name each client once, got {self.clients}.")
@@ -80,6 +85,7 @@ class Updates:
             tuple(self.bases[r] for r in rows),
             self.deltas[rows],
             self.losses[rows],
+            self.reference,
         )
 
 
@@ -91,6 +97,7 @@ class Verdict(NamedTuple):
     score: float | None = None  # the method's own figure: cosine, distance, reputation, Lipschitz quantile
     reason: str = ""  # in words of the method; empty if accepted without remark
     final: bool = False  # the client is excluded for good: it is not asked again
+    waits: bool = False  # the update is kept for a later step, which decides: another verdict will come
 
 
 class Local(NamedTuple):
@@ -115,7 +122,7 @@ class AnyState(Protocol):
 
     @property
     def verdicts(self) -> Mapping[int, Verdict]:
-        """One for each client that took part in the last step."""
+        """One for each client whose update came, or was decided, in the last step."""
 
 
 State = TypeVar("State", bound=AnyState, default=Any)
@@ -129,6 +136,8 @@ class Algorithm(ABC, Generic[State]):
 
     synchronous: ClassVar[bool] = True  # step on whole rounds, or on arrivals one by one
     observed: ClassVar[tuple[str, ...]] = ()  # small fields of the state that history writes down and figures plot
+    exact_losses: ClassVar[bool] = False  # whether clients measure the loss of what they are sent before they train
+    needs_reference: ClassVar[bool] = False  # whether `step` needs `Updates.reference`, the server's own change
 
     # Role: server
     @abstractmethod
@@ -171,6 +180,21 @@ class Algorithm(ABC, Generic[State]):
             "Have all clients there from the start, or choose an algorithm that can, such as ClusteredFL."
         )
 
+    def offers(self, state: State, client: int) -> Mapping[int, Vector]:
+        """The models that `client` can be served, by a number of the algorithm's own, the most general first.
+
+        The last is what `download` sends. Clients choose by examples that they keep from training: `Run.validation`.
+        """
+        return {0: self.download(state, client)}
+
+    @property
+    def reference_every(self) -> int:
+        """For how many server versions one reference serves; the server trains anew after that.
+
+        An algorithm with a period of its own has it in a field of this name, with a default.
+        """
+        return 1
+
     # Role: client
     def integrate(self, local: Local | None, download: Vector) -> Vector:
         """The parameters that a client trains, and is served, after a download.  A pure call."""
@@ -201,8 +225,11 @@ class Arrivals(NamedTuple):
 
     replies: tuple[Reply, ...] = ()
     refused: Mapping[int, str] = {}  # client -> what was wrong with its answer, in the transport's words
-    lost: Mapping[int, str] = {}  # client -> silent past its deadline, crashed, left
+    lost: Mapping[int, str] = {}  # client -> silent past its deadline, crashed, left; its task is over
     joined: Mapping[int, object] = {}  # client that was not there before -> the size that it declares, unchecked
+    late: Mapping[int, str] = {}  # client -> why the wait ended without its answer, which still counts when it comes
+    back: Set[int] = frozenset()  # clients that can be reached again, of those that `Intermittent.here` left out
+    missing: Mapping[int, str] = {}  # client -> why its answer never comes; the wait could not end otherwise
 
 
 @runtime_checkable
@@ -227,6 +254,14 @@ class Transport(Protocol):
 
 
 @runtime_checkable
+class Intermittent(Protocol):
+    """A transport that knows who can be reached at present."""
+
+    def here(self, clients: Set[int]) -> Set[int]:
+        """Those of the clients that can be reached now; `Arrivals.back` names the others when they can be."""
+
+
+@runtime_checkable
 class Resumable(Protocol):
     """A transport that can say what it has under way, so that another one goes on from there."""
 
@@ -241,7 +276,7 @@ class Progress(NamedTuple):
     """What observers of a run see.
 
     They are called before the first step (of a resumed run: the first after that), after each step, and after each wait
-    that brought nothing usable.
+    that brought nothing usable, but somebody who was refused or lost.
     """
 
     step: int  # steps so far
@@ -249,7 +284,7 @@ class Progress(NamedTuple):
     state: AnyState
     updates: Updates | None  # of this step; None if no step was taken
     refused: Mapping[int, str]  # client -> why, since the previous call
-    lost: Mapping[int, str]  # client -> why, since the previous call
+    lost: Mapping[int, str]  # client -> why, since the previous call; also who is late, and still waited for
 
 
 @runtime_checkable

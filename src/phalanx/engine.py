@@ -1,14 +1,16 @@
 """The loop, the only one: written once for simulation and deployment, for rounds and for arrivals."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from phalanx.core import (
     Algorithm,
     AnyState,
     Arrivals,
     Infeasible,
+    Intermittent,
     Observer,
     Progress,
     Resumable,
@@ -23,6 +25,8 @@ from phalanx.rng import numpy_generator
 
 S = TypeVar("S", bound=AnyState)
 Sampler = Callable[[Set[int], int], Set[int]]  # ready clients, attempt -> those that are asked
+Train = Callable[[Vector, int], Vector]  # a model, its version -> the change that the server's own training makes
+TRIES = 10  # how often in a row a client is lost before there is no hope for it; it is refused but once
 
 
 def everyone(ready: Set[int], attempt: int) -> Set[int]:
@@ -67,6 +71,56 @@ class Participation:
         return {*honest.tolist(), *rng.choice(bad, attackers, replace=False).tolist()}
 
 
+class Reference(NamedTuple):
+    """What the server's own training made of a version."""
+
+    version: int
+    change: Vector
+
+
+@dataclass
+class Own:
+    """The server's own training, done when a step needs it and what it did last is too old.
+
+    Args:
+        train: does it.
+        every: for how many server versions it serves.
+        last: what it did last.
+    """
+
+    train: Train
+    every: int
+    last: Reference | None = None
+
+    def change(self, state: AnyState) -> Vector:
+        """The change to the present model, or to that of a version which is not too old.
+
+        Raises:
+            Infeasible: it is not finite.
+        """
+        if self.last is None or state.version - self.last.version >= self.every:
+            change = self.train(state.model, state.version)
+            if not bool(change.isfinite().all()):
+                raise Infeasible(
+                    f"The server's own training of version {state.version} gave values that are not finite, so that "
+                    "no update can be compared with it. Lower the learning rate."
+                )
+            self.last = Reference(state.version, change)
+        return self.last.change
+
+
+class Vain(NamedTuple):
+    """How a client was asked in vain since the last step."""
+
+    tries: int
+    why: str  # the last time
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it has been asked often enough."""
+        return self.tries >= TRIES
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot(Generic[S]):
     """A run between two steps, all of it: with it, another process goes on to the same bits.
@@ -74,20 +128,24 @@ class Snapshot(Generic[S]):
     Args:
         state: the algorithm's.
         waiting: clients that are ready for a download.
+        away: clients that are ready for a download, and cannot be reached.
         step: steps so far.
         attempt: how often clients were asked so far.
         sent: downloads without an answer.
-        barren: clients that were asked since the last step in vain, with the reason.
+        barren: clients that were asked since the last step in vain.
         transport: by the transport, for itself.
+        reference: what the server's own training did last; None if it has not trained.
     """
 
     state: S
     waiting: frozenset[int]
+    away: frozenset[int]
     step: int
     attempt: int
     sent: Mapping[int, Sent]
-    barren: Mapping[int, str]
+    barren: Mapping[int, Vain]
     transport: Any
+    reference: Reference | None = None
 
 
 Keep = Callable[[Callable[[], Snapshot[Any]]], None]  # is shown, before each step, how a snapshot can be taken
@@ -105,6 +163,7 @@ def run(
     until: Until | int,
     sample: Sampler = everyone,
     guard: Guard | None = None,
+    reference: Train | None = None,
     observers: Sequence[Observer] = (),
     keep: Keep = nothing,
     resume: Snapshot[S] | None = None,
@@ -116,9 +175,12 @@ def run(
         transport: how they reach each other.
         model: initial parameters.
         until: when to stop; an integer counts steps.
-        sample: who is asked in a round, of those that are ready. Synchronous algorithms only.
+        sample: who is asked in a round, of those that are ready and can be reached. Synchronous algorithms only.
         guard: what is refused; `Guard()` if not given.
-        observers: called before the first step, after each step, and after each wait that brought nothing usable.
+        reference: the server's own training, such as `phalanx.training.ServerTraining`, for an algorithm that asks for
+            it by `needs_reference`.
+        observers: called before the first step, after each step, and after each wait that brought nothing but somebody
+            who was refused or lost.
         keep: called before each step; may take a snapshot, and hold it, as nothing that is in it changes.
         resume: where to go on, with everything else as it was; the transport is a new one.
 
@@ -126,70 +188,60 @@ def run(
         The last state.
 
     Raises:
-        Infeasible: the algorithm cannot serve this population, or what is left of it; or the transport has no
-            snapshots.
+        Infeasible: the algorithm cannot serve this population, or what is left of it; or it needs a reference and
+            there is none; or the transport has no snapshots.
         Stalled: nobody is left who could bring the next update.
     """
-    until, guard = Until.of(until), guard or Guard()
+    until = Until.of(until)
     if sample is not everyone and not algorithm.synchronous:
         name = type(algorithm).__name__
         raise Infeasible(f"{name} is asynchronous: it serves whoever is free, and has no rounds to sample from.")
-    waiting: Set[int]
-    if resume is not None:
-        resumable(transport).restore(resume.transport)
-        state, waiting, step, attempt = resume.state, resume.waiting, resume.step, resume.attempt
-        books = Books(guard, model, dict(resume.sent), barren=dict(resume.barren))
-    else:
-        sizes, refused = guard.enroll(transport.enroll())
-        if not sizes:
-            raise Infeasible(f"No client can take part.{listed(refused)}")
-        state, waiting = algorithm.init(model, sizes)
-        books = Books(guard, model, refused=refused)
-        step = attempt = 0
-
-    def snapshot() -> Snapshot[S]:
-        underway = resumable(transport).snapshot()
-        return Snapshot(state, frozenset(waiting), step, attempt, dict(books.sent), dict(books.barren), underway)
+    books = Books(guard or Guard(), model)
+    own = own_training(algorithm, reference)
+    course = Course(algorithm, transport, books, own, sample)
+    state = course.begin(model) if resume is None else course.resume(resume)
 
     def tell(updates: Updates | None) -> None:
-        progress = Progress(step, transport.now, state, updates, *books.news())
+        progress = Progress(course.step, transport.now, state, updates, *books.news())
         for observer in observers:
             observer(progress)
 
     tell(None)
 
-    while not until.reached(step, transport.now):
-        keep(snapshot)
-        asked = sample(waiting, attempt) - books.sent.keys()
-        downloads = {i: algorithm.download(state, i) for i in sorted(asked)}
-        waiting, attempt = waiting - asked, attempt + 1
-        books.ask(downloads, state.version)
-        transport.send(downloads, state.version)
-
+    while not until.reached(course.step, transport.now):
+        keep(partial(course.snapshot, state))
+        course.ask(state)
         arrivals = transport.receive(every=algorithm.synchronous)
         if until.seconds is not None and transport.now > until.seconds:
             break
-        if not any(arrivals):
-            raise Stalled(
-                f"A wait of the transport brought nothing, and {len(books.sent)} clients owe an answer. "
-                "A wait ends with a reply, or names in `lost` who is past the deadline."
-            )
-        updates, again = books.settle(arrivals, state.version)
-        waiting = waiting | again
+        updates, again = course.settle(arrivals, state)
         if updates is not None:
             try:
-                state, ready = algorithm.step(state, updates)
+                state = course.advance(state, updates, again)
             except Infeasible as error:
                 tell(None)
-                error.add_note(f"In step {step + 1}, with {len(updates)} updates.{listed(books.barren)}")
+                reasons = {client: vain.why for client, vain in books.barren.items()}
+                error.add_note(f"In step {course.step + 1}, with {len(updates)} updates.{listed(reasons)}")
                 raise
-            waiting, step = ready | again, step + 1
             books.barren.clear()
-        state, waiting = books.admit(arrivals.joined, algorithm, state, waiting)
-        tell(updates)
+        state = course.admit(arrivals.joined, state)
+        if updates is not None or books.has_news:
+            tell(updates)
         if updates is None:
-            books.check_hope(waiting, step)
+            books.check_hope(course, arrivals)
     return state
+
+
+def own_training(algorithm: Algorithm[Any], train: Train | None) -> Own | None:
+    """The server's own training, None if the algorithm does not need it; raises `Infeasible` if it does, without."""
+    if not algorithm.needs_reference:
+        return None
+    if train is None:
+        raise Infeasible(
+            f"{type(algorithm).__name__} compares updates with the server's own training, and the server has no "
+            "examples. Set `server_examples` of the run, to 100 say; or give `phalanx.run` a `reference`."
+        )
+    return Own(train, algorithm.reference_every)
 
 
 def resumable(transport: Transport) -> Resumable:
@@ -197,6 +249,104 @@ def resumable(transport: Transport) -> Resumable:
     if not isinstance(transport, Resumable):
         raise Infeasible(f"{type(transport).__name__} has no snapshot() and restore(): its runs cannot go on.")
     return transport
+
+
+@dataclass
+class Course(Generic[S]):
+    """Where a run is: who is to be asked next.
+
+    A client that takes part is in `waiting` if it is ready for a download, in `away` if it cannot be reached then, or
+    in the books as one that was sent something; nobody falls out but by the algorithm's will.
+    """
+
+    algorithm: Algorithm[S]
+    transport: Transport
+    books: "Books"
+    own: Own | None
+    sample: Sampler
+    waiting: Set[int] = frozenset()
+    away: set[int] = field(default_factory=set)
+    step: int = 0
+    attempt: int = 0
+
+    def __post_init__(self) -> None:
+        self._intermittent = self.transport if isinstance(self.transport, Intermittent) else None
+
+    def begin(self, model: Vector) -> S:
+        """The first state."""
+        sizes, refused = self.books.guard.enroll(self.transport.enroll())
+        if not sizes:
+            raise Infeasible(f"No client can take part.{listed(refused)}")
+        state, self.waiting = self.algorithm.init(model, sizes)
+        self.books.refused |= refused
+        return state
+
+    def resume(self, snapshot: Snapshot[S]) -> S:
+        """The state of a snapshot; everything else goes on from it, too."""
+        resumable(self.transport).restore(snapshot.transport)
+        self.waiting, self.away = snapshot.waiting, set(snapshot.away)
+        self.step, self.attempt = snapshot.step, snapshot.attempt
+        self.books.sent, self.books.barren = dict(snapshot.sent), dict(snapshot.barren)
+        if self.own is not None:
+            self.own.last = snapshot.reference
+        return snapshot.state
+
+    def snapshot(self, state: S) -> Snapshot[S]:
+        """All of the run."""
+        books, underway = self.books, resumable(self.transport).snapshot()
+        sets = frozenset(self.waiting), frozenset(self.away)
+        own = self.own.last if self.own else None
+        return Snapshot(state, *sets, self.step, self.attempt, dict(books.sent), dict(books.barren), underway, own)
+
+    def ask(self, state: S) -> None:
+        """Sends a download to whom it is due, of those that can be reached."""
+        ready = {client for client in self.waiting if client not in self.books.sent}
+        here = ready if self._intermittent is None else self._intermittent.here(ready)
+        if len(here) < len(ready):
+            self.away |= ready - here
+        asked = self.sample(here, self.attempt)
+        downloads = {client: self.algorithm.download(state, client) for client in sorted(asked)}
+        self.waiting, self.attempt = here - asked, self.attempt + 1
+        self.books.ask(downloads, state.version, self.away)
+        self.transport.send(downloads, state.version)
+
+    def settle(self, arrivals: Arrivals, state: S) -> tuple[Updates | None, Set[int]]:
+        """The updates that are fit for a step, and who has to be asked again; notes who is back."""
+        updates, again = self.books.settle(arrivals, state.version)
+        back = self.away & arrivals.back
+        self.away -= back
+        self.waiting = self.waiting | again | back
+        return updates, again
+
+    def advance(self, state: S, updates: Updates, again: Set[int]) -> S:
+        """The state after a step."""
+        if self.own is not None:
+            updates = replace(updates, reference=self.own.change(state))
+        state, ready = self.algorithm.step(state, updates)
+        self.step += 1
+        if self.algorithm.synchronous:  # it names everybody who takes part in the next round
+            self.waiting = ready | again
+            self.away.clear()
+        else:
+            self.waiting = self.waiting | ready
+            if self.away:
+                self.away -= {client for client, verdict in state.verdicts.items() if verdict.final}
+        return state
+
+    def admit(self, joined: Mapping[int, object], state: S) -> S:
+        """The state with those who came late; notes who is not let in."""
+        if not joined:
+            return state
+        sizes, refused = self.books.guard.enroll(joined)
+        self.books.refused |= refused
+        for client, size in sizes.items():
+            try:
+                state = self.algorithm.join(state, client, size)
+            except Infeasible as error:
+                self.books.refused[client] = str(error)
+            else:
+                self.waiting = self.waiting | {client}
+        return state
 
 
 @dataclass
@@ -208,55 +358,71 @@ class Books:
     sent: dict[int, Sent] = field(default_factory=dict)  # downloads without an answer
     refused: dict[int, str] = field(default_factory=dict)  # since observers were last told
     lost: dict[int, str] = field(default_factory=dict)  # since observers were last told
-    barren: dict[int, str] = field(default_factory=dict)  # clients that were asked since the last step in vain
+    barren: dict[int, Vain] = field(default_factory=dict)  # clients that were asked since the last step in vain
 
-    def ask(self, downloads: Mapping[int, Vector], version: int) -> None:
+    def ask(self, downloads: Mapping[int, Vector], version: int, away: Set[int]) -> None:
         """Notes what is sent."""
-        self.sent |= {i: Sent(version, download) for i, download in downloads.items()}
-        if not self.sent:
-            raise Stalled(f"No client is ready and no answer is outstanding.{listed(self.barren)}")
+        for client, download in downloads.items():
+            self.sent[client] = Sent(version, download)
+        if not self.sent and not away:
+            reasons = {client: vain.why for client, vain in self.barren.items()}
+            raise Stalled(f"No client is ready and no answer is outstanding.{listed(reasons)}")
 
     def settle(self, arrivals: Arrivals, version: int) -> tuple[Updates | None, set[int]]:
-        """The updates that are fit for a step, and the clients that have to be asked again."""
+        """The updates that are fit for a step, if any are, and the clients that have to be asked again."""
         checked = self.guard.inspect(arrivals.replies, self.sent, version, self.model)
-        failed = {**arrivals.lost, **arrivals.refused}
-        failed |= {i: why for i, why in checked.refused.items() if i in checked.answered}
+        bad = {**arrivals.refused, **{i: why for i, why in checked.refused.items() if i in checked.answered}}
+        failed = {**arrivals.lost, **bad}
         again = failed.keys() - (checked.updates.clients if checked.updates else ())
         for i in checked.answered | again:
             self.sent.pop(i, None)
         self.refused |= {**arrivals.refused, **checked.refused}
-        self.lost |= arrivals.lost
-        self.barren |= {i: failed[i] for i in again}
-        return checked.updates, again
+        newly_late = {i: why for i, why in arrivals.late.items() if i in self.sent and self.sent[i].version == version}
+        self.lost |= {**arrivals.lost, **newly_late}
+        for i in again:
+            tries = TRIES if i in bad else self.barren[i].tries + 1 if i in self.barren else 1
+            self.barren[i] = Vain(tries, failed[i])
+        return None if arrivals.missing else checked.updates, again  # a part of a round is no round
 
-    def admit(
-        self, joined: Mapping[int, object], algorithm: Algorithm[S], state: S, waiting: Set[int]
-    ) -> tuple[S, Set[int]]:
-        """The state, and who is ready, with those who came late; notes who is not let in."""
-        sizes, refused = self.guard.enroll(joined)
-        self.refused |= refused
-        for client, size in sizes.items():
-            try:
-                state = algorithm.join(state, client, size)
-            except Infeasible as error:
-                self.refused[client] = str(error)
-            else:
-                waiting = waiting | {client}
-        return state, waiting
-
-    def check_hope(self, waiting: Set[int], step: int) -> None:
-        """Raises `Stalled` when everybody who could bring the next update has been asked in vain."""
-        if self.barren.keys() >= waiting | self.sent.keys():
+    def check_hope(self, course: Course[Any], arrivals: Arrivals) -> None:
+        """Raises `Stalled` when nothing comes any more, or all who could bring the next update were asked in vain."""
+        if arrivals.missing:
             raise Stalled(
-                f"Nobody brings the update for step {step + 1}: all {len(self.barren)} clients that can be asked "
-                f"were refused or lost.{listed(self.barren)}"
+                f"No answer comes from {_clients(len(arrivals.missing))}, and the server would wait for ever. Set a "
+                f"deadline, after which it goes on without them.{listed(arrivals.missing)}"
             )
+        if not any(arrivals):
+            reasons = {client: f"was sent version {sent.version}" for client, sent in self.sent.items()}
+            reasons |= dict.fromkeys(course.away, "cannot be reached, and does not come back")
+            owing = f"{_clients(len(self.sent))} {'owes' if len(self.sent) == 1 else 'owe'} an answer"
+            raise Stalled(
+                f"A wait of the transport brought nothing, and {owing}. "
+                f"A wait ends with a reply, or names in `lost` who is past the deadline.{listed(reasons)}"
+            )
+        groups = course.waiting, self.sent, course.away
+        if len(self.barren) < max(map(len, groups)):
+            return
+        if all(i in self.barren and self.barren[i].hopeless for group in groups for i in group):
+            reasons = {i: vain.why for i, vain in self.barren.items()}
+            raise Stalled(
+                f"Nobody brings the update for step {course.step + 1}: all {len(self.barren)} clients that can be "
+                f"asked were refused or lost.{listed(reasons)}"
+            )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether somebody was refused or lost since observers were last told."""
+        return bool(self.refused or self.lost)
 
     def news(self) -> tuple[dict[int, str], dict[int, str]]:
         """Who was refused and lost since this was last asked for."""
         news = self.refused, self.lost
         self.refused, self.lost = {}, {}
         return news
+
+
+def _clients(count: int) -> str:
+    return f"{count} client{'' if count == 1 else 's'}"
 
 
 def listed(reasons: Mapping[int, str], limit: int = 10) -> str:

@@ -112,7 +112,7 @@ class Guard:
         if not norm <= self.max_norm:
             norm = float(torch.linalg.vector_norm(delta.double()))
             yield _why_not_finite(delta) or f"update has norm {norm:.3g}, allowed is {self.max_norm:.3g}"
-        if isinstance(loss, bool) or not isinstance(loss, Real) or not 0 <= float(loss) <= LARGEST:
+        if isinstance(loss, bool) or not isinstance(loss, float | Real) or not 0 <= float(loss) <= LARGEST:
             yield f"loss is {_short(loss)}, not a finite number of at least 0"
 
 
@@ -142,7 +142,7 @@ def _as_updates(accepted: Mapping[int, Reply], sent: Mapping[int, Sent]) -> Upda
         tuple(sent[i].version for i in clients),
         tuple(sent[i].base for i in clients),
         rows_as_matrix([row.detach() for row in rows if isinstance(row, Tensor)]),
-        torch.tensor([float(loss) for loss in losses if isinstance(loss, Real)]),
+        torch.tensor([float(loss) for loss in losses if isinstance(loss, float | Real)]),
     )
 
 

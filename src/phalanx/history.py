@@ -5,10 +5,13 @@
 Each line has
 
 * `step`, `version` (server updates) and `seconds` (on the run's clock);
-* where the model was evaluated, `accuracy`, `loss`, `worst_client_accuracy`, `client_accuracy` and, with an attacker
-  who wants something, `attack_success`: `phalanx.evaluation.figures` says what they are;
+* where the model was evaluated, `accuracy`, `loss`, `worst_client_accuracy`, `received_accuracy`, `client_accuracy`
+  and, with an attacker who wants something, `attack_success` and `class_accuracy`: `phalanx.evaluation.figures` says
+  what they are; where clients are in groups, `group_accuracy` and `group_loss`, and `chosen`, which of several models
+  each client took;
 * `state`, the figures of the algorithm itself;
-* `verdicts`, one for each client that took part; `refused` and `lost`, clients with the reason.
+* `verdicts`, one for each client whose update came, or was decided, in this step;
+* `refused` and `lost`, clients with the reason.
 
 A number that is not finite is null.  Line 0 is the model before training.  A line that repeats the step of the line
 above stands for a wait that brought nothing but refused or lost replies, or, as the last line, for the evaluation of
@@ -83,7 +86,7 @@ class History:
             line |= self._measure(progress)
         if updates is not None:
             line["state"] = {name: getattr(state, name) for name in self._observed}
-            line["verdicts"] = {i: state.verdicts[i]._asdict() for i in updates.clients if i in state.verdicts}
+            line["verdicts"] = {i: verdict._asdict() for i, verdict in sorted(state.verdicts.items())}
         line |= {name: dict(what) for name, what in (("refused", progress.refused), ("lost", progress.lost)) if what}
         self._write(line)
 
@@ -348,6 +351,7 @@ def rejected(history: Sequence[Line], clients: Set[int]) -> float | None:
     unused = list[bool]()
     for line in history[1:]:
         fates = dict.fromkeys(line.get("refused", {}), False)
-        fates |= {client: verdict["accepted"] for client, verdict in line.get("verdicts", {}).items()}
+        told = line.get("verdicts", {}).items()
+        fates |= {client: verdict["accepted"] for client, verdict in told if not verdict.get("waits")}
         unused += [not used for client, used in fates.items() if int(client) in clients]
     return sum(unused) / len(unused) if unused else None

@@ -90,6 +90,8 @@ class LocalSGD:
         momentum: in [0, 1); the velocity starts at zero with every download.
         weight_decay: lambda of the penalty lambda/2 |w|^2.
         clip_norm: largest norm of a minibatch's gradient; longer ones are scaled down. None: no limit.
+        proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is what the client received; in FedProx (Li et al.,
+            "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
     """
 
     epochs: int = 1
@@ -99,6 +101,7 @@ class LocalSGD:
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip_norm: float | None = None
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         checks = (
@@ -112,6 +115,7 @@ class LocalSGD:
             (0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}"),
             (0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, got {self.weight_decay}"),
             (self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be positive, got {self.clip_norm}"),
+            (0 <= self.proximal < math.inf, f"proximal must be at least 0, got {self.proximal}"),
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
@@ -190,6 +194,7 @@ class Trainer:
         self.model, self.recipe, self.seed = model, recipe, seed
         self._parameters = model.values[: model.trainable]
         self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
+        self._received = torch.empty_like(self._parameters) if recipe.proximal else None
         layers = model.module.modules()
         self._alone = not any(isinstance(layer, _BatchNorm) for layer in layers)  # one example has no variance
 
@@ -212,6 +217,8 @@ class Trainer:
         model.module.train()
         if self._velocity is not None:
             self._velocity.zero_()
+        if self._received is not None:
+            self._received.copy_(self._parameters)
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), _labels(data.y[:0])
         minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
         with borrowed(self.seed, "dropout", client, turn, device=model.device):
@@ -235,6 +242,36 @@ class Trainer:
             gradient *= (recipe.clip_norm / norm).clamp(max=1.0)
         if recipe.weight_decay:
             gradient.add_(parameters, alpha=recipe.weight_decay)
+        if self._received is not None:
+            gradient.add_(parameters - self._received, alpha=recipe.proximal)
         if self._velocity is not None:
             gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
         parameters.add_(gradient, alpha=-lr)
+
+
+SERVER = -1  # stands for the server where random streams are named by client
+
+
+@dataclass(frozen=True, eq=False)
+class ServerTraining:
+    """The server's own training, on a few examples that it holds itself: `reference` of `phalanx.run`.
+
+    Its minibatches come from streams of its own, named by the version, so that no client's change.
+
+    Args:
+        trainer: may be that of the clients of a simulation.
+        data: the server's examples, on the trainer's device.
+    """
+
+    trainer: Trainer
+    data: Dataset
+
+    def __post_init__(self) -> None:
+        if not len(self.data):
+            raise ValueError("The server trains on examples of its own, and was given none.")
+
+    def __call__(self, model: Vector, version: int) -> Vector:
+        """The change that training makes to the model of a version."""
+        change = torch.empty_like(model)
+        self.trainer.train(model, self.data, client=SERVER, turn=version, version=version, out=change)
+        return change

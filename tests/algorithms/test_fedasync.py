@@ -1,7 +1,11 @@
+import math
+
 import pytest
 import torch
 
-from phalanx.algorithms.fedasync import Constant, FedAsync, Hinge, Polynomial
+from phalanx.algorithms.fedasync import Constant, Exponential, FedAsync, Hinge, Polynomial
+from phalanx.attacks import Gaussian, Rescale
+from rivals import accuracy
 from toys import close, updates
 
 
@@ -38,11 +42,41 @@ def test_staleness_functions_by_hand():
     assert Polynomial(0.5)(3) == 0.5
     hinge = Hinge(a=10, b=4)
     assert [hinge(age) for age in (0, 4, 5, 6)] == [1.0, 1.0, 1 / 11, 1 / 21]
+    assert [Exponential(0.5)(age) for age in (0, 3)] == [1.0, math.exp(-1.5)]
+    assert Exponential(0.0)(9) == 1.0
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: FedAsync(0.0), lambda: FedAsync(1.1), lambda: Polynomial(-1), lambda: Hinge(b=-1)]
+    "make",
+    [
+        lambda: FedAsync(0.0),
+        lambda: FedAsync(1.1),
+        lambda: Polynomial(-1),
+        lambda: Hinge(b=-1),
+        lambda: Exponential(-1),
+        lambda: Exponential(math.nan),
+    ],
 )
 def test_out_of_range(make):
     with pytest.raises(ValueError, match="must"):
         make()
+
+
+def test_a_client_that_comes_late_changes_nothing():
+    algorithm = FedAsync()
+    state, _ = algorithm.init(torch.zeros(1), {0: 1})
+    assert algorithm.join(state, 1, 10) is state
+
+
+@pytest.mark.slow
+def test_learns_the_digits():
+    assert accuracy(FedAsync()) > 0.7
+
+
+def test_one_attacker_in_five_ruins_it():
+    assert accuracy(FedAsync(), Rescale(-10.0)) < 0.2
+
+
+@pytest.mark.slow
+def test_noise_from_one_in_five_harms_it():
+    assert accuracy(FedAsync(), Gaussian(1.0)) < accuracy(FedAsync()) - 0.2

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from phalanx.data import Dataset, PermutedLabels, RotatedImages, SwappedLabels
+from phalanx.data import Dataset, PermutedLabels, RotatedImages, SwappedLabels, Topics
 
 TEN = Dataset(torch.arange(40.0).reshape(10, 1, 2, 2), torch.arange(10), 10)
+OWNED = Dataset(torch.arange(7.0), torch.zeros(7).long(), 1, torch.tensor([0, 3, 1, 4, 5, 0, 4]))
 
 
 def test_clients_are_divided_evenly_neighbours_together():
@@ -54,6 +55,10 @@ def test_swapped_labels_by_hand():
         (lambda: SwappedLabels(((-1, 3),)), "two different classes"),
         (lambda: SwappedLabels(((1, 10),)).seen_by(0, TEN), r"\(1, 10\) names a class that is not among 0..9"),
         (lambda: RotatedImages(()), "quarter_turns must name"),
+        (lambda: Topics(0), "count must be at least 1, got 0"),
+        (lambda: Topics().seen_by(0, TEN), "these data do not say whose an example is"),
+        (lambda: Topics().of(3), "4 groups need at least 4 clients, got 3"),
+        (lambda: Topics(3).seen_by(2, OWNED.of(OWNED.owners != 5)), "None of 6 examples is of topic 2. Deal the data"),
         (lambda: RotatedImages().seen_by(1, Dataset(torch.zeros(2, 3), torch.zeros(2).long(), 2)), "Only images"),
         (lambda: RotatedImages((1,)).seen_by(0, Dataset(torch.zeros(2, 1, 2, 3), torch.zeros(2).long(), 2)), "square"),
     ],
@@ -76,3 +81,16 @@ def test_rotated_images_by_hand():
     assert turned.seen_by(2, data).x.flatten().tolist() == [4.0, 3.0, 2.0, 1.0]
     assert turned.seen_by(3, data).x.flatten().tolist() == [3.0, 1.0, 4.0, 2.0]
     assert turned.seen_by(4, data) is data
+
+
+def test_topics_take_turns():
+    """Owners 0 and 3 have the first of three topics, 1 and 4 the second, 2 and 5 the third."""
+    topics = Topics(3)
+    assert topics.number == 3
+    assert topics.of(7) == (0, 1, 2, 0, 1, 2, 0)
+    assert [topics.seen_by(group, OWNED).x.tolist() for group in range(3)] == [[0, 1, 5], [2, 3, 6], [4]]
+    first = topics.seen_by(0, OWNED)
+    assert first.owners.tolist() == [0, 3, 0]
+    assert topics.seen_by(0, first) is first
+    nothing = OWNED.of(torch.zeros(7, dtype=torch.bool))
+    assert len(topics.seen_by(1, nothing)) == 0, "a client without examples"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from phalanx.data import (
     ClassImbalance,
+    ClassSplit,
     Dirichlet,
     LinearRamp,
     LognormalSizes,
@@ -40,6 +41,8 @@ ALL = [
     LinearRamp(ratio=1.7e308),
     ClassImbalance(),
     ClassImbalance(most=10**12),
+    ClassSplit(),
+    ClassSplit(parts=1),
     LognormalSizes(),
     LognormalSizes(sigma=0.0),
     LognormalSizes(mu=-1e308, sigma=1.7e308),
@@ -298,6 +301,73 @@ def test_class_imbalance_steps_are_rounded_down():
     assert (counts > 0).sum(1).tolist() == [1, 1, 2, 2, 3, 4]
     assert counts[:, 0].tolist() == [10] * 6
     assert counts[:, 1].tolist() == [0, 0, 15, 15, 15, 15]
+
+
+def test_class_split_of_two_clients_is_that_of_figure_7():
+    labels = torch.arange(600) % 10
+    counts = holdings(labels, split(ClassSplit(), labels, 2), 10)
+    assert counts.tolist() == [[60] * 5 + [0] * 5, [0] * 5 + [60] * 5]
+
+
+def test_class_split_by_hand():
+    labels = torch.arange(35) % 7
+    # three parts of seven classes: 0 1 2, 3 4, 5 6; of five clients: 0 1, 2 3, 4
+    counts = holdings(labels, split(ClassSplit(parts=3), labels, 5), 7)
+    of_part = [counts[:2].sum(0), counts[2:4].sum(0), counts[4]]
+    assert [held.tolist() for held in of_part] == [[5, 5, 5, 0, 0, 0, 0], [0, 0, 0, 5, 5, 0, 0], [0, 0, 0, 0, 0, 5, 5]]
+    assert sorted(counts.sum(1)[:2].tolist()) == [7, 8]
+    assert counts.sum(1)[2:].tolist() == [5, 5, 10]
+    # as many parts as possible: seven clients of one class each; nine, of which two classes have two
+    assert torch.equal(holdings(labels, split(ClassSplit(), labels, 7), 7), 5 * torch.eye(7, dtype=torch.int64))
+    assert (holdings(labels, split(ClassSplit(), labels, 9), 7) > 0).sum(1).tolist() == [1] * 9
+
+
+@pytest.mark.parametrize(
+    ("partition", "clients", "message"),
+    [
+        (lambda: ClassSplit(0), 2, "parts must be at least 1, got 0"),
+        (lambda: ClassSplit(3), 2, "parts must be at most 2, of 2 clients and 7 classes, got 3"),
+        (lambda: ClassSplit(8), 9, "parts must be at most 7, of 9 clients and 7 classes, got 8"),
+    ],
+)
+def test_class_split_into_too_many_parts_is_refused(partition, clients, message):
+    with pytest.raises(ValueError, match=message):
+        split(partition(), torch.arange(35) % 7, clients)
+
+
+def test_class_imbalance_with_clients_of_one_size_by_hand():
+    # 12 each of the classes owned: 12 of class 0; 6 of 0 and 1; 4 of 0, 1 and 2; 3 of all
+    labels = torch.arange(200) % 4
+    parts = split(ClassImbalance(each=12), labels, 4)
+    assert holdings(labels, parts, 4).tolist() == [[12, 0, 0, 0], [6, 6, 0, 0], [4, 4, 4, 0], [3, 3, 3, 3]]
+    held = torch.cat(parts)
+    assert len(held.unique()) == len(held) == 48, "no example is held twice, and the rest is left out"
+    odd = holdings(labels, split(ClassImbalance(each=5), labels, 4), 4)
+    assert odd.tolist() == [[5, 0, 0, 0], [3, 2, 0, 0], [2, 2, 1, 0], [2, 1, 1, 1]]
+    with pytest.raises(ValueError, match=r"needs 75 examples of class 0 for 4 clients, got 50\. Take more examples"):
+        split(ClassImbalance(each=36), labels, 4)
+    with pytest.raises(ValueError, match="each must be at least 1, got 0"):
+        ClassImbalance(each=0)
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes"),
+    [
+        (5, [1, 3, 5, 7, 10]),
+        (10, list(range(1, 11))),
+        (20, [1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10]),
+    ],
+)
+def test_splits_of_xu_and_lyu(clients, classes):
+    """600 of MNIST's 60,000 for each participant: the same for all, or from 71 to 1,130, or of so many classes."""
+    labels = torch.arange(60_000) % 10
+    assert set(sizes(split(Uniform(), labels[: 600 * clients], clients))) == {600}
+    ramp = sizes(split(LinearRamp(), labels[: 600 * clients], clients))
+    assert ramp == sorted(ramp)
+    assert abs(ramp[0] - 71) + abs(ramp[-1] - 1130) <= 1
+    parts = split(ClassImbalance(each=600), labels, clients)
+    assert set(sizes(parts)) == {600}
+    assert (holdings(labels, parts, 10) > 0).sum(1).tolist() == classes
 
 
 def test_class_imbalance_needs_an_owner_for_each_class():

@@ -18,7 +18,20 @@ import numpy as np
 import pytest
 import torch
 
-from phalanx.data import CIFAR10, MNIST, Dataset, Digits, FashionMNIST, HuggingFace, InMemory, Source, files
+from phalanx.data import (
+    CIFAR10,
+    MNIST,
+    MR,
+    SST,
+    AGNews,
+    Dataset,
+    Digits,
+    FashionMNIST,
+    HuggingFace,
+    InMemory,
+    Source,
+    files,
+)
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 CIFAR = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
@@ -377,6 +390,53 @@ def test_without_a_network_the_error_says_what_to_do(web, monkeypatch, source):
 def test_a_missing_page_is_a_failed_download(web):
     with pytest.raises(OSError, match=r"train-images-idx3-ubyte\.gz could not be downloaded .*404"):
         MNIST().load()
+
+
+TEXTS = {  # what is served, and where it lies once it is downloaded
+    AGNews: {f"ag_news/{name}.csv": "\n".join(f'"{k}","a","b c"' for k in (1, 2, 3, 4)) for name in ("train", "test")},
+    MR: {f"rt-polaritydata/rt-polarity.{name}": "\n".join(["a b"] * 10) for name in ("neg", "pos")},
+    SST: {f"sst/stsa.fine.{name}": "0 a b" for name in ("train", "test")},
+}
+SMALL = {AGNews: AGNews(corpora=4), MR: MR(), SST: SST()}
+
+
+def serve_texts(web, monkeypatch, source):
+    """Serves the files, MR's in an archive, and gives what is to be asked for."""
+    key = {AGNews: "ag_news", MR: "mr", SST: "sst"}[source]
+    (web.root / key).mkdir()
+    if source is MR:
+        with tarfile.open(web.root / "mr/rt-polaritydata.tar.gz", "w:gz") as archive:
+            for name, text in (TEXTS[MR] | {"rt-polaritydata.README.1.0.txt": "read me"}).items():
+                info = tarfile.TarInfo(name)
+                info.size = len(text)
+                archive.addfile(info, io.BytesIO(text.encode()))
+    else:
+        for name, text in TEXTS[source].items():
+            (web.root / key / Path(name).name).write_text(text)
+    monkeypatch.setitem(files.HASHES, key, {name: sha256(web.root / key / name) for name in files.HASHES[key]})
+    return [f"/{key}/{name}" for name in files.HASHES[key]]
+
+
+@pytest.mark.parametrize("source", TEXTS, ids=lambda source: source.__name__)
+def test_download_of_texts_happens_once(web, monkeypatch, tmp_path, source):
+    expected = serve_texts(web, monkeypatch, source)
+    first = SMALL[source].load()
+    assert web.asked == expected
+    again = SMALL[source].load()
+    assert web.asked == expected
+    assert [part.fingerprint() for part in again] == [part.fingerprint() for part in first]
+    laid_out = {str(path.relative_to(tmp_path / "cache/phalanx")) for path in (tmp_path / "cache").rglob("*.*")}
+    assert TEXTS[source].keys() <= laid_out, "the cache is laid out like a data folder"
+    assert not any("README" in name for name in laid_out)
+
+
+@pytest.mark.parametrize("source", TEXTS, ids=lambda source: source.__name__)
+def test_texts_with_an_other_hash_are_refused(web, monkeypatch, source):
+    true = {key: dict(hashes) for key, hashes in files.HASHES.items()}
+    serve_texts(web, monkeypatch, source)
+    monkeypatch.setattr(files, "HASHES", true)
+    with pytest.raises(ValueError, match=r"is refused: SHA256 hash .* give that as data_dir"):
+        SMALL[source].load()
 
 
 def test_every_download_has_a_hash():

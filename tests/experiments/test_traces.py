@@ -44,7 +44,12 @@ def test_a_trace_holds_the_curves_of_the_record(record, trace):
     assert trace.curves["step"] == (0, 2, 4, 5)
     assert trace.curves["accuracy"] == tuple(line["accuracy"] for line in measured)
     assert trace.curves["seconds"] == tuple(line["seconds"] for line in measured)
-    assert set(trace.curves) == {"step", "seconds", "accuracy", "loss", "worst_client_accuracy"}
+    assert set(trace.curves) == {
+        "step", "seconds", "accuracy", "loss", "worst_client_accuracy", "best_client_accuracy",
+    }  # fmt: skip
+    assert trace.received == {int(i): a for i, a in measured[-1]["received_accuracy"].items()}
+    assert trace.curves["best_client_accuracy"][-1] == max(trace.received.values())
+    assert len(trace.received) == 5, "the honest ones"
     assert trace.final() == record.summary["final"]["accuracy"]
     assert trace.best() == record.summary["best"]["accuracy"]
     assert trace.best("loss", lowest=True) == min(line["loss"] for line in measured)
@@ -70,7 +75,7 @@ def test_small_figures_of_the_algorithm_are_kept_for_every_step(record, trace):
     assert trace.state["step"] == (1, 2, 3, 4, 5)
     assert trace.state["alpha_cross"] == tuple(state["alpha_cross"] for state in states)
     assert trace.left_out == ()
-    history = [line | ({"state": {"many": list(range(9)), "few": [1, [2, 3]]}} if "state" in line else {})
+    history = [line | ({"state": {"many": list(range(13)), "few": [1, [2, 3]]}} if "state" in line else {})
                for line in record.history]  # fmt: skip
     other = Trace.of(replace(record, history=history))
     assert other.left_out == ("many",)
@@ -170,6 +175,14 @@ def test_a_record_is_used_only_if_it_would_come_out_the_same(trace, tmp_path, ch
     found, told = store.find(PLAN)
     assert why in told
     assert (found is None) == bool(why)
+
+
+def test_a_record_from_before_clients_were_told_apart_can_be_read(trace, tmp_path):
+    store = Store(tmp_path)
+    store.keep(trace)
+    path = store.path(PLAN)
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "received"}))
+    assert store.find(PLAN) == (replace(trace, received={}), "")
 
 
 def test_a_run_that_could_not_begin_has_a_trace_without_curves():

@@ -16,6 +16,7 @@ from phalanx.models import (
     CoxCNN,
     LeNet,
     Model,
+    SattlerCifarCNN,
     SattlerCNN,
     SattlerVGG,
     TorchModule,
@@ -41,6 +42,7 @@ PUBLISHED: list[tuple[Model, Shape, int, int]] = [
     (SattlerCNN(), MNIST, 10, 234_090),
     (SattlerCNN(), PADDED, 10, 234_090),
     (SattlerVGG(), CIFAR, 10, 865_482),
+    (SattlerCifarCNN(), CIFAR, 10, 188_810),  # 3*32*9+32 + 32*64*9+64 + 64*64*9+64 + 1024*128+128 + 128*10+10
     (XuLyuMnistCNN(), MNIST, 10, 104_242),
     (XuLyuMnistCNN(), PADDED, 10, 104_242),
     (XuLyuCifarCNN(), CIFAR, 10, 122_570),
@@ -232,6 +234,7 @@ def test_activations_are_those_of_the_papers() -> None:
     vgg = kinds(SattlerVGG(), CIFAR)
     assert (vgg.count("Conv2d"), vgg.count("MaxPool2d"), vgg.count("Linear"), vgg.count("ReLU")) == (8, 5, 3, 10)
     assert vgg.endswith("MaxPool2d Flatten Linear ReLU Linear ReLU Linear")
+    assert kinds(SattlerCifarCNN(), CIFAR) == "Conv2d ReLU MaxPool2d " * 3 + "Flatten Linear ReLU Linear"
 
 
 def test_torch_module_builds_what_the_path_names() -> None:

@@ -39,8 +39,8 @@ def train(algorithm, until=3, **options):
 def test_a_round_takes_as_long_as_its_slowest_client():
     @dataclass(frozen=True)
     class ById(Latency):
-        def seconds(self, client, turn, seed):
-            return 1.0 + client
+        def seconds(self, task, seed):
+            return 1.0 + task.client
 
     _, simulation = train(FedAvg(), until=3, clients=4, latency=ById())
     assert simulation.now == 12.0

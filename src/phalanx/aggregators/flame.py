@@ -28,6 +28,31 @@ from phalanx.rng import numpy_generator
 
 
 @dataclass(frozen=True)
+class DensestMajority(Selection):
+    """The mean of the densest majority by direction: FLAME's filter without its clipping and noise.
+
+    A weight is like a number of copies.  Not equivariant to translation.  Lengths are not looked at: whoever uses it
+    has to bound them.  Costs one product of the rows with themselves, O(m^2 d), and O(m^2) for the clusters.
+
+    Example:
+        >>> DensestMajority()(torch.tensor([[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
+        tensor([3., 0.])
+    """
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        distances = (1 - points.cosines).clamp_min(0)
+        admitted = list(densest_majority(distances, points.weights))
+        shares = torch.zeros(len(points), dtype=torch.float64)
+        shares[admitted] = points.weights[admitted] / points.weights[admitted].sum()
+        reasons = [f"outside the cosine cluster of {len(admitted)}"] * len(points)
+        for row in admitted:
+            reasons[row] = ""
+        among = points.cosines.clone().fill_diagonal_(-1)[:, admitted].amax(1)
+        return Choice(shares, among.tolist(), reasons)
+
+
+@dataclass(frozen=True)
 class FLAMEFilter(Selection):
     """The mean of the updates of the densest majority by direction, each shortened to the median norm of all.
 
@@ -69,26 +94,25 @@ class FLAMEFilter(Selection):
         choice = self.choose(points)
         vector = points.combine(choice.shares)
         if self.noise > 0:
-            rng = numpy_generator(self.seed, "flame", points.turn)
-            drawn = torch.from_numpy(rng.standard_normal(len(vector)))
-            vector = vector + (self.noise * self._limit(points) * drawn).to(vector.device, vector.dtype)
+            vector = disturbed(vector, self.noise * self._limit(points), self.seed, points.turn)
         return vector, choice
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`; the noise is not in it."""
-        distances = (1 - points.cosines).clamp_min(0)
-        admitted = list(densest_majority(distances, points.weights))
-        limit = self._limit(points)
-        shares = torch.zeros(len(points), dtype=torch.float64)
-        shares[admitted] = points.weights[admitted] / points.weights[admitted].sum()
-        reasons = [f"outside the cosine cluster of {len(admitted)}"] * len(points)
-        for row in admitted:
+        shares, among, reasons = DensestMajority().choose(points)
+        limit, told = self._limit(points), list(reasons or ())
+        for row in shares.nonzero().flatten().tolist():
             norm = float(points.norms[row])
             shares[row] *= min(1.0, limit / norm) if norm > 0 else 1.0
-            reasons[row] = f"norm {norm:.3g} clipped to {limit:.3g}" if norm > limit else ""
-        among = points.cosines.clone().fill_diagonal_(-1)[:, admitted].amax(1)
-        return Choice(shares, among.tolist(), reasons)
+            told[row] = f"norm {norm:.3g} clipped to {limit:.3g}" if norm > limit else ""
+        return Choice(shares, among, told)
 
     def _limit(self, points: Points) -> float:
         """S."""
         return float(Median()(points.norms[:, None], points.weights))
+
+
+def disturbed(vector: Vector, sigma: float, seed: int, turn: int) -> Vector:
+    """The vector plus normal noise of standard deviation `sigma`: the same for the same turn."""
+    drawn = torch.from_numpy(numpy_generator(seed, "flame", turn).standard_normal(len(vector)))
+    return vector + (sigma * drawn).to(vector.device, vector.dtype)

@@ -55,7 +55,12 @@ class FoolsGoldWeights(Selection):
         if len(points) == 1:
             return Choice(points.share, [1.0], [""])
         cs = points.cosines.clone().fill_diagonal_(0)
-        parts = self._parts(cs)
+        parts = learning_rates(cs)
+        if not bool(parts.any()):
+            raise Infeasible(
+                f"{self} found nobody among {len(cs)} rows who does not point in the direction of another: all look "
+                "like Sybils. Leave copies out, or use a rule that does not look for them."
+            )
         shares = parts * points.weights
         reasons = [
             "" if part == 1 else f"cosine {cosine:.3f} with another update"
@@ -63,16 +68,19 @@ class FoolsGoldWeights(Selection):
         ]
         return Choice(shares / shares.sum(), parts.tolist(), reasons)
 
-    def _parts(self, cs: Square) -> Weights:
-        """alpha, in [0, 1], from cosines with zeros on the diagonal."""
-        v = cs.amax(1)
-        pardon = torch.where(v[:, None] < v, v[:, None] / v, 1.0)
-        alpha = 1 - (cs * pardon).amax(1)
-        if float(alpha.max()) <= BLURRED:
-            raise Infeasible(
-                f"{self} found nobody among {len(cs)} rows who does not point in the direction of another: all look "
-                "like Sybils. Leave copies out, or use a rule that does not look for them."
-            )
-        alpha = alpha.clamp(0, 1) / alpha.max()
-        alpha = torch.where(alpha >= 1, FULL, alpha)
-        return (alpha.logit() + 0.5).clamp(0, 1)
+
+def learning_rates(cs: Square, confidence: float = 1.0) -> Weights:
+    """alpha of Algorithm 1, in [0, 1]; all zero if everybody points in the direction of somebody else.
+
+    Args:
+        cs: cosines, with zeros on the diagonal.
+        confidence: kappa, the factor on the logit with its 0.5.
+    """
+    v = cs.amax(1)
+    pardon = torch.where(v[:, None] < v, v[:, None] / v, 1.0)
+    alpha = 1 - (cs * pardon).amax(1)
+    if float(alpha.max()) <= BLURRED:
+        return torch.zeros_like(alpha)
+    alpha = alpha.clamp(0, 1) / alpha.max()
+    alpha = torch.where(alpha >= 1, FULL, alpha)
+    return (confidence * (alpha.logit() + 0.5)).clamp(0, 1)

@@ -1,10 +1,50 @@
 """Federated learning algorithms, one file per paper."""
 
+from phalanx.algorithms.aflguard import AFLGuard
+from phalanx.algorithms.async_rffl import AsyncRFFL
+from phalanx.algorithms.basgd import BASGD
 from phalanx.algorithms.byzantine_cfl import ByzantineCFL
+from phalanx.algorithms.catalyst import Catalyst
 from phalanx.algorithms.clustered_fl import ClusteredFL, Relative
 from phalanx.algorithms.fedasync import FedAsync
 from phalanx.algorithms.fedavg import FedAvg
-from phalanx.algorithms.wrappers import Permuted, Rotated
+from phalanx.algorithms.fedbuff import FedBuff
+from phalanx.algorithms.flame import FLAME
+from phalanx.algorithms.foolsgold import FoolsGold
+from phalanx.algorithms.kardam import Kardam
+from phalanx.algorithms.qfedavg import QFedAvg
+from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
+from phalanx.algorithms.rffl import RFFL
+from phalanx.algorithms.signsgd import SignSGD
+from phalanx.algorithms.standalone import Standalone
+from phalanx.algorithms.wrappers import Permuted, Quorum, Rotated
+from phalanx.algorithms.zeno import ZenoPlusPlus
 from phalanx.core import Algorithm
 
-__all__ = ["Algorithm", "ByzantineCFL", "ClusteredFL", "FedAsync", "FedAvg", "Permuted", "Relative", "Rotated"]
+__all__ = [
+    "BASGD",
+    "FLAME",
+    "RFFL",
+    "AFLGuard",
+    "Algorithm",
+    "AsyncRFFL",
+    "ByzantineCFL",
+    "Catalyst",
+    "ClusteredFL",
+    "FedAsync",
+    "FedAvg",
+    "FedBuff",
+    "FoolsGold",
+    "Kardam",
+    "MedianNorm",
+    "PerLayer",
+    "Permuted",
+    "QFedAvg",
+    "Quorum",
+    "Relative",
+    "Rotated",
+    "SignSGD",
+    "Standalone",
+    "Whole",
+    "ZenoPlusPlus",
+]

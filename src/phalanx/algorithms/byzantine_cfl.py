@@ -17,7 +17,12 @@ Where the paper is silent or ambiguous:
 * A zero update has no direction: it counts as orthogonal to all others (and leaves, with the other zero updates).
 * The constant 0.02 depends on the dimension.  Independent random vectors are orthogonal on average, but the closest of
   m in d dimensions has a cosine of about sqrt(2 ln m / d), which exceeds 0.02 for some 23,000 parameters or fewer:
-  random attackers then stay.  `init` warns, and says what to set.
+  random attackers then stay.  `init` warns, and says what to set; `AboveNoise` sets it.
+* Clients that were removed are not heard again.  With `retest_after` they are asked again after so many rounds: whose
+  update is then similar to that of a benign client, by the same threshold, takes part from the next round on.  What it
+  sent for the test counts for nothing.
+* Nothing is said of clients that come late.  They take part at once, as line 11 compares their first update before it
+  is averaged.
 * Line 23 averages without weights.  `preprocess` and `aggregate` can be set, for comparison and for defence in depth.
 """
 
@@ -34,9 +39,41 @@ from torch import Tensor
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
 from phalanx.clustering import bipartition, cross_similarity
-from phalanx.core import Algorithm, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
 from phalanx.linalg import cosine_similarity
 from phalanx.weighting import Ignore, Preprocess
+
+
+@dataclass(frozen=True)
+class AboveNoise:
+    """A threshold above what chance makes of unrelated updates: margin + factor sqrt(2 ln m / d).
+
+    Args:
+        margin: what is added, at least 0; the paper's constant.
+        factor: of the largest cosine to expect between one random vector and m others of d parameters, at least 1.
+    """
+
+    margin: float = 0.02
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin < 1:
+            raise ValueError(f"margin must lie in [0, 1), got {self.margin}: it is a difference of cosines.")
+        if not 1 <= self.factor < math.inf:
+            raise ValueError(f"factor must be at least 1, got {self.factor}: below it, noise may stay.")
+
+    def resolved(self, m: int, d: int) -> float:
+        """The threshold for m clients and d parameters.
+
+        Raises:
+            Infeasible: the model is so small that no cosine is above it.
+        """
+        if (threshold := self.margin + self.factor * noise_floor(m, d)) < 1:
+            return threshold
+        raise Infeasible(
+            f"With {m} clients and {d:,} parameters chance makes cosines of {noise_floor(m, d):.2f}, and no threshold "
+            "below 1 is well above that. Take a larger model, or set threshold to a number."
+        )
 
 
 class ByzantineCFLState(NamedTuple):
@@ -44,8 +81,10 @@ class ByzantineCFLState(NamedTuple):
 
     version: int  # rounds completed
     model: Vector  # theta of the benign cluster
-    weights: Mapping[int, float]  # n_k, fixed at enrolment: after preprocessing, or before it if that is per cohort
-    benign: frozenset[int]  # c, the clients that still take part
+    sizes: Mapping[int, int]  # as declared
+    weights: Mapping[int, float]  # n_k: after preprocessing, or before it if that is per cohort
+    benign: frozenset[int]  # c, the clients that take part
+    removed: Mapping[int, int]  # the others, and the round in which each was removed, or tested last
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
     alpha_cross: float | None  # cosine between the two candidates of the last split tried; None before the first
     threshold: float  # the cosine below which they are separated
@@ -54,7 +93,7 @@ class ByzantineCFLState(NamedTuple):
 
 @dataclass(frozen=True)
 class ByzantineCFL(Algorithm[ByzantineCFLState]):
-    """Keeps the largest cluster of similar updates, and removes the others for good.
+    """Keeps the largest cluster of similar updates, and removes the others, for good or until they are tested again.
 
     Assumes that the benign clients are more than half and share one distribution: honest clients with different data
     are removed too.  Sees directions only: attackers that move along with the honest ones stay.
@@ -62,32 +101,42 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     Args:
         threshold: alpha_cross^max in [-1, 1), the cosine below which two groups are separated.
         until_stable: split until nobody leaves in each round, instead of once a round.
+        retest_after: rounds after which a removed client is asked once more, and again after as many; None: never. An
+            attacker that behaves on these rounds comes back.
         aggregate: the rule within the benign cluster; the mean in the paper.
         preprocess: what declared sizes count for; nothing in the paper.
     """
 
     observed: ClassVar[tuple[str, ...]] = ("alpha_cross", "threshold")
 
-    threshold: float = 0.02
+    threshold: float | AboveNoise = 0.02
     until_stable: bool = False
+    retest_after: int | None = None
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
 
     def __post_init__(self) -> None:
-        if not -1 <= self.threshold < 1:
+        if not isinstance(self.threshold, AboveNoise) and not -1 <= self.threshold < 1:
             raise ValueError(f"threshold must lie in [-1, 1), got {self.threshold}: it is compared with a cosine.")
+        if self.retest_after is not None and self.retest_after < 1:
+            raise ValueError(f"retest_after must be at least 1 round, or None for never, got {self.retest_after}.")
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ByzantineCFLState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         warn_of_weights(self.preprocess, self.aggregate)
-        self._warn(len(sizes), len(model))
+        threshold = self._threshold(len(sizes), len(model))
         benign = frozenset(sizes)
-        return ByzantineCFLState(0, model, weights, benign, None, None, self.threshold, {}), benign
+        return ByzantineCFLState(0, model, dict(sizes), weights, benign, {}, None, None, threshold, {}), benign
 
     def step(self, state: ByzantineCFLState, updates: Updates) -> tuple[ByzantineCFLState, Set[int]]:
         """See `Algorithm`."""
-        updates = updates.of(state.benign)
+        t = state.version + 1
+        tested, updates = updates.of(self._due(state)), updates.of(state.benign)
+        if not len(updates):
+            untold = Verdict(False, 0.0, None, "not tested: no benign client reported", final=True)
+            new = state._replace(version=t, verdicts=dict.fromkeys(tested.clients, untold))
+            return new, state.benign | self._due(new)
         c, alpha_cross, verdicts = self._separate(state, updates)
         kept = updates.of(c)
         n = weights_of(self.preprocess, state.weights, kept)
@@ -96,16 +145,30 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         for i, verdict in verdicts_of(kept, n, choice).items():
             reason = verdict.reason or verdicts[i].reason
             verdicts[i] = verdicts[i]._replace(accepted=verdict.accepted, weight=verdict.weight, reason=reason)
-        benign = state.benign - (set(updates.clients) - c)
+        gone = set(updates.clients) - c
+        removed = {**state.removed, **dict.fromkeys(sorted(gone), t)}
+        back = self._test(state, tested, kept, verdicts)
+        removed = {i: t if i in tested.clients else since for i, since in removed.items() if i not in back}
+        benign = state.benign - gone | back
         new = state._replace(
-            version=state.version + 1,
+            version=t,
             model=model,
             benign=benign,
+            removed=removed,
             aggregate=delta,
             alpha_cross=alpha_cross,
-            verdicts=verdicts,
+            verdicts=dict(sorted(verdicts.items())),
         )
-        return new, benign
+        return new, benign | self._due(new)
+
+    def join(self, state: ByzantineCFLState, client: int, size: int) -> ByzantineCFLState:
+        """See `Algorithm`: a new client is taken for benign until its update is not."""
+        if client in state.sizes:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        sizes = {**state.sizes, client: size}
+        weights = self.preprocess.enrolled(sizes)
+        threshold = self._threshold(len(sizes), len(state.model))
+        return state._replace(sizes=sizes, weights=weights, benign=state.benign | {client}, threshold=threshold)
 
     def _separate(
         self, state: ByzantineCFLState, updates: Updates
@@ -120,7 +183,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
             groups = bipartition(within)  # line 12
             cross = cross_similarity(within, groups)  # line 13
             alpha_cross = cross if alpha_cross is None else min(alpha_cross, cross)
-            if not cross < self.threshold:  # line 14
+            if not cross < state.threshold:  # line 14
                 break
             smaller, larger = sorted(groups, key=len)
             if 2 * len(larger) <= m:
@@ -135,16 +198,52 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         verdicts |= {ids[row]: Verdict(True, 0.0, _closest(alpha, row), remark) for row in c}
         return {ids[row] for row in c}, alpha_cross, verdicts
 
-    def _warn(self, m: int, d: int) -> None:
+    def _due(self, state: ByzantineCFLState) -> Set[int]:
+        """The removed clients that are to be tested in the next round."""
+        if self.retest_after is None:
+            return frozenset()
+        return {i for i, since in state.removed.items() if state.version - since >= self.retest_after}
+
+    def _test(
+        self, state: ByzantineCFLState, tested: Updates, kept: Updates, verdicts: dict[int, Verdict]
+    ) -> frozenset[int]:
+        """Who of the tested clients comes back: those whose closest benign client is not below the threshold.
+
+        Args:
+            state: before the round.
+            tested: the updates of removed clients.
+            kept: those of clients that were not separated in this round.
+            verdicts: takes theirs.
+        """
+        back = set[int]()
+        if len(tested):
+            alpha = cosine_similarity(torch.cat([tested.deltas, kept.deltas])).cpu()
+            nearest = alpha[: len(tested), len(tested) :].max(1).values.tolist()
+            for i, similarity in zip(tested.clients, nearest, strict=True):
+                fine = not similarity < state.threshold
+                told = "takes part from the next round on" if fine else "stays removed"
+                reason = f"tested again: cosine {similarity:.3f} to the closest benign client, {told}"
+                verdicts[i] = Verdict(False, 0.0, similarity, reason, final=not fine)
+                back |= {i} if fine else set()
+        return frozenset(back)
+
+    def _threshold(self, m: int, d: int) -> float:
+        """The threshold for m clients and d parameters; warns if it is too low for them."""
+        if isinstance(self.threshold, AboveNoise):
+            return self.threshold.resolved(m, d)
+        self._warn(self.threshold, m, d)
+        return self.threshold
+
+    def _warn(self, threshold: float, m: int, d: int) -> None:
         floor = noise_floor(m, d)
-        if self.threshold > floor:
+        if threshold > floor:
             return
         enough = 0.02 + 2 * floor
         remedy = f"Set threshold = {enough:.2g}, or take a larger model" if enough < 1 else "Take a larger model"
         warnings.warn(
-            f"threshold = {self.threshold:g} is not above {floor:.3f}, the largest cosine to expect between one random "
+            f"threshold = {threshold:g} is not above {floor:.3f}, the largest cosine to expect between one random "
             f"vector and {m} others of {d:,} parameters: attackers that send noise may stay. {remedy}.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

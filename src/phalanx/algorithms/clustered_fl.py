@@ -223,6 +223,10 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """See `Algorithm`: the model of the client's cluster, or of the node that a new client has come to."""
         return state.tree.nodes[state.node_of(client)].model
 
+    def offers(self, state: ClusteredFLState, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`: the models on the client's path, from the root's to that of its cluster, by cluster."""
+        return state.offers(client)
+
     def step(self, state: ClusteredFLState, updates: Updates) -> tuple[ClusteredFLState, Set[int]]:
         """See `Algorithm`."""
         leaves = state.tree.leaves

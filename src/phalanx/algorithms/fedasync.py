@@ -3,12 +3,16 @@
 Xie, Koyejo and Gupta, "Asynchronous Federated Optimization", 2019.  `FedAsync` is Algorithm 1: whoever is done is mixed
 in at once, the less the older the model is that it started from.
 
-Where the paper leaves a choice: clients minimise their plain loss; the proximal term of the paper (rho > 0) is a matter
-of local training.
+Where the paper leaves a choice:
+
+* Its proximal term rho/2 |x - x_t|^2 is a matter of local training: `LocalSGD(proximal=rho)`.  It is off by default.
+* Its experiments have alpha fall once, to a half.  Here it is constant.
+* `Exponential` is in the authors' code, and in Kardam's paper, not in this one.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -72,6 +76,44 @@ class Hinge(Staleness):
         return 1.0 if age <= self.b else 1 / (self.a * (age - self.b) + 1)
 
 
+@dataclass(frozen=True)
+class Exponential(Staleness):
+    """s(tau) = exp(-a tau).
+
+    Args:
+        a: how fast old updates lose influence; 0 is constant.
+    """
+
+    a: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.a >= 0:
+            raise ValueError(f"a must be at least 0, got {self.a}.")
+
+    def __call__(self, age: int) -> float:
+        """See `Staleness`."""
+        return math.exp(-self.a * age)
+
+
+class Arrival(NamedTuple):
+    """The update of one client."""
+
+    client: int
+    version: int  # of the model that it was sent
+    base: Vector  # that model
+    delta: Vector  # trained minus received parameters
+
+
+def one_by_one(updates: Updates) -> Iterator[Arrival]:
+    """The updates, as if they had arrived one after the other."""
+    return map(Arrival, updates.clients, updates.versions, updates.bases, updates.deltas)
+
+
+def told_of_age(tau: int) -> str:
+    """The age of an update, as verdicts tell it; empty if it is fresh."""
+    return f"{tau} updates old" if tau else ""
+
+
 class FedAsyncState(NamedTuple):
     """What the server of `FedAsync` carries over."""
 
@@ -104,15 +146,17 @@ class FedAsync(Algorithm[FedAsyncState]):
         """See `Algorithm`."""
         return FedAsyncState(0, model, {}), sizes.keys()
 
+    def join(self, state: FedAsyncState, client: int, size: int) -> FedAsyncState:
+        """See `Algorithm`.  Nothing is kept of clients, so nothing changes."""
+        return state
+
     def step(self, state: FedAsyncState, updates: Updates) -> tuple[FedAsyncState, Set[int]]:
         """See `Algorithm`."""
         x, t, verdicts = state.model, state.version, dict[int, Verdict]()
-        for i, version, base, delta in zip(
-            updates.clients, updates.versions, updates.bases, updates.deltas, strict=True
-        ):
+        for i, version, base, delta in one_by_one(updates):
             tau = t - version
             alpha = self.mixing * self.staleness(tau)
             x = (1 - alpha) * x + alpha * (base + delta)
             t += 1
-            verdicts[i] = Verdict(True, alpha, float(tau), f"{tau} updates old" if tau else "")
+            verdicts[i] = Verdict(True, alpha, float(tau), told_of_age(tau))
         return FedAsyncState(t, x, verdicts), set(updates.clients)

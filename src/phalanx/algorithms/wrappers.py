@@ -1,8 +1,9 @@
-"""Algorithms whose server does not see the coordinates of models.
+"""Algorithms around algorithms: what the server sees is hidden from it, or it steps when enough clients have arrived.
 
-Sattler, Müller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization under
-Privacy Constraints", 2019, Section V-B: clients agree on an orthonormal transform P, send P(delta) instead of delta,
-and undo it on what they receive.  Norms, inner products and cosines are the same on both sides (Equation 45).
+`Quorum` turns rounds into arrivals.  `Permuted` and `Rotated` are algorithms whose server does not see the coordinates
+of models.  Sattler, Müller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization
+under Privacy Constraints", 2019, Section V-B: clients agree on an orthonormal transform P, send P(delta) instead of
+delta, and undo it on what they receive.  Norms, inner products and cosines are the same on both sides (Equation 45).
 
 The server of `Permuted(A, seed)` is the server of A: nothing of its role looks at the seed, except that `init` hides
 the initial model.  Whoever does not trust the server has it run A, from an initial model that a client has hidden
@@ -13,38 +14,30 @@ such an x; so is a model whose entries it can guess.  See `docs/clustered-fl.md`
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from phalanx.core import Algorithm, Local, Updates, Vector
+from phalanx.algorithms.fedasync import told_of_age
+from phalanx.core import Algorithm, Infeasible, Local, Updates, Vector, Verdict
 from phalanx.rng import generator
 
 
 @dataclass(frozen=True)
-class Hidden(Algorithm[Any]):
-    """An algorithm whose clients transform what they send, and undo it on what they receive.
+class Wrapper(Algorithm[Any]):
+    """An algorithm around another one: what is asked of it is asked of that one.
 
     Args:
-        algorithm: what is done otherwise.
-        seed: of the transform; known to the clients only.
+        algorithm: the other one.
     """
 
     algorithm: Algorithm
-    seed: int = 0
-
-    @abstractmethod
-    def hidden(self, vector: Vector) -> Vector:
-        """P x: a model, or a change to one, as the server sees it."""
-
-    @abstractmethod
-    def revealed(self, vector: Vector) -> Vector:
-        """P^-1 y: what the server sees, as a model or a change to one."""
 
     # What the engine, the history and attackers ask an algorithm for
 
@@ -57,6 +50,11 @@ class Hidden(Algorithm[Any]):
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
         """Those of the algorithm."""
         return self.algorithm.observed
+
+    @property
+    def exact_losses(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
+        """Whether the algorithm asks for them."""
+        return self.algorithm.exact_losses
 
     @property
     def aggregate(self) -> object:
@@ -73,6 +71,26 @@ class Hidden(Algorithm[Any]):
         """Whether the algorithm's client role does."""
         return self.algorithm.remembers
 
+
+@dataclass(frozen=True)
+class Hidden(Wrapper):
+    """An algorithm whose clients transform what they send, and undo it on what they receive.
+
+    Args:
+        algorithm: what is done otherwise.
+        seed: of the transform; known to the clients only.
+    """
+
+    seed: int = 0
+
+    @abstractmethod
+    def hidden(self, vector: Vector) -> Vector:
+        """P x: a model, or a change to one, as the server sees it."""
+
+    @abstractmethod
+    def revealed(self, vector: Vector) -> Vector:
+        """P^-1 y: what the server sees, as a model or a change to one."""
+
     # Role: server, that of the algorithm
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
@@ -86,6 +104,10 @@ class Hidden(Algorithm[Any]):
     def download(self, state: Any, client: int) -> Vector:
         """See `Algorithm`."""
         return self.algorithm.download(state, client)
+
+    def offers(self, state: Any, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`."""
+        return self.algorithm.offers(state, client)
 
     def join(self, state: Any, client: int, size: int) -> Any:
         """See `Algorithm`."""
@@ -217,3 +239,170 @@ def mixers(seed: int, d: int) -> tuple[Mixer, Mixer, Mixer]:
         return Mixer(torch.randperm(d, generator=rng), signs)
 
     return one(0), one(1), one(2)
+
+
+# Rounds of those who have arrived
+
+
+class QuorumState(NamedTuple):
+    """What the server of `Quorum` carries over; what it has not itself, such as clusters, is the algorithm's."""
+
+    inner: Any  # the state of the algorithm
+    waiting: Mapping[int, Updates]  # the arrivals that wait for others, by client
+    served: frozenset[int]  # whom the algorithm has wanted to ask last, and who has joined since
+    verdicts: Mapping[int, Verdict]
+
+    @property
+    def version(self) -> int:
+        """The algorithm's: how often a quorum has come together."""
+        version: int = self.inner.version
+        return version
+
+    @property
+    def model(self) -> Vector:
+        """The algorithm's."""
+        model: Vector = self.inner.model
+        return model
+
+    @property
+    def collected(self) -> int:
+        """How many arrivals wait."""
+        return len(self.waiting)
+
+    def __getattr__(self, name: str) -> Any:
+        """A field of the algorithm's state, for history and figures."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@dataclass(frozen=True)
+class Quorum(Wrapper):
+    """Makes a synchronous algorithm asynchronous: its rounds are the next k arrivals, from k different clients.
+
+    Who has arrived waits, and gets its next download with the others, when the algorithm has taken its step; who is
+    still training is not disturbed, and is one of a later k.  So a round can hold updates of different ages.  They are
+    used as changes to the present model, whatever they started from; `Guard(max_staleness=...)` keeps out the oldest.
+
+    * Among the k each client is once: what a client sends while it waits takes the place of what it sent before.
+    * If the algorithm asks fewer than k clients, because it has removed others, a round is all that are left.
+    * k of n clients are the k fastest: f attackers who are fast are in every round, and the slowest clients are heard
+      less often than others.  A rule has to stand f of k, not f of n.
+
+    Args:
+        algorithm: a synchronous one.
+        k: clients in a round; f attackers of which a median stands need k of at least 2f + 1.
+    """
+
+    synchronous: ClassVar[bool] = False
+
+    k: int
+
+    def __post_init__(self) -> None:
+        if not self.algorithm.synchronous:
+            name = type(self.algorithm).__name__
+            raise ValueError(
+                f"Quorum makes a synchronous algorithm asynchronous, and {name} is so already: use it alone."
+            )
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}.")
+
+    @property
+    def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
+        """Those of the algorithm, and how many arrivals wait."""
+        return (*self.algorithm.observed, "collected")
+
+    @property
+    def needs_reference(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
+        """Whether the algorithm does."""
+        return self.algorithm.needs_reference
+
+    @property
+    def reference_every(self) -> int:
+        """For how many server versions one reference serves the algorithm."""
+        return self.algorithm.reference_every
+
+    # Role: server
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
+        """See `Algorithm`."""
+        if len(sizes) < self.k:
+            raise Infeasible(f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or ask more.")
+        inner, ready = self.algorithm.init(model, sizes)
+        return QuorumState(inner, {}, frozenset(ready), {}), ready
+
+    def step(self, state: QuorumState, updates: Updates) -> tuple[QuorumState, Set[int]]:
+        """See `Algorithm`."""
+        verdicts, ready = dict[int, Verdict](), set[int]()
+        for i in updates.clients:
+            state, now = self._receive(state, i, alone(updates, i))
+            verdicts |= state.verdicts
+            ready |= now
+        return state._replace(verdicts=verdicts), ready - state.waiting.keys()
+
+    def _receive(self, state: QuorumState, client: int, update: Updates) -> tuple[QuorumState, Set[int]]:
+        """One arrival: it waits, or is the last of a round."""
+        waiting = {**state.waiting, client: update}
+        needed = max(1, min(self.k, len(state.served)))
+        if len(waiting) < needed:
+            told = f"waits for a quorum, {len(waiting)} of {needed}"
+            return state._replace(waiting=waiting, verdicts={client: Verdict(True, 0.0, None, told, waits=True)}), set()
+        round_ = merged(waiting.values(), update.reference)
+        before = state.inner.version
+        inner, ready = self.algorithm.step(state.inner, round_)
+        ages = {i: told_of_age(before - version) for i, version in zip(round_.clients, round_.versions, strict=True)}
+        verdicts = {
+            i: verdict._replace(reason="; ".join(filter(None, (verdict.reason, ages.get(i)))))
+            for i, verdict in inner.verdicts.items()
+        }
+        return QuorumState(inner, {}, frozenset(ready), verdicts), ready
+
+    def download(self, state: QuorumState, client: int) -> Vector:
+        """See `Algorithm`."""
+        return self.algorithm.download(state.inner, client)
+
+    def offers(self, state: QuorumState, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`."""
+        return self.algorithm.offers(state.inner, client)
+
+    def join(self, state: QuorumState, client: int, size: int) -> QuorumState:
+        """See `Algorithm`."""
+        inner = self.algorithm.join(state.inner, client, size)
+        return state._replace(inner=inner, served=state.served | {client})
+
+    # Role: client
+
+    def integrate(self, local: Local | None, download: Vector) -> Vector:
+        """See `Algorithm`."""
+        return self.algorithm.integrate(local, download)
+
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """See `Algorithm`."""
+        return self.algorithm.upload(delta, memory)
+
+
+def alone(updates: Updates, client: int) -> Updates:
+    """The update of one client, in memory of its own: a row of a round would hold the memory of all of it."""
+    one = updates.of({client})
+    return replace(one, deltas=one.deltas.clone())
+
+
+def merged(parts: Iterable[Updates], reference: Vector | None = None) -> Updates:
+    """Updates of different clients as those of one round.
+
+    Args:
+        parts: of any number of clients each.
+        reference: that of the round.
+    """
+    parts = list(parts)
+    rows = sorted((c, k, row) for k, part in enumerate(parts) for row, c in enumerate(part.clients))
+    starts = list(accumulate(map(len, parts), initial=0))
+    order = [starts[k] + row for _, k, row in rows]
+    return Updates(
+        tuple(c for c, _, _ in rows),
+        tuple(parts[k].versions[row] for _, k, row in rows),
+        tuple(parts[k].bases[row] for _, k, row in rows),
+        torch.cat([part.deltas for part in parts])[order],
+        torch.cat([part.losses for part in parts])[order],
+        reference,
+    )

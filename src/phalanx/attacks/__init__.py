@@ -1,9 +1,9 @@
-"""What Byzantine clients do: to their data, to their updates, to the size that they declare.
+"""What Byzantine clients do: to their data, to their updates, to the size that they declare, and when.
 
 `docs/attacks.md` is the catalogue: what each sends, what it sees, where it comes from.
 """
 
-from phalanx.attacks.attack import Attack, Colluding, Knowledge, Update
+from phalanx.attacks.attack import Answer, Attack, Colluding, Knowledge, Meanwhile, Update
 from phalanx.attacks.data import Backdoor, NoiseInputs
 from phalanx.attacks.fang import FangKrum, FangTrimmedMean
 from phalanx.attacks.freeride import LazyFreeRider, RandomFreeRider
@@ -11,6 +11,7 @@ from phalanx.attacks.labels import AllLabelsTo, LabelFlip, LabelPermutation, Lab
 from phalanx.attacks.minmax import MinMax, MinSum
 from phalanx.attacks.omniscient import ALIE, InnerProduct, Mimic
 from phalanx.attacks.size import DeclareSize, DeclareTimes
+from phalanx.attacks.timing import ClaimVersion, Duplicate, Flood, HoldBack, Linger, Replay
 from phalanx.attacks.together import Sybils, Together
 from phalanx.attacks.update import (
     Gaussian,
@@ -27,14 +28,19 @@ from phalanx.attacks.update import (
 __all__ = [
     "ALIE",
     "AllLabelsTo",
+    "Answer",
     "Attack",
     "Backdoor",
+    "ClaimVersion",
     "Colluding",
     "DeclareSize",
     "DeclareTimes",
+    "Duplicate",
     "FangKrum",
     "FangTrimmedMean",
+    "Flood",
     "Gaussian",
+    "HoldBack",
     "InnerProduct",
     "Knowledge",
     "LabelFlip",
@@ -42,6 +48,8 @@ __all__ = [
     "LabelShift",
     "LabelSwap",
     "LazyFreeRider",
+    "Linger",
+    "Meanwhile",
     "Mimic",
     "MinMax",
     "MinSum",
@@ -53,6 +61,7 @@ __all__ = [
     "RandomPerturbation",
     "RandomRescale",
     "RandomSigns",
+    "Replay",
     "Rescale",
     "SignFlip",
     "Sybils",

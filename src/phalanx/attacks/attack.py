@@ -1,7 +1,7 @@
 """The interface of attacks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -20,6 +20,20 @@ class Update(NamedTuple):
     base: Vector  # the download
     delta: Vector  # trained minus received parameters, as the algorithm uploads it
     previous: Vector | None = None  # the download before this one; None at the first
+
+
+class Answer(NamedTuple):
+    """One message to the server: an update, and the version of the download that it claims to answer."""
+
+    version: int
+    delta: Vector
+
+
+class Meanwhile(NamedTuple):
+    """What has happened since an attacker was done with its task, and holds its answer back."""
+
+    versions: int  # server updates since its download, as far as any client was sent a newer one
+    others: int  # honest clients that the server waits for
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +113,36 @@ class Attack:
     def goal(self, test: Dataset) -> Dataset | None:
         """Test examples with the labels that the attacker wants, if any: its success is the accuracy on them."""
         return None
+
+    # Time: when it answers, and with what
+
+    @property
+    def recalls(self) -> int:
+        """How many of the answers that it sent last `answers` is shown.  A subclass may set it as a class variable."""
+        return 0
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether it sends nothing until `speaks` says so.  A subclass may set it as a class variable."""
+        return False
+
+    def delay(self, seconds: float, rng: torch.Generator) -> float:
+        """Seconds from its download to its answer, above 0, where it would take `seconds` if it were honest."""
+        return seconds
+
+    def speaks(self, meanwhile: Meanwhile) -> bool:
+        """Whether it sends now what it holds back."""
+        return True
+
+    def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
+        """What it sends for one download: one answer, several, or none.
+
+        Args:
+            answer: the forged update, for the version that it was asked for.
+            earlier: what it was about to send for its last downloads, the last one at the end: `recalls` of them, or
+                fewer at the beginning.
+        """
+        return (answer,)
 
 
 class Colluding(Attack, ABC):

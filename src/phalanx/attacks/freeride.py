@@ -5,6 +5,7 @@ They look for no damage, only for an update that passes for work.  The simplest 
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -44,12 +45,16 @@ class LazyFreeRider(Attack):
     own downloads.  At its first download there is no earlier one, and it sends the noise alone.  Between two downloads
     there can be several server updates, if not everyone is asked each time.
 
+    Some algorithms, such as RFFL, send changes after the first model: then the last change is the download itself.
+
     Args:
         std: standard deviation of the noise on each entry, at least 0: 0 for the paper's plain delta weights, above for
             the advanced ones.
+        downloads: what the server sends after the first download: "models", or "changes" to them.
     """
 
     std: float = 1e-3
+    downloads: Literal["models", "changes"] = "models"
 
     def __post_init__(self) -> None:
         if not 0 <= self.std < math.inf:
@@ -58,4 +63,6 @@ class LazyFreeRider(Attack):
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
         noise = self.std * normal(update.delta, rng)
-        return noise if update.previous is None else update.base - update.previous + noise
+        if update.previous is None:
+            return noise
+        return (update.base if self.downloads == "changes" else update.base - update.previous) + noise

@@ -1,11 +1,12 @@
 """Attacks made of attacks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 
-from phalanx.attacks.attack import Attack, Knowledge, Update, needed, seen_by
+from phalanx.attacks.attack import Answer, Attack, Knowledge, Meanwhile, Update, needed, seen_by
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
@@ -17,7 +18,8 @@ class Together(Attack):
 
     The second poisons the data that the first poisoned, declares from the size that the first declared, and forges the
     update that the first forged.  More than two are nested: `Together(Backdoor(), Together(Rescale(7.0),
-    DeclareTimes(10.0)))`.  An omniscient part sees what it would see alone.
+    DeclareTimes(10.0)))`.  It delays what the first delayed, and sends its own answers for each of the first's.  An
+    omniscient part sees what it would see alone.
 
     Args:
         first: the attack that begins; success is measured by its goal if it has one, else by the other's.
@@ -54,6 +56,28 @@ class Together(Attack):
         """See `Attack`."""
         goal = self.first.goal(test)
         return self.second.goal(test) if goal is None else goal
+
+    @property
+    def recalls(self) -> int:
+        """See `Attack`."""
+        return max(self.first.recalls, self.second.recalls)
+
+    @property
+    def holds_back(self) -> bool:
+        """See `Attack`."""
+        return self.first.holds_back or self.second.holds_back
+
+    def delay(self, seconds: float, rng: torch.Generator) -> float:
+        """See `Attack`."""
+        return self.second.delay(self.first.delay(seconds, rng), rng)
+
+    def speaks(self, meanwhile: Meanwhile) -> bool:
+        """See `Attack`: when both do."""
+        return self.first.speaks(meanwhile) and self.second.speaks(meanwhile)
+
+    def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
+        """See `Attack`: the second sends its own for each of the first's."""
+        return [a for one in self.first.answers(answer, earlier) for a in self.second.answers(one, earlier)]
 
 
 @dataclass(frozen=True)
@@ -96,6 +120,28 @@ class Sybils(Attack):
     def goal(self, test: Dataset) -> Dataset | None:
         """See `Attack`."""
         return self.attack.goal(test)
+
+    @property
+    def recalls(self) -> int:
+        """See `Attack`."""
+        return self.attack.recalls
+
+    @property
+    def holds_back(self) -> bool:
+        """See `Attack`."""
+        return self.attack.holds_back
+
+    def delay(self, seconds: float, rng: torch.Generator) -> float:
+        """See `Attack`."""
+        return self.attack.delay(seconds, rng)
+
+    def speaks(self, meanwhile: Meanwhile) -> bool:
+        """See `Attack`."""
+        return self.attack.speaks(meanwhile)
+
+    def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
+        """See `Attack`."""
+        return self.attack.answers(answer, earlier)
 
     def _forged(self, knowledge: Knowledge) -> Vector:
         models = knowledge.colluders[:1] if self.send == "first" else knowledge.colluders

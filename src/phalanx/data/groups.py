@@ -1,8 +1,8 @@
-"""Groups of clients whose data contradict each other.
+"""Groups of clients whose data contradict each other, or are about different things.
 
 Sattler, Müller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization under
 Privacy Constraints", 2019, Section VI: what one group of clients learns is wrong for another, so that no model serves
-all.  Clients are tested on what their own group takes for true.
+all, or each group has its own topic.  Clients are tested on what their own group takes for true.
 """
 
 import math
@@ -147,6 +147,54 @@ class RotatedImages(Groups):
         if turns % 2 and shape[-1] != shape[-2]:
             raise ValueError(f"Images that are not square can be turned upside down only, got shape {shape}.")
         return replace(data, x=torch.rot90(data.x, turns, (-2, -1)).contiguous()) if turns else data
+
+
+@dataclass(frozen=True)
+class Topics(Groups):
+    """Each group has a topic of its own, and sees the examples of that topic and no others (AG-News in Section VI-C).
+
+    It is for data whose owners have the topics in turn, owner k topic k mod `count`, as those of `AGNews` have, dealt
+    with `Natural` to as many clients as there are owners.  Client i is then owner i and belongs to group i mod `count`,
+    so that all that it holds is of its group's topic, and only tests have something left out.
+
+    Args:
+        count: number of topics, at least 1.
+    """
+
+    count: int = 4
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count must be at least 1, got {self.count}.")
+
+    @property
+    def number(self) -> int:
+        """See `Groups`."""
+        return self.count
+
+    def of(self, clients: int) -> tuple[int, ...]:
+        """The group of each client: the groups take turns, as the topics of the owners do.
+
+        Raises:
+            ValueError: there are more groups than clients.
+        """
+        super().of(clients)
+        return tuple(i % self.count for i in range(clients))
+
+    def seen_by(self, group: int, data: Dataset) -> Dataset:
+        """See `Groups`."""
+        if data.owners is None:
+            raise ValueError(
+                "Topics are those of the examples' owners, and these data do not say whose an example is. "
+                "Take data that do, such as AGNews, or other groups."
+            )
+        of_topic = data.owners % self.count == group
+        if len(data) and not bool(of_topic.any()):
+            raise ValueError(
+                f"None of {len(data)} examples is of topic {group}. Deal the data with Natural, to as many clients as "
+                "they have owners (for AGNews, corpora), so that each client holds what its group is to see."
+            )
+        return data if bool(of_topic.all()) else data.of(of_topic)
 
 
 def _relabelled(data: Dataset, labels: Tensor) -> Dataset:

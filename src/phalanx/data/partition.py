@@ -1,8 +1,8 @@
 """How examples are dealt to clients.
 
 A partition names one client for each example, so that every example is held exactly once whatever the rule is; only
-`Natural` may leave some out.  `Partition.split` does what all rules share: it checks the arguments, gives every client
-at least one example and lists each client's examples.
+`Natural`, and `ClassImbalance` with clients of one size, leave some out.  `Partition.split` does what all rules share:
+it checks the arguments, gives every client at least one example and lists each client's examples.
 """
 
 from abc import ABC, abstractmethod
@@ -26,10 +26,15 @@ class Partition(ABC):
     allow_empty: bool = False  # whether a client may end up without examples
     uses_labels: ClassVar[bool] = True  # whether `assign` looks at the labels; if not, sequences of labels will do
 
+    @property
+    def partial(self) -> bool:
+        """Whether `assign` may leave out examples, of which it says that -1 owns them."""
+        return False
+
     def split(
         self, labels: Tensor, clients: int, rng: np.random.Generator, owners: Tensor | None = None
     ) -> list[Tensor]:
-        """Deals the examples: each to exactly one client, at least one to each client unless `allow_empty`.
+        """Deals the examples: each to one client at most, at least one to each client unless `allow_empty`.
 
         Where the rule leaves clients without examples, each of them, in increasing order, gets one random example of
         the client that then has most (the first such client).  The result depends on the arguments and on `rng` alone.
@@ -62,14 +67,15 @@ class Partition(ABC):
                 "Take fewer clients or more examples, or set allow_empty."
             )
         holders = self.assign(labels.cpu().numpy().astype(np.int64), clients, rng)
-        if holders.shape != labels.shape or (len(holders) and not 0 <= holders.min() <= holders.max() < clients):
+        least = -1 if self.partial else 0
+        if holders.shape != labels.shape or (len(holders) and not least <= holders.min() <= holders.max() < clients):
             raise ValueError(
                 f"{type(self).__name__}.assign must name one of {clients} clients for each of {len(labels)} examples."
             )
-        if not self.allow_empty:
+        if not self.allow_empty and not self.partial:
             holders = _without_empty(holders, clients, rng)
-        order, sizes = np.argsort(holders, kind="stable"), np.bincount(holders, minlength=clients)
-        return list(torch.split(torch.from_numpy(order), sizes.tolist()))
+        order, sizes = np.argsort(holders, kind="stable"), np.bincount(holders + 1, minlength=clients + 1)
+        return list(torch.split(torch.from_numpy(order), sizes.tolist()))[1:]
 
     def _one_each(self, labels: Tensor) -> Tensor:
         """Zeros, (n,), for a rule that does not look at labels.
@@ -278,7 +284,7 @@ class PowerLaw(Partition):
 class LinearRamp(Partition):
     """Sizes linearly spaced, client 0 the smallest; drawn without regard to labels.
 
-    Xu and Lyu (2020) call these sizes a power law: of 6,000 MNIST examples, 10 clients hold 71, 189, 306, ..., 1,130.
+    Xu and Lyu (2020) call these sizes a power law: of 6,005 examples, 10 clients hold 71, 189, 306, ..., 1,130.
 
     Args:
         ratio: largest size over smallest, at least 1.
@@ -302,31 +308,66 @@ class LinearRamp(Partition):
 class ClassImbalance(Partition):
     """Client i owns the labels 0 .. c_i - 1; c_i grows from `fewest` to `most` in equal steps, rounded down.
 
-    The examples of each class are dealt evenly to its owners.  In the paper (Xu and Lyu 2020) every client samples the
-    same number of examples, with replacement; here each example is held once, so that a client with more classes holds
-    more examples.  A single client owns `most` labels.  Clients that this leaves empty get an example of any class (see
-    `split`).
+    By default all examples are dealt, those of each class evenly to its owners, so that a client with more classes
+    holds more examples.  With `each`, every client holds that many, as evenly as can be from its classes, and the rest
+    is left out: the split of Xu and Lyu (2020), 600 each of MNIST's 60,000, whose program lets clients draw with
+    replacement; here nobody holds an example of somebody else.  A single client owns `most` labels.  Clients that the
+    default leaves empty get an example of any class (see `split`).
 
     Args:
         fewest: labels of the first client, at least 1.
         most: labels of the last client, at least `fewest`; as many as there are (the largest label + 1) if not given.
+        each: examples of each client, at least 1; null deals all there are.
         allow_empty: whether a client may end up without examples.
     """
 
     fewest: int = 1
     most: int | None = None
+    each: int | None = None
     allow_empty: bool = False
 
     def __post_init__(self) -> None:
         _require(self.fewest >= 1, "fewest", "at least 1", self.fewest)
         _require(self.most is None or self.most >= self.fewest, "most", f"at least fewest = {self.fewest}", self.most)
+        _require(self.each is None or self.each >= 1, "each", "at least 1", self.each)
+
+    @property
+    def partial(self) -> bool:
+        """See `Partition`."""
+        return self.each is not None
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Deals one class after the other to its owners, in random order.
 
         Raises:
-            ValueError: there are more classes than `most`, or fewer than `fewest` and no `most`.
+            ValueError: there are more classes than `most`, or fewer than `fewest` and no `most`; or fewer examples of a
+                class than its owners are to hold.
         """
+        owned = self._owned(labels, clients)
+        if self.each is not None:
+            return self._equal(labels, owned, rng, self.each)
+        owners = np.empty_like(labels)
+        for c in np.unique(labels):
+            members = rng.permutation(np.flatnonzero(labels == c))
+            owners[members] = np.resize(rng.permutation(np.flatnonzero(owned > c)), len(members))
+        return owners
+
+    def _equal(self, labels: Ints, owned: Ints, rng: np.random.Generator, each: int) -> Ints:
+        """The owner of each example where every client holds `each`, -1 if none."""
+        owners = np.full_like(labels, -1)
+        for c in range(int(owned.max())):
+            wanted = np.array([each // k + (c < each % k) if c < k else 0 for k in owned.tolist()])
+            members = rng.permutation(np.flatnonzero(labels == c))
+            if len(members) < wanted.sum():
+                raise ValueError(
+                    f"ClassImbalance with each = {each} needs {wanted.sum():,} examples of class {c} for "
+                    f"{len(owned)} clients, got {len(members):,}. Take more examples, or lower each."
+                )
+            owners[members[: wanted.sum()]] = np.repeat(np.arange(len(owned)), wanted)
+        return owners
+
+    def _owned(self, labels: Ints, clients: int) -> Ints:
+        """c_i, how many classes each client owns."""
         classes = int(labels.max(initial=-1)) + 1
         most = max(classes, 1) if self.most is None else self.most
         if most < classes:
@@ -337,11 +378,46 @@ class ClassImbalance(Partition):
         if most < self.fewest:
             raise ValueError(f"fewest must be at most the number of classes, {most}, got {self.fewest}.")
         steps = max(clients - 1, 1)
-        owned = np.array([self.fewest + (most - self.fewest) * i // steps for i in range(clients - 1)] + [most])
+        return np.array([self.fewest + (most - self.fewest) * i // steps for i in range(clients - 1)] + [most])
+
+
+@dataclass(frozen=True)
+class ClassSplit(Partition):
+    """Each client holds examples of its own classes only, which no client of another part holds.
+
+    The classes, in their order, are cut into parts, and so are the clients; the examples of a part are dealt evenly to
+    its clients, without regard to their labels.  Two clients hold the digits 0 to 4 and 5 to 9: the congruent case of
+    Sattler, Müller and Samek 2019, Figure 7.  What clients hold differs as much as it can, but nothing that one holds
+    contradicts another: one model serves all.  Clients that this leaves empty get an example of any class (see
+    `split`).
+
+    Args:
+        parts: number of parts, at least 1, and at most as many as clients and as classes (the largest label + 1); as
+            many as possible if not given.
+        allow_empty: whether a client may end up without examples.
+    """
+
+    parts: int | None = None
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.parts is None or self.parts >= 1, "parts", "at least 1", self.parts)
+
+    def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
+        """Deals the shuffled examples of one part after the other.
+
+        Raises:
+            ValueError: there are more parts than clients or classes.
+        """
+        classes = int(labels.max(initial=-1)) + 1
+        most = max(min(clients, classes), 1)
+        parts = most if self.parts is None else self.parts
+        _require(parts <= most, "parts", f"at most {most}, of {clients} clients and {classes} classes", parts)
+        part_of_class, part_of_client = (np.arange(n) * parts // max(n, 1) for n in (classes, clients))
         owners = np.empty_like(labels)
-        for c in np.unique(labels):
-            members = rng.permutation(np.flatnonzero(labels == c))
-            owners[members] = np.resize(rng.permutation(np.flatnonzero(owned > c)), len(members))
+        for part in range(parts):
+            members = rng.permutation(np.flatnonzero(part_of_class[labels] == part))
+            owners[members] = np.resize(rng.permutation(np.flatnonzero(part_of_client == part)), len(members))
         return owners
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from phalanx.canonical import digest, source
 from phalanx.history import Record, plain
@@ -17,7 +17,8 @@ from phalanx.runs import Run
 from phalanx.summary import ending, environment
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
-SMALL = 8  # numbers that an observed figure of the algorithm may consist of to be kept
+BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
+SMALL = 12  # numbers that an observed figure of the algorithm may consist of to be kept
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class Trace:
         dimension: number of parameters of the model.
         steps: server steps taken.
         curves: columns of equal length, one entry for each evaluation: "step", "seconds" on the run's clock, and those
-            of MEASURED that were measured: shares from 0 to 1, loss in nats. None where a number was not finite.
+            of MEASURED that were measured: shares from 0 to 1, loss in nats; of those of BY_GROUP one for each group or
+            class, such as "group_accuracy 0"; and "best_client_accuracy", that of the best of the honest clients'
+            models. None where a number was not finite.
         state: columns of equal length, one entry for each step: "step", and the small ones of the figures that the
             algorithm observes.
         left_out: observed figures that are too large to keep.
@@ -67,6 +70,7 @@ class Trace:
         byzantine: ids of the Byzantine clients.
         declared: number of examples that each client declared.
         held: number of examples that each client truly holds.
+        received: at the last evaluation, the accuracy of each honest client's model; empty in records of older runs.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Trace:
     byzantine: tuple[int, ...] = ()
     declared: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
+    received: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -99,8 +104,8 @@ class Trace:
 
     @property
     def clients(self) -> int:
-        """Number of clients."""
-        return int(self.config["clients"])
+        """Number of clients, those who attack beside them included."""
+        return int(self.config["clients"]) + int(self.config.get("byzantine_beside", 0))
 
     @property
     def failed(self) -> bool:
@@ -135,6 +140,7 @@ class Trace:
             byzantine=tuple(i for i, c in clients.items() if c["byzantine"]),
             declared=tuple(c["declared"] for c in clients.values()),
             held=tuple(c["size"] for c in clients.values()),
+            received=_received(record),
         )
 
     @classmethod
@@ -174,6 +180,7 @@ class Trace:
             raise _unusable(path, str(error)) from error
         if not isinstance(form, dict):
             raise _unusable(path, f"a mapping was expected, got {type(form).__name__}")
+        form = LATER | form
         if lacking := [name for name, kind in KINDS.items() if not isinstance(form.get(name), kind)]:
             raise _unusable(path, f"{', '.join(lacking)} missing or of a wrong type")
         if not digest(form["config"]) == form["identity"] == path.stem:
@@ -216,7 +223,11 @@ def _refused(form: Sequence[Mapping[str, Any]]) -> tuple[Refused, ...]:
     return tuple(Refused(**item) for item in form)
 
 
-def _by_client(form: Mapping[str, str]) -> dict[int, str]:
+Told = TypeVar("Told")
+LATER: dict[str, Any] = {"received": {}}  # fields that the records of older runs lack
+
+
+def _by_client(form: Mapping[str, Told]) -> dict[int, Told]:
     return {int(client): reason for client, reason in form.items()}
 
 
@@ -224,7 +235,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
     **dict.fromkeys(("name", "identity", "status"), str),
     **dict.fromkeys(("source", "error"), (str, type(None))),
     **dict.fromkeys(
-        ("config", "environment", "data", "curves", "state", "not_enrolled", "detection", "rejected"), dict
+        ("config", "environment", "data", "curves", "state", "not_enrolled", "detection", "rejected", "received"), dict
     ),
     **dict.fromkeys(("left_out", "removed", "refused", "byzantine", "declared", "held"), list),
     **dict.fromkeys(("dimension", "steps"), int),
@@ -236,6 +247,7 @@ READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another f
     "removed": _removed,
     "refused": _refused,
     "not_enrolled": _by_client,
+    "received": _by_client,
 }
 SUMMARY = ("identity", "source", "status", "error", "environment", "wall_seconds", "data", "dimension", "steps",
            "detection", "rejected")  # fmt: skip
@@ -245,7 +257,20 @@ def _curves(record: Record) -> dict[str, tuple[float | None, ...]]:
     """The lines of the history in which something was measured, column by column."""
     lines = [line for line in record.history if "accuracy" in line]
     present = [name for name in MEASURED if any(name in line for line in lines)]
-    return {name: tuple(line.get(name) for line in lines) for name in ("step", "seconds", *present)}
+    columns = {name: tuple(line.get(name) for line in lines) for name in ("step", "seconds", *present)}
+    for name in BY_GROUP:
+        groups = dict.fromkeys(group for line in lines for group in line.get(name, {}))
+        columns |= {f"{name} {group}": tuple(line.get(name, {}).get(group) for line in lines) for group in groups}
+    if any("received_accuracy" in line for line in lines):
+        known = [[a for a in line.get("received_accuracy", {}).values() if a is not None] for line in lines]
+        columns["best_client_accuracy"] = tuple(max(values, default=None) for values in known)
+    return columns
+
+
+def _received(record: Record) -> dict[int, float]:
+    """What each honest client's model was worth when it was evaluated last."""
+    told = [line["received_accuracy"] for line in record.history if line.get("received_accuracy")]
+    return {int(i): accuracy for i, accuracy in (told[-1] if told else {}).items() if accuracy is not None}
 
 
 def _state(record: Record) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:

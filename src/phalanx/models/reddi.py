@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from phalanx.models.model import Model, check_task
+from phalanx.models.model import Model
+from phalanx.models.recurrent import NextSign, check_sizes, check_text
 
 
 @dataclass(frozen=True)
@@ -36,40 +37,18 @@ class CharLSTM(Model):
     layers: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("embedding", "hidden", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        check_sizes(self, "embedding", "hidden", "layers")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `Model.build`; shape is (t,), of inputs in 0 .. classes - 1, and the logits are (B, classes, t)."""
-        check_task(self, shape, classes)
-        if len(shape) != 1:
-            raise ValueError(
-                f"{self} takes sequences of characters of shape (t,), got shape {shape}. "
-                "Choose another data set, such as Shakespeare, or MLP (anything)."
-            )
-        return _NextCharacter(classes, self.embedding, self.hidden, self.layers)
-
-
-class _NextCharacter(nn.Module):
-    """Scores of the next character, at each position of a text."""
-
-    def __init__(self, classes: int, embedding: int, hidden: int, layers: int) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(classes, embedding)
-        self.recur = nn.LSTM(embedding, hidden, layers, batch_first=True)
-        self.score = nn.Linear(hidden, classes)
-        nn.init.uniform_(self.embed.weight, -0.05, 0.05)
-        for name, parameter in self.recur.named_parameters():
+        check_text(self, shape, classes, "characters", "Shakespeare")
+        module = NextSign(classes, self.embedding, self.hidden, self.layers)
+        nn.init.uniform_(module.embed.weight, -0.05, 0.05)
+        for name, parameter in module.recur.named_parameters():
             _start(name, parameter)
-        nn.init.xavier_normal_(self.score.weight)
-        nn.init.zeros_(self.score.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, classes, t) of characters (B, t)."""
-        states, _ = self.recur(self.embed(x))
-        scores: Tensor = self.score(states)
-        return scores.transpose(1, 2)
+        nn.init.xavier_normal_(module.score.weight)
+        nn.init.zeros_(module.score.bias)
+        return module
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """The networks of Sattler, Mueller, Wiegand and Samek, *On the Byzantine Robustness of Clustered Federated Learning*.
 
-ICASSP 2020, supplement, section 7.2 (experiments, datasets and models).
+ICASSP 2020, supplement, section 7.2 (experiments, datasets and models).  And one for Sattler, Mueller and Samek,
+*Clustered Federated Learning* (arXiv:1910.01991), which gives no sizes.
 """
 
 from dataclasses import dataclass
@@ -62,3 +63,22 @@ class SattlerVGG(Model):
             layers.append(nn.MaxPool2d(2))
         layers += [nn.Flatten(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(128, classes))
+
+
+@dataclass(frozen=True)
+class SattlerCifarCNN(Model):
+    """A network of five layers for CIFAR-10: 188,810 parameters with 10 classes.
+
+    *Clustered Federated Learning* (Figure 8) says "5-layer convolutional neural network" and no more; the sizes are our
+    choice.  Three 3x3 convolutions with padding 1 (32, 64 and 64 channels), each followed by ReLU and 2x2 max-pooling,
+    then fully connected 1024->128, ReLU, 128->classes.  It takes a third of the arithmetic of `SattlerVGG`, the network
+    of the same authors' later paper.
+    """
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+        """See `Model.build`; shape is (3, 32, 32)."""
+        check_task(self, shape, classes, (3, 32, 32))
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise((3, 32, 64, 64)):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU(), nn.Linear(128, classes))

@@ -65,6 +65,8 @@ class Ledger:
 
     def _read(self, line: "Line") -> None:
         for name, verdict in (line.get("verdicts") or {}).items():
+            if verdict.get("waits"):
+                continue
             self.weight[int(name)] += finite(verdict.get("weight")) or 0.0
             self.times["accepted" if verdict["accepted"] else "rejected", int(name)] += 1
         for kind in ("refused", "lost"):
@@ -106,7 +108,8 @@ class Ledger:
 
 def attacked(record: "Record") -> bool:
     """Whether the run's configuration has an attack, and somebody to carry it out."""
-    return record.config.get("attack") is not None and record.config.get("byzantine") != 0
+    attackers = record.config.get("byzantine") != 0 or bool(record.config.get("byzantine_beside"))
+    return record.config.get("attack") is not None and attackers
 
 
 def _clients(record: "Record") -> dict[int, Mapping[str, Any]]:

@@ -22,6 +22,7 @@ SETUP = {
     "algorithm": "Algorithm",
     "attack": "Attack",
     "byzantine": "Byzantine clients",
+    "byzantine_beside": "Byzantine clients beside",
     "clients": "Clients",
     "data": "Data",
     "partition": "Partition",

@@ -18,6 +18,11 @@ class Clock(Generic[T]):
     def __len__(self) -> int:
         return len(self.events)
 
+    @property
+    def upcoming(self) -> float:
+        """When the next event happens; infinite if nothing is scheduled."""
+        return self.events[0][0] if self.events else float("inf")
+
     def schedule(self, delay: float, event: T) -> None:
         """Lets `event` happen after `delay` seconds.
 
@@ -26,7 +31,17 @@ class Clock(Generic[T]):
         """
         if not 0 < delay < float("inf"):
             raise ValueError(f"A delay must be positive and finite, got {delay} seconds.")
-        heapq.heappush(self.events, (self.now + delay, self.tickets, event))
+        self.at(self.now + delay, event)
+
+    def at(self, time: float, event: T) -> None:
+        """Lets `event` happen at a time.
+
+        Raises:
+            ValueError: the time is not after now, or not finite; or a delay was too short to be told from none.
+        """
+        if not self.now < time < float("inf"):
+            raise ValueError(f"An event must come after now, {self.now} seconds, and some day, got {time} seconds.")
+        heapq.heappush(self.events, (time, self.tickets, event))
         self.tickets += 1
 
     def next(self) -> T:
@@ -37,3 +52,13 @@ class Clock(Generic[T]):
         """
         self.now, _, event = heapq.heappop(self.events)
         return event
+
+    def advance(self, time: float) -> None:
+        """Goes to a time before which nothing is scheduled.
+
+        Raises:
+            ValueError: it is over, or something comes before it.
+        """
+        if not self.now <= time <= self.upcoming:
+            raise ValueError(f"Time goes from {self.now} to at most {self.upcoming} seconds, not to {time}.")
+        self.now = time

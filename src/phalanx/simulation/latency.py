@@ -2,18 +2,54 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
 
 from phalanx.rng import numpy_generator
+from phalanx.simulation.traces import number, read_trace, whole
 
 SHORTEST = 1e-3  # seconds; nobody answers faster
+KEPT = 1 << 16  # draws that stay the same for a whole run
+
+
+class Task(NamedTuple):
+    """What a client is asked to do."""
+
+    client: int
+    turn: int = 0  # how many tasks it had before
+    examples: int = 1  # that it holds
+    download: int = 0  # bytes that it is sent
+    upload: int = 0  # bytes that it sends
+    clients: int = 1  # in the federation
 
 
 class Latency(ABC):
-    """A positive delay for each client and turn, drawn from the streams of a run."""
+    """A positive delay for each task, drawn from the streams of a run."""
 
     @abstractmethod
-    def seconds(self, client: int, turn: int, seed: int) -> float:
-        """The time that `client` takes for its `turn`-th task, counted from 0."""
+    def seconds(self, task: Task, seed: int) -> float:
+        """The time from the download to the reply.  A pure function."""
+
+    def check(self, clients: int) -> None:
+        """Raises ValueError if it does not say how long each of clients 0 .. clients - 1 takes."""
+        return
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What the files hold that it reads; None if it reads none."""
+        return None
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be positive, got {value} seconds.")
+
+
+def _at_least_zero(name: str, value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be at least 0, got {value}.")
 
 
 @dataclass(frozen=True)
@@ -29,7 +65,7 @@ class Constant(Latency):
     def __post_init__(self) -> None:
         _positive("delay", self.delay)
 
-    def seconds(self, client: int, turn: int, seed: int) -> float:
+    def seconds(self, task: Task, seed: int) -> float:
         """See `Latency`."""
         return self.delay
 
@@ -52,9 +88,12 @@ class Normal(Latency):
         _positive("mean", self.mean)
         _at_least_zero("std", self.std)
 
-    def seconds(self, client: int, turn: int, seed: int) -> float:
+    def seconds(self, task: Task, seed: int) -> float:
         """See `Latency`."""
-        rng = numpy_generator(seed, "latency", client, turn if self.each_turn else 0)
+        return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
+
+    def _drawn(self, client: int, turn: int, seed: int) -> float:
+        rng = numpy_generator(seed, "latency", client, turn)
         return max(SHORTEST, abs(float(rng.normal(self.mean, self.std))))
 
 
@@ -76,17 +115,235 @@ class Lognormal(Latency):
         _positive("median", self.median)
         _at_least_zero("sigma", self.sigma)
 
-    def seconds(self, client: int, turn: int, seed: int) -> float:
+    def seconds(self, task: Task, seed: int) -> float:
         """See `Latency`."""
-        rng = numpy_generator(seed, "latency", client, turn if self.each_turn else 0)
+        return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
+
+    def _drawn(self, client: int, turn: int, seed: int) -> float:
+        rng = numpy_generator(seed, "latency", client, turn)
         return max(SHORTEST, self.median * float(rng.lognormal(0.0, self.sigma)))
 
 
-def _positive(name: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be positive, got {value} seconds.")
+@dataclass(frozen=True)
+class Zipf(Latency):
+    """Times with a heavy tail: k times the shortest, with probability in proportion to k^-exponent, k = 1 .. levels.
+
+    Args:
+        shortest: seconds.
+        exponent: above 0; the smaller, the more clients are slow.
+        levels: how many times the shortest the longest is.
+        each_turn: draw anew for each task, instead of once for each client.
+    """
+
+    shortest: float = 1.0
+    exponent: float = 1.7
+    levels: int = 100
+    each_turn: bool = False
+
+    def __post_init__(self) -> None:
+        _positive("shortest", self.shortest)
+        if not 0 < self.exponent < float("inf"):
+            raise ValueError(f"exponent must be positive and finite, got {self.exponent}.")
+        if not 1 <= self.levels <= 10**6:
+            raise ValueError(f"levels must lie in 1..1,000,000, got {self.levels}.")
+
+    def seconds(self, task: Task, seed: int) -> float:
+        """See `Latency`."""
+        return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
+
+    def _drawn(self, client: int, turn: int, seed: int) -> float:
+        below = numpy_generator(seed, "latency", client, turn).random()
+        return self.shortest * (1 + int(np.searchsorted(_zipf(self.exponent, self.levels), below, side="right")))
 
 
-def _at_least_zero(name: str, value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be at least 0, got {value}.")
+@dataclass(frozen=True)
+class LatencyTrace(Latency):
+    """Times that were measured, from a CSV file with the columns `client` and `seconds`, and perhaps `turn`.
+
+    Rows of one client are its tasks, in the order of `turn` if there is such a column (0, 1, 2, ... without a gap), in
+    that of the file if not.  After the last one the first comes again.
+
+    Args:
+        file: where it is. Its content is no part of a run's identity, but a run that was begun with another one is not
+            gone on with.
+    """
+
+    file: str
+
+    def seconds(self, task: Task, seed: int) -> float:
+        """See `Latency`."""
+        times = self._times[task.client]
+        return times[task.turn % len(times)]
+
+    def check(self, clients: int) -> None:
+        """See `Latency`."""
+        if missing := sorted(set(range(clients)) - self._times.keys()):
+            raise ValueError(
+                f"{self.file} has no times for {_some(missing)} of clients 0 to {clients - 1}. "
+                "Add a row for each, or have fewer clients."
+            )
+
+    @property
+    def fingerprint(self) -> str | None:
+        """See `Latency`."""
+        return read_trace(self.file, ("client", "seconds"), ("turn",)).digest
+
+    @cached_property
+    def _times(self) -> dict[int, list[float]]:
+        trace = read_trace(self.file, ("client", "seconds"), ("turn",))
+        times = dict[int, dict[int, float]]()
+        for row in trace.rows:
+            own = times.setdefault(whole(row, "client"), {})
+            turn = whole(row, "turn") if "turn" in row.cells else len(own)
+            seconds = number(row, "seconds")
+            if seconds <= 0:
+                raise ValueError(f"{row.where}: seconds must be positive, got {row.cells['seconds']}.")
+            if turn != len(own):
+                raise ValueError(f"{row.where}: turn {len(own)} of the client was expected, got turn {turn}.")
+            own[turn] = seconds
+        return {client: [own[k] for k in range(len(own))] for client, own in times.items()}
+
+
+@dataclass(frozen=True)
+class Bandwidth(Latency):
+    """The time that a model takes on the network: down, up, and the way there and back.
+
+    Args:
+        download: of the median client, in Mbit/s.
+        upload: of the median client, in Mbit/s.
+        round_trip: seconds, beside what depends on the size.
+        sigma: standard deviation of the logarithm of a client's bandwidth, which is drawn once; 0: all have the same.
+    """
+
+    download: float = 50.0
+    upload: float = 10.0
+    round_trip: float = 0.05
+    sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("download", "upload"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)} Mbit/s.")
+        _at_least_zero("round_trip", self.round_trip)
+        _at_least_zero("sigma", self.sigma)
+
+    def seconds(self, task: Task, seed: int) -> float:
+        """See `Latency`."""
+        megabits = 8e-6 * task.download / self.download + 8e-6 * task.upload / self.upload
+        pace = _once(self, task.client, seed) if self.sigma else 1.0
+        return max(SHORTEST, self.round_trip + megabits / pace)
+
+    def _drawn(self, client: int, turn: int, seed: int) -> float:
+        return float(numpy_generator(seed, "bandwidth", client).lognormal(0.0, self.sigma))
+
+
+@dataclass(frozen=True)
+class PerExample(Latency):
+    """Times in proportion to the number of examples that a client holds.
+
+    Args:
+        each: seconds for one example.
+    """
+
+    each: Latency = Constant(0.01)
+
+    def seconds(self, task: Task, seed: int) -> float:
+        """See `Latency`."""
+        return max(SHORTEST, self.each.seconds(task, seed) * task.examples)
+
+    def check(self, clients: int) -> None:
+        """See `Latency`."""
+        self.each.check(clients)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """See `Latency`."""
+        return self.each.fingerprint
+
+
+@dataclass(frozen=True)
+class Parts(Latency):
+    """Times of two parts that add up, such as computing and sending.
+
+    Args:
+        compute: the time for training.
+        network: the time for download and upload.
+    """
+
+    compute: Latency = Lognormal()
+    network: Latency = Bandwidth()
+
+    def seconds(self, task: Task, seed: int) -> float:
+        """See `Latency`."""
+        return self.compute.seconds(task, seed) + self.network.seconds(task, seed)
+
+    def check(self, clients: int) -> None:
+        """See `Latency`."""
+        self.compute.check(clients)
+        self.network.check(clients)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """See `Latency`."""
+        found = [print_ for part in (self.compute, self.network) if (print_ := part.fingerprint)]
+        return "-".join(found) or None
+
+
+@dataclass(frozen=True)
+class Stragglers(Latency):
+    """Some clients are slower than they would be: a fixed share, drawn at random.
+
+    Args:
+        latency: how long clients would take.
+        share: of the clients, in [0, 1], rounded to the next number of clients.
+        factor: by which they are slower.
+    """
+
+    latency: Latency = Constant()
+    share: float = 0.1
+    factor: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must lie in [0, 1], got {self.share}.")
+        if not 1 <= self.factor < float("inf"):
+            raise ValueError(f"factor must be at least 1, got {self.factor}.")
+
+    def seconds(self, task: Task, seed: int) -> float:
+        """See `Latency`."""
+        slow = task.client in drawn_clients(self.share, task.clients, seed, "stragglers")
+        return self.latency.seconds(task, seed) * (self.factor if slow else 1.0)
+
+    def check(self, clients: int) -> None:
+        """See `Latency`."""
+        self.latency.check(clients)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """See `Latency`."""
+        return self.latency.fingerprint
+
+
+@lru_cache(maxsize=64)
+def drawn_clients(share: float, clients: int, seed: int, stream: str) -> frozenset[int]:
+    """A share of the clients 0 .. clients - 1, rounded to the next number, drawn by the stream of this name."""
+    count = int(np.floor(share * clients + 0.5))
+    return frozenset(numpy_generator(seed, stream).choice(clients, count, replace=False).tolist())
+
+
+@lru_cache(maxsize=KEPT)
+def _once(latency: Normal | Lognormal | Zipf | Bandwidth, client: int, seed: int) -> float:
+    """What is drawn once for a client: the draw for its first task."""
+    return latency._drawn(client, 0, seed)
+
+
+@lru_cache(maxsize=8)
+def _zipf(exponent: float, levels: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The probability of at most k times the shortest, for k = 1 .. levels - 1."""
+    weights = np.arange(1, levels + 1, dtype=np.float64) ** -exponent
+    below: np.ndarray[tuple[int], np.dtype[np.float64]] = np.cumsum(weights)[:-1] / weights.sum()
+    return below
+
+
+def _some(clients: list[int]) -> str:
+    return ", ".join(map(str, clients[:5])) + (f" and {len(clients) - 5} more" if len(clients) > 5 else "")

@@ -1,45 +1,34 @@
 """The in-process transport: clients that train at once, and answer when their time has come."""
 
-from collections.abc import Mapping, Sequence, Set
-from typing import NamedTuple
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import torch
 
 from phalanx.aggregators import Aggregator
-from phalanx.attacks import Attack, Knowledge, Update
+from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
 from phalanx.core import Algorithm, Arrivals, Infeasible, Local, Reply, Vector
 from phalanx.data import Dataset
+from phalanx.evaluation import evaluate
 from phalanx.rng import generator
+from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
-from phalanx.simulation.latency import Constant, Latency
+from phalanx.simulation.deadline import Deadline
+from phalanx.simulation.events import Back, Broken, Comes, Event, Speaks, Trained, Underway, Wait
+from phalanx.simulation.latency import SHORTEST, Constant, Latency, Task
 from phalanx.training import Trainer
 from phalanx.weighting import Preprocess
 
-
-class Trained(NamedTuple):
-    """An honest update on its way."""
-
-    update: Update
-    turn: int  # how often the client had trained before
-    loss: float
-
-
-class Underway(NamedTuple):
-    """What a simulation carries from step to step."""
-
-    now: float  # virtual seconds
-    events: tuple[tuple[float, int, Trained], ...]  # the clock's heap
-    tickets: int  # that the clock has given out
-    turns: Mapping[int, int]  # how often each client has trained
-    locals: Mapping[int, Local]
-    previous: Mapping[int, Vector]  # what each attacker was sent last
+NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
 
 
 class Simulation:
     """Clients in this process.
 
     A client trains when it is sent a download, and its reply is put on the clock.  A Byzantine client forges its reply
-    when it is delivered, so that an omniscient attack can know every honest update of its round, or in flight.
+    when it is delivered, so that an omniscient attack can know every honest update of its round, or in flight.  A
+    client that is given up by a deadline drops what it was at.
 
     Args:
         algorithm: its client role is played here.
@@ -49,7 +38,12 @@ class Simulation:
         byzantine: who they are.
         latency: how long clients take.
         joining: when clients come that are not there from the start, in virtual seconds.
+        availability: when clients can be reached, and which of their tasks come to nothing.
+        deadline: when the server stops waiting for an answer.
         seed: the run's.
+
+    Raises:
+        Infeasible: some of these do not go together.
     """
 
     def __init__(
@@ -62,6 +56,8 @@ class Simulation:
         byzantine: Set[int] = frozenset(),
         latency: Latency | None = None,
         joining: Mapping[int, float] | None = None,
+        availability: Availability | None = None,
+        deadline: Deadline | None = None,
         seed: int = 0,
     ) -> None:
         if byzantine and attack is None:
@@ -78,17 +74,46 @@ class Simulation:
                 f"{self.attack} tries out the server's rule, and {type(algorithm).__name__} has none in a field "
                 "`aggregate`. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
             )
-        self.latency, self.joining = latency or Constant(), dict(joining or {})
-        if strangers := sorted(self.joining.keys() - data.keys()):
-            raise Infeasible(f"Clients {strangers} are to join, but are not among the {len(data)} clients.")
         self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
         self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
-        self.clock = Clock[Trained]()
+        self._sizes = {client: len(held) for client, held in self.data.items()}
+        self.clock = Clock[Event]()
+        self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
-        self._flying = dict[int, Trained]()
         self._previous = dict[int, Vector]()  # what each attacker was sent last
+        self._earlier = dict[int, tuple[Answer, ...]]()  # what each attacker was about to send last
+        self._flying = OrderedDict[int, Trained]()  # the task of each client that has one, in the order of asking
+        self._others = 0  # honest clients among these that have not answered
+        self._held = dict[int, Trained]()  # tasks whose answer an attacker holds back
+        self._waits = self._version = 0  # waits so far, and the newest version that was sent
         self._enrolled: Mapping[int, float] | None = None  # what declared sizes count for, once somebody asked
+
+    def _set_times(
+        self,
+        latency: Latency,
+        joining: Mapping[int, float],
+        availability: Availability | None,
+        deadline: Deadline | None,
+    ) -> None:
+        if strangers := sorted(joining.keys() - self.data.keys()):
+            raise Infeasible(f"Clients {strangers} are to join, but are not among the {len(self.data)} clients.")
+        if deadline is not None and deadline.grace and not self.algorithm.synchronous:
+            name = type(self.algorithm).__name__
+            raise Infeasible(f"{name} has no rounds in which a late answer could count. {NO_GRACE}")
+        self.latency, self.joining, self.availability, self.deadline = latency, joining, availability, deadline
+        latency.check(len(self.data))
+        self._attendance: Attendance | None = None
+        self._silent: Mapping[int, float] = {}
+        if availability is not None:
+            availability.check(len(self.data))
+            self._attendance = Attendance(availability, self.seed)
+            self._silent = availability.silent(len(self.data), self.seed)
+        self._down = dict[int, float]()  # until when those cannot be reached that have crashed
+        self._expected = set[int]()  # clients that will be `Back`
+        for client, seconds in joining.items():
+            if seconds > 0:
+                self.clock.schedule(seconds, Comes(client))
 
     def _poisoned(self, client: int, data: Dataset) -> Dataset:
         return self.attack.poison(data, generator(self.seed, "poison", client))
@@ -106,59 +131,260 @@ class Simulation:
         """The model that `client` would be served with this download.  Changes nothing."""
         return self.algorithm.integrate(self._locals.get(client), download)
 
+    # Who is there
+
+    def here(self, clients: Set[int]) -> Set[int]:
+        """See `Intermittent`."""
+        if self._attendance is None:
+            return clients
+        times = {client: self._reached(client) for client in clients}
+        for client in sorted(times.keys() - self._expected):
+            if self.now < times[client] < math.inf:
+                self._expected.add(client)
+                self.clock.at(times[client], Back(client))
+        return {client for client, time in times.items() if time == self.now}
+
+    def _reached(self, client: int) -> float:
+        """The next time at which a client can be reached: now, if it can be; infinite if it does not come back."""
+        if self._attendance is None:
+            return self.now
+        earliest = max(self.now, self._down.get(client, 0.0))
+        period = self._attendance.period(client, earliest)
+        return math.inf if period is None else max(earliest, period.begin)
+
+    # What they are sent
+
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
         """See `Transport`.  All clients train, into one matrix."""
         model = self.trainer.model
         rows = torch.empty(len(downloads), model.size, dtype=model.dtype, device=model.device)
-        for row, (client, download) in zip(rows, downloads.items(), strict=True):
+        self._version = version
+        for row, (client, download) in zip(rows.unbind(), downloads.items(), strict=True):
             self._train(client, download, version, row)
 
     def _train(self, client: int, download: Vector, version: int, row: Vector) -> None:
         turn, local = self._turns[client], self._locals.get(client)
         self._turns[client] += 1
         start = self.algorithm.integrate(local, download)
-        loss = self.trainer.train(start, self.data[client], client=client, turn=turn, version=version, out=row)
+        data = self.data[client]
+        exact = evaluate(self.trainer.model, start, data).loss if self.algorithm.exact_losses and len(data) else None
+        loss = self.trainer.train(start, data, client=client, turn=turn, version=version, out=row)
         delta, memory = self.algorithm.upload(row, local.memory if local else None)
-        if self.algorithm.remembers:
-            self._locals[client] = Local(start, delta, memory)
+        then = Local(start, delta, memory) if self.algorithm.remembers else None
         update = Update(client, version, download, delta, self._previous.get(client))
         if client in self.byzantine:
             self._previous[client] = download
-        trained = Trained(update, turn, loss)
+        else:
+            self._others += 1
+        trained = Trained(update, turn, loss if exact is None else exact, then, self.now, self._waits)
         self._flying[client] = trained
-        self.clock.schedule(self.latency.seconds(client, turn, self.seed), trained)
+        self._schedule(trained, download.nbytes, delta.nbytes)
+
+    def _schedule(self, trained: Trained, download: int, upload: int) -> None:
+        """Puts on the clock how a task ends."""
+        client, turn = trained.update.client, trained.turn
+        task = Task(client, turn, self._sizes[client], download, upload, len(self.data))
+        seconds = self.latency.seconds(task, self.seed)
+        if client in self.byzantine:
+            seconds = self.attack.delay(seconds, generator(self.seed, "delay", client, turn))
+        end: Event = trained
+        if self.availability is not None and (broken := self._broken(self.availability, task, seconds)):
+            seconds, end = broken
+        self.clock.schedule(seconds, end)
+
+    def _broken(self, availability: Availability, task: Task, seconds: float) -> tuple[float, Broken] | None:
+        """After how many seconds a task ends without an answer, and how; None if nothing stops it."""
+        ends = list[tuple[float, Broken]]()
+        if crash := availability.crash(task, seconds, self.seed):
+            ends.append((crash.after, Broken(task.client, task.turn, f"crashed after {crash.after:.3g} s", crash.back)))
+        if self._attendance is not None and not availability.keeps:
+            period = self._attendance.period(task.client, self.now)
+            left = period.end - self.now if period else math.inf
+            if left < seconds:
+                ends.append((left, Broken(task.client, task.turn, f"left after {left:.3g} s, without an answer", 0.0)))
+        return min(ends, key=lambda end: end[0], default=None)
+
+    # What comes of it
+
+    def receive(self, *, every: bool) -> Arrivals:
+        """See `Transport`."""
+        wait, owed = Wait(), len(self._flying)
+        if every and owed:
+            self._end_round(wait, owed)
+            stuck = self.deadline is None and len(wait.done) < owed
+        else:
+            self._pass(wait, math.inf, wait.brought_something)
+            while every and self.clock.upcoming == self.now:  # who is back at one time begins a round together
+                self._happen(self.clock.next(), wait)
+            stuck = not wait.brought_something()
+        self._waits += 1
+        for client in wait.done:
+            del self._flying[client]
+        missing = {client: self._why(client) for client in sorted(self._flying)} if stuck else {}
+        return Arrivals(tuple(wait.replies), {}, wait.lost, wait.joined, wait.late, frozenset(wait.back), missing)
+
+    def _end_round(self, wait: Wait, owed: int) -> None:
+        """Waits for all that is outstanding, or until the deadline."""
+        limit = self.now + self.deadline.seconds if self.deadline else math.inf
+        self._pass(wait, limit, lambda: len(wait.done) == owed)
+        if self.deadline is None or len(wait.done) == owed:
+            return
+        if self.deadline.grace and not wait.replies:
+            self._pass(wait, math.inf, wait.brought_something)
+        if self.now < limit:
+            self.clock.advance(limit)
+        for client in sorted(self._flying.keys() - wait.done):
+            deadlines = self._waits - self._flying[client].wait + 1
+            if deadlines > self.deadline.grace:
+                self._lose(client, self._too_late(deadlines), wait)
+            else:
+                wait.late[client] = f"late: {self._too_late(deadlines)}, still waited for"
+
+    def _pass(self, wait: Wait, limit: float, enough: Callable[[], bool]) -> None:
+        """Lets happen what comes, until it is enough, or nothing comes up to the limit."""
+        while not enough():
+            if self._held:
+                self._let_speak()
+            upcoming, overdue = self.clock.upcoming, self._overdue()
+            if min(upcoming, overdue) > limit or min(upcoming, overdue) == math.inf:
+                return
+            if upcoming <= overdue:
+                self._happen(self.clock.next(), wait)
+            else:
+                self.clock.advance(overdue)
+                self._lose(next(iter(self._flying)), self._too_late(1), wait)
+
+    def _overdue(self) -> float:
+        """When the next answer is overdue; infinite if none will be.  All have the same time, so it is the first's."""
+        if self.deadline is None or self.algorithm.synchronous or not self._flying:
+            return math.inf
+        return next(iter(self._flying.values())).asked + self.deadline.seconds
+
+    def _happen(self, event: Event, wait: Wait) -> None:
+        match event:
+            case Trained():
+                self._finish(event, wait)
+            case Speaks(trained):
+                if self._outstanding(trained.update.client, trained.turn, wait):
+                    self._answer(trained, wait)
+            case Broken(client, turn, why, away):
+                if self._outstanding(client, turn, wait):
+                    self._down[client] = self.now + away
+                    self._lose(client, why, wait)
+            case Back(client):
+                self._expected.discard(client)
+                wait.back.add(client)
+            case Comes(client):
+                wait.joined[client] = self.declared[client]
+
+    def _outstanding(self, client: int, turn: int, wait: Wait) -> bool:
+        """Whether the server still waits for that task."""
+        trained = self._flying.get(client)
+        return trained is not None and trained.turn == turn and client not in wait.done
+
+    def _finish(self, trained: Trained, wait: Wait) -> None:
+        """A client is done: it answers, if it can and will."""
+        client = trained.update.client
+        if not self._outstanding(client, trained.turn, wait):
+            return
+        if trained.local is not None:
+            self._locals[client] = trained.local
+        if self.now >= self._silent.get(client, math.inf):
+            return
+        reached = self._reached(client)
+        if reached > self.now:
+            if reached < math.inf:
+                self.clock.at(reached, trained)
+        elif client in self.byzantine and self.attack.holds_back:
+            self._held[client] = trained
+        else:
+            self._answer(trained, wait)
+
+    def _let_speak(self) -> None:
+        """Has attackers send what they hold back, if their time has come."""
+        for client, trained in sorted(self._held.items()):
+            if self.attack.speaks(Meanwhile(self._version - trained.update.version, self._others)):
+                del self._held[client]
+                self.clock.schedule(SHORTEST, Speaks(trained))
+
+    def _answer(self, trained: Trained, wait: Wait) -> None:
+        update, client = trained.update, trained.update.client
+        if client not in self.byzantine:
+            wait.replies.append(Reply(client, update.version, update.delta, trained.loss))
+            self._settle(client, wait)
+            return
+        answers = self._forged(trained, wait)
+        wait.replies += [Reply(client, version, delta, trained.loss) for version, delta in answers]
+        if any(version == update.version for version, _ in answers):
+            self._settle(client, wait)
+
+    def _forged(self, trained: Trained, wait: Wait) -> Sequence[Answer]:
+        """What an attacker sends for one download."""
+        update, attack = trained.update, self.attack
+        if attack.omniscient and wait.knowledge is None:
+            wait.knowledge = self._knowledge()
+        rng = generator(self.seed, "attack", update.client, trained.turn)
+        answer = Answer(update.version, attack.forge(update, wait.knowledge, rng))
+        earlier = self._earlier.get(update.client, ())
+        if attack.recalls:
+            self._earlier[update.client] = (*earlier, answer)[-attack.recalls :]
+        return attack.answers(answer, earlier)
+
+    def _lose(self, client: int, why: str, wait: Wait) -> None:
+        wait.lost[client] = why
+        self._settle(client, wait)
+
+    def _settle(self, client: int, wait: Wait) -> None:
+        """A task is over."""
+        wait.done.add(client)
+        self._held.pop(client, None)
+        if client not in self.byzantine:
+            self._others -= 1
+
+    def _too_late(self, deadlines: int) -> str:
+        seconds = self.deadline.seconds if self.deadline else math.inf
+        return f"no answer within {f'{deadlines} x ' if deadlines > 1 else ''}{seconds:g} s"
+
+    def _why(self, client: int) -> str:
+        """Why a client never answers."""
+        if client in self._held:
+            return "holds its answer back"
+        if self.now >= (since := self._silent.get(client, math.inf)):
+            return f"sends nothing any more since {since:g} s"
+        return "left, and does not come back" if self._reached(client) == math.inf else "does not answer"
+
+    # What it has under way
 
     def snapshot(self) -> Underway:
         """See `Resumable`."""
         clock = self.clock
-        copies = dict(self._turns), dict(self._locals), dict(self._previous)
-        return Underway(clock.now, tuple(clock.events), clock.tickets, *copies)
+        return Underway(
+            clock.now,
+            tuple(clock.events),
+            clock.tickets,
+            self._waits,
+            self._version,
+            dict(self._turns),
+            dict(self._flying),
+            tuple(self._held),
+            dict(self._down),
+            dict(self._locals),
+            dict(self._previous),
+            dict(self._earlier),
+        )
 
     def restore(self, snapshot: Underway, /) -> None:
         """See `Resumable`."""
         self.clock = Clock(snapshot.now, list(snapshot.events), snapshot.tickets)
-        self._flying = {trained.update.client: trained for _, _, trained in snapshot.events}
-        self._turns, self._locals = dict(snapshot.turns), dict(snapshot.locals)
-        self._previous = dict(snapshot.previous)
+        self._waits, self._version = snapshot.waits, snapshot.version
+        self._turns, self._flying = dict(snapshot.turns), OrderedDict(snapshot.flying)
+        self._held = {client: self._flying[client] for client in snapshot.held}
+        self._others = len(self._flying.keys() - self.byzantine)
+        self._down, self._locals = dict(snapshot.down), dict(snapshot.locals)
+        self._previous, self._earlier = dict(snapshot.previous), dict(snapshot.earlier)
+        self._expected = {event.client for _, _, event in snapshot.events if isinstance(event, Back)}
 
-    def receive(self, *, every: bool) -> Arrivals:
-        """See `Transport`."""
-        before = self.now
-        due = [self.clock.next() for _ in range(len(self.clock) if every else 1)]
-        attacked = any(trained.update.client in self.byzantine for trained in due)
-        knowledge = self._knowledge() if attacked and self.attack.omniscient else None
-        replies = tuple(self._reply(trained, knowledge) for trained in due)
-        for trained in due:
-            del self._flying[trained.update.client]
-        joined = {i: self.declared[i] for i, seconds in self.joining.items() if max(before, 0) < seconds <= self.now}
-        return Arrivals(replies, joined=joined)
-
-    def _reply(self, trained: Trained, knowledge: Knowledge | None) -> Reply:
-        update, loss = trained.update, trained.loss
-        if update.client not in self.byzantine:
-            return Reply(update.client, update.version, update.delta, loss)
-        rng = generator(self.seed, "attack", update.client, trained.turn)
-        return Reply(update.client, update.version, self.attack.forge(update, knowledge, rng), loss)
+    # What an omniscient attacker sees
 
     def _knowledge(self) -> Knowledge:
         flying = [self._flying[i].update for i in sorted(self._flying)]

@@ -1,0 +1,182 @@
+"""What Phalanx costs beside Flower: time per update, memory of the server, and updates per minute with real nodes.
+
+python benchmarks/flower.py time        # of our own code, per update of 1,000,000 parameters
+python benchmarks/flower.py memory      # of the server, 100 clients x 1,000,000 parameters
+python benchmarks/flower.py live        # updates per minute of 4 SuperNodes, asynchronous, on this machine; minutes
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+
+import phalanx
+from phalanx.algorithms import FedAvg
+from phalanx.flower import FlowerTransport, Member, Patience, Rehearsal, Roster, codec
+from phalanx.flower.codec import WORDS, Answer, Task
+from phalanx.flower.demo import write_app
+from phalanx.flower.identity import public_bytes, signed_by
+from phalanx.flower.local import LocalFederation
+from phalanx.guard import Guard
+
+D = 1_000_000
+KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(1, 101)]
+
+
+def milliseconds(work: Callable[[], object], times: int = 15) -> float:
+    """The median time of some work, after it was done once."""
+    work()
+    seen = []
+    for _ in range(times):
+        begun = time.process_time()
+        work()
+        seen.append(1e3 * (time.process_time() - begun))
+    return statistics.median(seen)
+
+
+def answered(task: Task, key: Ed25519PrivateKey, vector: torch.Tensor) -> RecordDict:
+    """What a client makes of its update."""
+    answer = Answer(task.nonce, public_bytes(key), task.version, 0.5, b"")
+    content = codec.answer_content(answer, codec.encode(vector, task.transfer))
+    content[WORDS]["signature"] = key.sign(codec.stated(task, content))
+    return content
+
+
+def time_per_update() -> None:
+    """CPU time of what is done for each update, by Flower's records alone and by us."""
+    vector, out = torch.randn(D), torch.empty(D)
+    print(
+        f"{'CPU milliseconds':22} {'server sends':>13} {'client reads':>13} {'client sends':>13} {'server reads':>13}"
+    )
+
+    def flowers() -> list[float]:
+        record = ArrayRecord({"values": Array(vector.numpy())})
+        read = milliseconds(lambda: out.copy_(torch.from_numpy(record["values"].numpy())))
+        made = milliseconds(lambda: RecordDict({"arrays": ArrayRecord({"values": Array(vector.numpy())})}))
+        return [made, read, made, read]
+
+    def ours(transfer: codec.Transfer) -> list[float]:
+        task, key = Task("train", "abc", bytes(32), 0, 3, 2, transfer), KEYS[0]
+        content, sent = answered(task, key, vector), codec.task_content(task, vector)
+
+        def read() -> None:
+            answer = codec.read_answer(content)
+            assert signed_by(public_bytes(key), answer.signature, codec.stated(task, content))
+            codec.read_update(content, transfer, out)
+
+        return [
+            milliseconds(lambda: codec.task_content(task, vector)),
+            milliseconds(lambda: codec.read_task(sent, out)),
+            milliseconds(lambda: answered(task, key, vector)),
+            milliseconds(read),
+        ]
+
+    flowers(), ours("float32")  # so that the first is not the one that pays for fresh memory
+    base = flowers()
+    rows = {"Flower's records": base, **{f"ours, {t}": ours(t) for t in ("float32", "bfloat16", "int8")}}
+    for name, row in rows.items():
+        extra = f"   in all {sum(row):.1f}"
+        print(f"{name:22} " + " ".join(f"{v:13.2f}" for v in row) + extra)
+
+
+class Canned(Rehearsal):
+    """Replies are made when they are pulled, so that the server alone holds memory."""
+
+    def __init__(self, clients: int) -> None:
+        super().__init__({})
+        self.clients, self.tasks = clients, {}
+        self.update = codec.encode(torch.randn(D))
+
+    def get_node_ids(self):
+        return list(range(100, 100 + self.clients))
+
+    def push_messages(self, messages):
+        numbers = []
+        for message in messages:
+            words = dict(message.content[WORDS])
+            task = Task(**{name: words[name] for name in Task._fields})
+            number = task.nonce.hex()
+            message.metadata.__dict__["_message_id"] = number
+            bare = Message(RecordDict(), message.metadata.dst_node_id, message.metadata.message_type)
+            bare.metadata.__dict__["_message_id"] = number
+            self.tasks[number] = bare, task
+            numbers.append(number)
+        return numbers
+
+    def pull_messages(self, message_ids):
+        replies = []
+        for number in message_ids:
+            asked, task = self.tasks.pop(number)
+            key = KEYS[asked.metadata.dst_node_id - 100]
+            answer = Answer(task.nonce, public_bytes(key), task.version, 10 if task.kind == "enrol" else 0.5, b"")
+            update = None
+            if task.kind == "train":  # bytes of its own, as if they had come over the wire
+                sent = self.update["values"]
+                data = bytes(bytearray(sent.data))
+                update = ArrayRecord({"values": Array(sent.dtype, sent.shape, sent.stype, data)})
+            content = codec.answer_content(answer, update)
+            content[WORDS]["signature"] = key.sign(codec.stated(task, content))
+            replies.append(Message(content, reply_to=asked))
+        return replies
+
+
+def resident() -> float:
+    """MB that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def peak() -> float:
+    """MB that this process has held at most since `clear_peak`."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1e3
+
+
+def memory(clients: int = 100) -> None:
+    """How much more the server holds in two rounds than before."""
+    roster = Roster(tuple(Member(i, f"c{i}", public_bytes(KEYS[i])) for i in range(clients)))
+    matrix = clients * D * 4 / 1e6
+    with FlowerTransport(Canned(clients), roster, patience=Patience(roll_call=0.5, poll=0.05)) as transport:
+        model, before = torch.zeros(D), []
+
+        def observer(progress):
+            if progress.step == 0:
+                before.append(resident())
+                Path("/proc/self/clear_refs").write_text("5")
+
+        begun = time.perf_counter()
+        phalanx.run(FedAvg(), transport, model, until=1, guard=Guard(), observers=[observer])
+        held = peak() - before[0]
+        seconds = time.perf_counter() - begun
+    print(f"{clients} clients x {D:,} parameters: the matrix is {matrix:.0f} MB, the server held {held:.0f} MB more")
+    print(f"than before, {held / matrix:.2f} times the matrix; a round took {seconds:.1f} s.")
+
+
+def live(clients: int = 4, updates: int = 40) -> None:
+    """Updates per minute over a real SuperLink."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        told = {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run"), "clients": clients}
+        with LocalFederation(folder, clients, {i: {"client": i} for i in range(clients)}) as federation:
+            run = federation.run(write_app(folder / "app"), told | {"steps": updates, "asynchronous": True})
+            run.wait()
+        lines = [json.loads(line) for line in (folder / "run" / "history.jsonl").read_text().splitlines()]
+    times = [line["seconds"] for line in lines if line["step"]]
+    rate = 60 * (len(times) - 1) / (times[-1] - times[0])
+    print(f"{clients} SuperNodes, {len(times)} updates: {rate:.1f} per minute; load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["time", "memory", "live"])
+    torch.set_num_threads(1)
+    {"time": time_per_update, "memory": memory, "live": live}[parser.parse_args().what]()

@@ -1,0 +1,28 @@
+"""The coordinator.  It needs no data."""
+
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+
+from hospitals import plan
+from phalanx import Guard
+from phalanx.flower import Coordinator, Discipline, Patience, server_app
+
+
+def coordinator(context: Context) -> Coordinator:
+    torch.manual_seed(0)  # where training begins
+    config = context.run_config
+    return Coordinator(
+        plan.algorithm,
+        plan.model(),
+        roster=Path(str(config["roster"])),
+        until=int(config["rounds"]),
+        folder=Path(str(config["folder"])),
+        guard=Guard(max_norm=100.0),
+        patience=Patience(answer=120.0, enrolment=180.0, least=2),
+        discipline=Discipline(strikes=3, sentence=24 * 3600.0),
+    )
+
+
+app = server_app(coordinator)

@@ -1,0 +1,321 @@
+"""Catalyst: FLAME on whoever answers first, with a second chance for those who answer late.
+
+Cox, Malan, Chen and Decouchant, "Asynchronous Byzantine Federated Learning", 2024.  `Catalyst` is Algorithm 3.  The
+server takes a step when a quorum of clients has answered its present model; an answer to one of the K - 1 models before
+waits for that step, is judged beside all other answers to the same model, and added if it passes.
+
+The printed pseudo-code cannot be run as it is.  What is repaired, by its lines:
+
+* 4: "W_0" is G_0.
+* 8: a client that answers twice to one version is ignored the second time, but it is served.  The guard refuses such
+  replies before they get here.
+* 14: 2f + 1 updates, and two of them if f = 0.  `quorum` asks for more.
+* 15: the window has K - 1 old versions, from a - K + 1 to a - 1.
+* 16 to 18: clipping by S[i], which was kept for the version i of the update; "S[a]" does not exist yet.
+* 17: the union of processed[i] and pending[i] is a union: who answered version i in time stays the yardstick for all
+  who answer it later, 2f + 1 updates at least.
+* 21: the late updates are ADDED.  The printed minus would undo what they learned.
+* 21: |pending[i]| counts those that passed the filter, or a rejected update would give weight to the others.
+* 21: alpha and eta only occur as a product, `late_lr`; sf(a, i) without alpha is `staleness`.
+* 22 and 33: the age grows once.
+* 26 to 28: everybody who waits is served, the client that completed the quorum too.
+* 41: "d" is the client c that was late.
+
+Where the paper is silent:
+
+* Cosines are between updates, and clipping is of updates: `compare`.  In Algorithm 2 cosines are between models, which
+  are nearly one whatever clients do.
+* FLAME's clusters of more than one half are the largest by themselves, so there is no case in which all are noise, and
+  too few to judge there are never: see `phalanx.clustering.density`.
+* With f = 0 nobody is suspected, and the rule is the mean of the clipped updates.
+* Another rule can take the filter's place.  If it weighs whole updates, the late ones get the share that it gives them.
+  If it does not, as a median, what is added is by how much it moves when the late are among the others.
+* A fast update that was rejected is not looked at again, as Section 5.3 says it could be.
+
+In the authors' published program late updates are in effect not judged, as its yardstick is
+overwritten; those that are one version late, which most are, are thrown away; staleness is switched off; and models are
+compared, not updates.  `Catalyst.as_published(f)` has all four, each of which is a field.  It has more mistakes, which
+are not repeated here: the client that completes a quorum goes on with a model of its own, G_i is that of the version
+after, and the lengths of late updates are those of other clients.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+
+from phalanx.aggregators import Aggregator, Choice, Mean
+from phalanx.aggregators.flame import DensestMajority
+from phalanx.algorithms.fedasync import Constant, Staleness
+from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.flame import (
+    Compare,
+    aggregated,
+    check_compare,
+    clip_bound,
+    clipped_verdicts,
+    compared,
+    shortened,
+)
+from phalanx.algorithms.wrappers import alone, merged
+from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict, Weights
+from phalanx.linalg import norms
+from phalanx.weighting import Ignore, Preprocess
+
+
+@dataclass(frozen=True)
+class Inverse(Staleness):
+    """s(tau) = 1 / tau, and 1 for what is fresh."""
+
+    def __call__(self, age: int) -> float:
+        """See `Staleness`."""
+        return 1 / max(age, 1)
+
+
+class CatalystState(NamedTuple):
+    """What the server of `Catalyst` carries over.
+
+    For N clients and d parameters the updates that it holds are K N d numbers at most: those of K - 1 old versions, and
+    those of the present one that wait.  In a run it is rather the quorum than N, for each version.
+    """
+
+    version: int  # a, steps so far
+    model: Vector  # G_a
+    sizes: Mapping[int, int]  # as declared
+    weights: Mapping[int, float]  # after preprocessing, or before it if that is per cohort
+    pending: Mapping[int, Mapping[int, Updates]]  # pending[i], by client; who is in pending[a] waits for G_{a+1}
+    processed: Mapping[int, Updates]  # processed[i], of the old versions in the window
+    bounds: Mapping[int, float]  # S[i], of the old versions in the window
+    aggregate: Vector | None  # what the rule returned last, for rules that start from there
+    verdicts: Mapping[int, Verdict]
+
+    @property
+    def waiting(self) -> int:
+        """How many clients have answered the present model."""
+        return len(self.pending.get(self.version, {}))
+
+    @property
+    def late(self) -> int:
+        """How many late updates wait for the next step."""
+        return sum(map(len, self.pending.values())) - self.waiting
+
+    @property
+    def kept(self) -> int:
+        """How many updates are held."""
+        return sum(map(len, self.pending.values())) + sum(map(len, self.processed.values()))
+
+    @property
+    def decided(self) -> dict[int, dict[str, object]]:
+        """The verdicts of a step on those whose updates it used or rejected, which is more than who arrived last."""
+        return {i: v._asdict() for i, v in self.verdicts.items() if v.weight > 0 or not v.accepted}
+
+
+class Part(NamedTuple):
+    """What of the answers to one version is due to the late ones, before staleness."""
+
+    change: Vector
+    shares: Weights  # of each answer, late or not
+    choice: Choice | None  # what the rule made of each
+
+
+class Late(NamedTuple):
+    """What the late updates of one version come to."""
+
+    change: Vector  # what is added to the model
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class Catalyst(Algorithm[CatalystState]):
+    """Takes a step of FLAME on the first 2f + 1 answers to its model, and adds late answers that look like these.
+
+    Stands f attackers of N >= 2f + 1 clients, if each of them answers; if they may stay silent, N must be 3f + 1, or
+    the quorum never comes together.  Each client counts once for each version, however fast it is.  But attackers who
+    are fast are f of every quorum, slow honest clients are heard late or never, and the filter drops up to half of
+    the quorum without any attack.
+
+    Args:
+        f: how many clients may attack. 0: nobody is suspected, and `DensestMajority` admits all.
+        window: K, one more than the age, in versions, up to which late updates are used; 1 uses none.
+        quorum: answers to the present model that trigger a step; 2f + 1, and at least 2, if not given. With more than
+            N - f, attackers who stay silent stop the run.
+        late_lr: alpha eta, factor on what late updates add.
+        staleness: sf, the factor on an update that is tau versions late; 1 / tau in the paper.
+        aggregate: the rule for clipped updates; FLAME's filter in the paper.
+        preprocess: what declared sizes count for; nothing in the paper.
+        compare: what the rule looks at, updates or models.
+        judge_late: whether late updates pass the rule. If not, all are taken, clipped: no defence against attackers
+            who are late.
+        least_age: how late an update must be to be used as a late one, in versions.
+    """
+
+    synchronous: ClassVar[bool] = False
+    observed: ClassVar[tuple[str, ...]] = ("waiting", "late", "kept", "decided")
+
+    f: int
+    window: int = 5
+    quorum: int | None = None
+    late_lr: float = 1.0
+    staleness: Staleness = Inverse()
+    aggregate: Aggregator = DensestMajority()
+    preprocess: Preprocess = Ignore()
+    compare: Compare = "updates"
+    judge_late: bool = True
+    least_age: int = 1
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, got {self.window}.")
+        least = max(2, 2 * self.f + 1)
+        if self.quorum is not None and self.quorum < least:
+            raise ValueError(
+                f"quorum must be at least max(2, 2f + 1) = {least}, got {self.quorum}: of fewer, attackers can be half."
+            )
+        if not 0 < self.late_lr < float("inf"):
+            raise ValueError(f"late_lr must be positive, got {self.late_lr}. window = 1 uses no late updates.")
+        if self.least_age < 1:
+            raise ValueError(f"least_age must be at least 1, got {self.least_age}: age 0 is not late.")
+        check_compare(self.compare)
+
+    @classmethod
+    def as_published(cls, f: int) -> "Catalyst":
+        """Catalyst as the authors' published program has it in their experiments, for f attackers."""
+        return cls(f, staleness=Constant(), compare="models", judge_late=False, least_age=2)
+
+    @property
+    def needed(self) -> int:
+        """How many answers to the present model trigger a step."""
+        return max(2, 2 * self.f + 1) if self.quorum is None else self.quorum
+
+    @property
+    def rule(self) -> Aggregator:
+        """The rule for clipped updates."""
+        return Mean() if self.f == 0 and self.aggregate == DensestMajority() else self.aggregate
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[CatalystState, Set[int]]:
+        """See `Algorithm`."""
+        n, q = len(sizes), self.needed
+        if n < q:
+            formula = "" if self.quorum else "max(2, 2f + 1) = " if self.f == 0 else "2f + 1 = "
+            raise Infeasible(f"Catalyst needs at least {formula}{q} clients, got {n}. Lower f, or ask more clients.")
+        if n - self.f < q:
+            warnings.warn(
+                f"If {self.f} of {n} clients stay silent, {n - self.f} are left, and a quorum of {q} never comes "
+                f"together. Have {q + self.f} clients or more.",
+                stacklevel=2,
+            )
+        weights = self.preprocess.enrolled(sizes)
+        warn_of_weights(self.preprocess, self.aggregate)
+        return CatalystState(0, model, dict(sizes), weights, {}, {}, {}, None, {}), weights.keys()  # lines 3 and 4
+
+    def join(self, state: CatalystState, client: int, size: int) -> CatalystState:
+        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
+        if client in state.sizes:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        sizes = {**state.sizes, client: size}
+        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
+
+    def step(self, state: CatalystState, updates: Updates) -> tuple[CatalystState, Set[int]]:
+        """See `Algorithm`."""
+        verdicts, ready = dict[int, Verdict](), set[int]()
+        for c in updates.clients:
+            state, now = self._receive(state, c, alone(updates, c))
+            verdicts |= state.verdicts
+            ready |= now
+        return state._replace(verdicts=verdicts), ready
+
+    def _receive(self, state: CatalystState, c: int, update: Updates) -> tuple[CatalystState, Set[int]]:
+        """Lines 6 to 42, for the update of client c."""
+        a, t = state.version, update.versions[0]  # line 7
+        tau = a - t
+        if c in state.pending.get(t, {}) or (t in state.processed and c in state.processed[t].clients):  # line 8
+            why = f"has answered version {t} already"
+            return state._replace(verdicts={c: Verdict(False, 0.0, None, why)}), {c} - state.pending.get(a, {}).keys()
+        if tau > 0 and not self.least_age <= tau < self.window:  # line 38
+            used = f"{self.least_age} to {self.window - 1}" if self.least_age < self.window else "none"
+            why = f"{how_late(tau)}, late updates are used at ages {used}"
+            return state._replace(verdicts={c: Verdict(False, 0.0, None, why)}), {c}
+        pending = {**state.pending, t: {**state.pending.get(t, {}), c: update}}  # lines 13 and 39
+        state = state._replace(pending=pending)
+        if tau > 0:
+            why = f"{how_late(tau)}, waits for the next step"
+            return state._replace(verdicts={c: Verdict(True, 0.0, None, why, waits=True)}), {c}  # line 42
+        if len(pending[a]) < self.needed:  # line 14
+            why = f"waits for a quorum, {len(pending[a])} of {self.needed}"
+            return state._replace(verdicts={c: Verdict(True, 0.0, None, why, waits=True)}), set()  # line 35
+        return self._advance(state)
+
+    def _advance(self, state: CatalystState) -> tuple[CatalystState, Set[int]]:
+        """Lines 15 to 33."""
+        a, G = state.version, state.model
+        W = merged(state.pending[a].values())
+        late = [self._late(state, i) for i in sorted(state.pending) if i < a]  # lines 15 to 18
+        n = weights_of(self.preprocess, state.weights, W)
+        e, S = clip_bound(W.deltas, n)  # line 18
+        models = compared(self.compare, W.bases, W.deltas)
+        rows = shortened(W.deltas, e, S)
+        delta, choice = aggregated(self.rule, rows, models, n, turn=a, previous=state.aggregate)  # lines 19 and 20
+        G = G + delta
+        verdicts = clipped_verdicts(verdicts_of(W, n, choice), e, S)
+        for change, told in late:
+            G = G + change  # line 21
+            verdicts |= {i: both(verdicts[i], verdict) if i in verdicts else verdict for i, verdict in told.items()}
+        window = range(a - self.window + 2, a)  # lines 30 to 32: what late updates can still need
+        processed = {i: merged([state.processed[i], *state.pending.get(i, {}).values()]) for i in window if i >= 0}
+        if self.window > 1:
+            processed[a] = W  # line 24
+        new = state._replace(
+            version=a + 1,  # line 33
+            model=G,
+            pending={},  # line 25
+            processed=processed,
+            bounds={i: S if i == a else state.bounds[i] for i in processed},
+            aggregate=delta,
+            verdicts=dict(sorted(verdicts.items())),
+        )
+        return new, set(W.clients)  # lines 26 to 29
+
+    def _late(self, state: CatalystState, i: int) -> Late:
+        """Lines 16 to 18, and the term of version i in line 21."""
+        tau, L = state.version - i, state.pending[i]
+        W = merged([state.processed[i], *L.values()])
+        n = weights_of(self.preprocess, state.weights, W)
+        e, S = norms(W.deltas).cpu(), state.bounds[i]
+        part = self._part(state, W, n, shortened(W.deltas, e, S), [c in L for c in W.clients])
+        sf = self.late_lr * self.staleness(tau)
+        told = f"{how_late(tau)}, " + (f"beside {len(W) - len(L)} others" if self.judge_late else "not judged")
+        verdicts = dict[int, Verdict]()
+        judged = clipped_verdicts(verdicts_of(W, n, part.choice), e, S)
+        for (c, verdict), weight in zip(judged.items(), (sf * part.shares).tolist(), strict=True):
+            if c in L:
+                verdicts[c] = verdict._replace(weight=weight, reason="; ".join(filter(None, (told, verdict.reason))))
+        return Late(sf * part.change, verdicts)
+
+    def _part(self, state: CatalystState, W: Updates, n: Weights, rows: Matrix, late: Sequence[bool]) -> Part:
+        """What the late updates among those of a version come to, by the rule."""
+        rule = self.rule if self.judge_late else Mean()
+        is_late, models = torch.tensor(late), compared(self.compare, W.bases, W.deltas)
+        vector, choice = aggregated(rule, rows, models, n, turn=state.version)
+        n = n.cpu()
+        if choice is None:
+            before = rule(rows[~is_late], n[~is_late], turn=state.version)
+            return Part(vector - before, n / n.sum(), None)
+        everybody = sum(self.preprocess.among(state.weights, state.weights).values())  # |C|
+        shares = choice.shares * n[choice.shares > 0].sum() / everybody
+        return Part((shares * is_late).to(rows.device, rows.dtype) @ rows, shares, choice)
+
+
+def how_late(tau: int) -> str:
+    """The age of a late update, for verdicts."""
+    return f"{tau} version{'s' if tau > 1 else ''} late"
+
+
+def both(one: Verdict, other: Verdict) -> Verdict:
+    """The verdict on two updates of one client."""
+    score = one.score if other.score is None else other.score
+    reason = " and ".join(filter(None, (one.reason, other.reason)))
+    return Verdict(one.accepted or other.accepted, one.weight + other.weight, score, reason)

@@ -1,0 +1,195 @@
+"""FLAME: a round, filtered by direction, clipped to the median length, and disturbed.
+
+Nguyen et al., "FLAME: Taming Backdoors in Federated Learning", 2022.  `FLAME` is its Algorithm 1, in the three
+functions into which Cox et al., "Asynchronous Byzantine Federated Learning", 2024, take it apart in their Algorithm 2:
+
+    e, S <- ClipBound(W_1, ..., W_n)      lengths of the updates, and their median over all clients
+    b_1, ..., b_L <- Filtering(W_1, ...)  the densest majority by cosine distance
+    G <- Aggregate(G, e, S, W_b)          mean over the majority of (W - G) min(1, S / e), plus normal noise
+
+As a rule for other algorithms the same is `phalanx.aggregators.FLAMEFilter`.
+
+Where the papers leave room:
+
+* They take cosines between models.  These are nearly one whatever the clients do, as models share what they started
+  from; here they are between updates.  `compare="models"` is the papers' form.
+* S is the median over all updates of the round, admitted or not.
+* The noise is calibrated for differential privacy by formula, lambda = sqrt(2 ln(1.25 / delta)) / epsilon, and set by
+  hand in every public implementation (0.001).  Here it is off, and `noise` is lambda.  No privacy is accounted for.
+* Nothing is said of rounds that are too small.  A round of fewer than 2f + 1 updates is an error: f of them could be
+  half.
+* HDBSCAN cannot call all updates noise with these settings: see `phalanx.clustering.density`.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
+
+import torch
+
+from phalanx.aggregators import Aggregator, Choice, Median
+from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
+from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict, Weights
+from phalanx.linalg import norms
+from phalanx.weighting import Ignore, Preprocess
+
+Compare = Literal["updates", "models"]
+
+
+class FLAMEState(NamedTuple):
+    """What the server of `FLAME` carries over."""
+
+    version: int  # t, rounds completed
+    model: Vector  # G_t
+    sizes: Mapping[int, int]  # as declared
+    weights: Mapping[int, float]  # after preprocessing, or before it if that is per cohort
+    bound: float | None  # S_t of the last round; None before the first
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class FLAME(Algorithm[FLAMEState]):
+    """Adds the mean of the densest majority by direction to the model, no update longer than the median of all.
+
+    Stands attackers with less than one half of the weight in this sense: somebody honest is among the admitted, and no
+    update counts for more than the median length.  Attackers who point where the honest do are admitted with them.
+    Drops up to half of the honest in every round, those with the rarest data first, without any attack.
+
+    Args:
+        f: how many clients may attack; a round needs 2f + 1 updates. 0 asks nothing.
+        noise: lambda, the standard deviation of the noise on each coordinate, as a part of S; 0 is none.
+        seed: of the noise.
+        compare: what cosines are taken between; models in the paper.
+        preprocess: what declared sizes count for; nothing in the paper.
+    """
+
+    observed: ClassVar[tuple[str, ...]] = ("bound",)
+
+    f: int = 0
+    noise: float = 0.0
+    seed: int = 0
+    compare: Compare = "updates"
+    preprocess: Preprocess = Ignore()
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ValueError(f"f must be at least 0, got {self.f}.")
+        FLAMEFilter(self.noise, self.seed)  # for what it says of noise
+        check_compare(self.compare)
+
+    @property
+    def aggregate(self) -> FLAMEFilter:
+        """The rule, for attacks that try it out."""
+        return FLAMEFilter(self.noise, self.seed)
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLAMEState, Set[int]]:
+        """See `Algorithm`."""
+        if len(sizes) < 2 * self.f + 1:
+            raise self._too_few(len(sizes))
+        weights = self.preprocess.enrolled(sizes)
+        warn_of_weights(self.preprocess, DensestMajority())
+        return FLAMEState(0, model, dict(sizes), weights, None, {}), weights.keys()
+
+    def join(self, state: FLAMEState, client: int, size: int) -> FLAMEState:
+        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
+        if client in state.sizes:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        sizes = {**state.sizes, client: size}
+        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
+
+    def step(self, state: FLAMEState, updates: Updates) -> tuple[FLAMEState, Set[int]]:
+        """See `Algorithm`; lines by Algorithm 2 of Cox et al."""
+        if len(updates) < 2 * self.f + 1:
+            raise self._too_few(len(updates))
+        n = weights_of(self.preprocess, state.weights, updates)
+        e, S = clip_bound(updates.deltas, n)  # line 24
+        models = compared(self.compare, updates.bases, updates.deltas)
+        delta, choice = aggregated(DensestMajority(), shortened(updates.deltas, e, S), models, n)  # lines 25, 14 and 15
+        if self.noise > 0:
+            delta = disturbed(delta, self.noise * S, self.seed, state.version)  # lines 16 and 17
+        new = state._replace(
+            version=state.version + 1,
+            model=state.model + delta,
+            bound=S,
+            verdicts=clipped_verdicts(verdicts_of(updates, n, choice), e, S),
+        )
+        return new, state.weights.keys()
+
+    def _too_few(self, m: int) -> Infeasible:
+        least = 2 * self.f + 1
+        return Infeasible(f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or ask more.")
+
+
+# Algorithm 2 of Cox et al., in parts
+
+
+def clip_bound(deltas: Matrix, n: Weights) -> tuple[Weights, float]:
+    """ClipBound: the lengths of updates, and their median; both as float64.
+
+    Args:
+        deltas: (m, d).
+        n: (m,), weights.
+    """
+    e = norms(deltas).cpu()
+    return e, float(Median()(e[:, None], n.cpu()))
+
+
+def shortened(deltas: Matrix, e: Weights, S: float) -> Matrix:
+    """The clipping of Aggregate: a copy of the updates, none longer than S.
+
+    Args:
+        deltas: (m, d).
+        e: (m,), their lengths.
+        S: the bound.
+    """
+    factors = torch.where(e > S, S / e, 1.0)
+    return deltas * factors.to(deltas.device, deltas.dtype)[:, None]
+
+
+def compared(compare: Compare, bases: Sequence[Vector], deltas: Matrix) -> Matrix | None:
+    """What the filter looks at instead of updates: models, if these are compared; None if updates are."""
+    return torch.stack(tuple(bases)) + deltas if compare == "models" else None
+
+
+def aggregated(
+    rule: Aggregator,
+    rows: Matrix,
+    models: Matrix | None,
+    n: Weights,
+    *,
+    turn: int = 0,
+    previous: Vector | None = None,
+) -> tuple[Vector, Choice | None]:
+    """Filtering and Aggregate: what a rule makes of clipped updates, and of each of them.
+
+    Args:
+        rule: filters, and takes the mean.
+        rows: (m, d), clipped updates.
+        models: (m, d), what it looks at instead of updates, None if it does not; the rule must weigh whole rows then.
+        n: (m,), weights.
+        turn: number of the call, for rules that draw.
+        previous: what the rule returned last, for rules that start from there.
+    """
+    if models is None:
+        return rule.explained(rows, n, turn=turn, previous=previous)
+    _, choice = rule.explained(models, n, turn=turn)
+    if choice is None:
+        raise Infeasible(f"{rule} does not weigh whole updates, so that it cannot choose them by their models.")
+    return choice.shares.to(rows.device, rows.dtype) @ rows, choice
+
+
+def clipped_verdicts(verdicts: Mapping[int, Verdict], e: Weights, S: float) -> dict[int, Verdict]:
+    """The verdicts, in the order of the lengths e, with a word on who was clipped to S."""
+    told = dict[int, Verdict]()
+    for (i, verdict), norm in zip(verdicts.items(), e.tolist(), strict=True):
+        clipped = verdict.accepted and norm > S
+        word = f"norm {norm:.3g} clipped to {S:.3g}" if clipped else ""
+        told[i] = verdict._replace(reason="; ".join(filter(None, (verdict.reason, word))))
+    return told
+
+
+def check_compare(compare: Compare) -> None:
+    """Raises ValueError if that cannot be compared."""
+    if compare not in get_args(Compare):
+        raise ValueError(f'compare must be "updates" or "models", got {compare!r}.')

@@ -1,0 +1,146 @@
+"""FoolsGold: those who have pushed in the same direction as another all along count for less.
+
+Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", 2020.  `FoolsGold` is Algorithm
+1 with its memory; `phalanx.aggregators.FoolsGoldWeights` is the same on the updates of one round:
+
+    H_i <- H_i + Delta_i;   cs_ij <- cosine of H_i and H_j;   v_i <- max_j cs_ij
+    where v_j > v_i:  cs_ij <- cs_ij v_i / v_j                                        (pardoning)
+    alpha_i <- 1 - max_j cs_ij;  alpha_i <- alpha_i / max_i alpha_i
+    alpha_i <- kappa ( ln( alpha_i / (1 - alpha_i) ) + 0.5 ),  clipped to [0, 1]      (logit)
+    w <- w + sum_i alpha_i Delta_i
+
+Where the paper is silent or ambiguous:
+
+* The sum of the last line makes a step of m clients m times as long as an update, so that a learning rate that is good
+  for one client is m times too large for all of them.  By default the step is the mean with the weights alpha_i, which
+  is as long as an update whoever is left out; `step_length="sum"` is the paper's line.
+* A client that does not take part in a round keeps its H_i, and is compared with all the same: Sybils do not escape
+  by taking turns.
+* If all who report have alpha = 0, the model stays as it is, and the round is lost.  The paper divides zero by zero
+  where all clients point in the direction of another.
+* The largest cosine is at least 0, and a rescaled alpha of 1 counts as 0.99, as in `FoolsGoldWeights`.
+* "Indicative features": the cosines can be restricted to the parameters of the output layer.  A vector has no layers;
+  `last` says how many parameters, counted from the end, that are.  The paper's soft weighting of features is left out.
+* Declared sizes are not looked at.
+
+An attacker without an accomplice counts in full.  Honest clients whose data are alike are taken for Sybils, and the one
+that is least like the others has most of the weight: `docs/fair-rivals.md` has the numbers.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from phalanx.aggregators.foolsgold import learning_rates
+from phalanx.aggregators.points import Points
+from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
+from phalanx.linalg import cosine_similarity
+
+
+class FoolsGoldState(NamedTuple):
+    """What the server of `FoolsGold` carries over."""
+
+    version: int  # t, rounds completed
+    model: Vector  # w_t
+    clients: frozenset[int]  # who takes part
+    sums: Mapping[int, Vector]  # H_i: all that each client has sent so far, added up, of the parameters compared
+    alphas: Mapping[int, float]  # alpha_i of all clients that have sent something
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class FoolsGold(Algorithm[FoolsGoldState]):
+    """Weighs each update by how little the sum of all its sender's updates resembles that of any other client.
+
+    Against Sybils, however many, if honest clients differ from each other more than Sybils do.  Memory at the server:
+    one vector of `last` parameters for each client.
+
+    Args:
+        confidence: kappa, the factor on the logit; the larger, the more weights are 0 or 1. 1 in the experiments of Xu
+            and Lyu (2020).
+        last: number of parameters that are compared, counted from the end: those of the output layer, say. All if None.
+        step_length: "mean": the step is the weighted mean of the updates; "sum": their weighted sum, as in the paper.
+        server_lr: factor on that.
+    """
+
+    observed: ClassVar[tuple[str, ...]] = ("alphas",)
+
+    confidence: float = 1.0
+    last: int | None = None
+    step_length: Literal["mean", "sum"] = "mean"
+    server_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.confidence < float("inf"):
+            raise ValueError(f"confidence must be positive and finite, got {self.confidence}.")
+        if self.last is not None and self.last < 1:
+            raise ValueError(f"last must be at least 1, got {self.last}.")
+        if not self.server_lr > 0:
+            raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FoolsGoldState, Set[int]]:
+        """See `Algorithm`."""
+        if self.last is not None and self.last > len(model):
+            raise Infeasible(
+                f"FoolsGold is to compare the last {self.last:,} parameters, and the model has {len(model):,}. "
+                "Set last to the number of parameters of its output layer, or to None for all."
+            )
+        return FoolsGoldState(0, model, frozenset(sizes), {}, {}, {}), sizes.keys()
+
+    def join(self, state: FoolsGoldState, client: int, size: int) -> FoolsGoldState:
+        """See `Algorithm`."""
+        if client in state.clients:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        return state._replace(clients=state.clients | {client})
+
+    def step(self, state: FoolsGoldState, updates: Updates) -> tuple[FoolsGoldState, Set[int]]:
+        """See `Algorithm`."""
+        sums = self._remembered(state.sums, updates)
+        known = sorted(sums)
+        cs = cosine_similarity(torch.stack([sums[i] for i in known])).cpu().fill_diagonal_(0)
+        alpha = learning_rates(cs, self.confidence)
+
+        rows = [known.index(i) for i in updates.clients]
+        weights = alpha[rows] if self.step_length == "sum" else _shares(alpha[rows])
+        new = state._replace(
+            version=state.version + 1,
+            model=state.model + self.server_lr * Points.of(updates.deltas).combine(weights),
+            sums=sums,
+            alphas=dict(zip(known, alpha.tolist(), strict=True)),
+            verdicts=_verdicts(updates.clients, alpha[rows], cs[rows], known),
+        )
+        return new, state.clients
+
+    def _remembered(self, sums: Mapping[int, Vector], updates: Updates) -> dict[int, Vector]:
+        """H, with the updates of this round."""
+        start = 0 if self.last is None else updates.deltas.shape[1] - self.last
+        sent = dict(zip(updates.clients, updates.deltas[:, start:], strict=True))
+        return {**sums, **{i: sums[i] + row if i in sums else row.clone() for i, row in sent.items()}}
+
+
+def _shares(alpha: Weights) -> Weights:
+    """alpha over its sum; zeros if all are zero."""
+    total = alpha.sum()
+    return alpha / total if float(total) > 0 else torch.zeros_like(alpha)
+
+
+def _verdicts(
+    clients: Sequence[int], alpha: Weights, cs: Float[Tensor, "m n"], known: Sequence[int]
+) -> dict[int, Verdict]:
+    """What became of each update, and whom its sender resembles most if it does not count in full.
+
+    Args:
+        clients: who sent the updates.
+        alpha: of each of them.
+        cs: cosines of each of them with all that are known.
+        known: ids of these.
+    """
+    verdicts, like = {}, cs.argmax(1).tolist()
+    for k, (i, a, share) in enumerate(zip(clients, alpha.tolist(), _shares(alpha).tolist(), strict=True)):
+        reason = f"cosine {float(cs[k, like[k]]):.3f} with client {known[like[k]]}" if a < 1 else ""
+        verdicts[i] = Verdict(share > 0, share, a, reason)
+    return verdicts

@@ -1,0 +1,112 @@
+"""Federated learning that cares for those who are worst off.
+
+Li, Sanjabi, Beirami and Smith, "Fair Resource Allocation in Federated Learning", 2020.  `QFedAvg` is Algorithm 2
+(q-FedAvg), which minimises the objective q-FFL,
+
+    f(w) = sum_k p_k / (q + 1) F_k(w)^(q + 1),
+
+where F_k is the mean loss of client k.  The larger q is, the more the clients with a large loss count.  In a step each
+client k trains w into w_k, and
+
+    Delta w_k = L (w - w_k),   Delta_k = F_k^q Delta w_k,   h_k = q F_k^(q-1) |Delta w_k|^2 + L F_k^q,
+    w <- w - sum_k p_k Delta_k / sum_k p_k h_k.
+
+Here the same is written with shares s_k = p_k F_k^q / sum_j p_j F_j^q, which do not overflow whatever q and F are:
+
+    w <- w + damping * sum_k s_k (w_k - w),   1 / damping = sum_k s_k (1 + q L |w_k - w|^2 / F_k).
+
+Where the paper is silent or the authors' code says more:
+
+* F_k is the loss of the model that was received, on all training examples of the client, as in the authors' code; the
+  mean over its first epoch, which costs nothing, is smaller as the model is learning meanwhile.
+* F_k = 0 would leave q F_k^(q-1) without a value; 1e-10 is added to each loss, as in the code.
+* The paper samples clients with the chances p_k and then weighs them alike.  Here they are sampled uniformly, if at
+  all, and `preprocess` makes p_k of the declared sizes: nothing by default, which is the unweighted form of the code.
+* 1/L is the learning rate of the clients, in paper and code.  An algorithm does not see how clients train, so it is a
+  field, to be set to what `training.lr` is.  It matters for q > 0 only.
+
+The clients report their losses themselves.  With q > 0, whoever claims an enormous loss has the model to itself.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from phalanx.aggregators import Choice
+from phalanx.aggregators.points import Points
+from phalanx.algorithms.fedavg import verdicts_of, weights_of
+from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
+from phalanx.training import Schedule
+from phalanx.weighting import Ignore, Preprocess
+
+LEAST = 1e-10  # added to each loss
+
+
+class QFedAvgState(NamedTuple):
+    """What the server of `QFedAvg` carries over."""
+
+    version: int  # t, rounds completed
+    model: Vector  # w^t
+    sizes: Mapping[int, int]  # as declared
+    weights: Mapping[int, float]  # p_k up to a factor: after preprocessing, or before it if that is per cohort
+    losses: Mapping[int, float]  # F_k of those who took part in the last round, as they claim
+    damping: float | None  # length of the last step over that of the averaged update, in (0, 1]; None before
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class QFedAvg(Algorithm[QFedAvgState]):
+    """Averages updates with weights that grow with the loss of each client, and shortens the step accordingly.
+
+    q = 0 is `FedAvg` with equal weights; a large q approaches the largest loss alone.  No defence.
+
+    Args:
+        q: how much a large loss counts, at least 0; 0.1 in the experiments of Xu and Lyu (2020).
+        lr: 1/L, the clients' learning rate, or its schedule: what `training.lr` is.
+        preprocess: what declared sizes count for; nothing by default.
+    """
+
+    exact_losses: ClassVar[bool] = True
+    observed: ClassVar[tuple[str, ...]] = ("damping", "losses")
+
+    q: float = 0.1
+    lr: float | Schedule = 0.1
+    preprocess: Preprocess = Ignore()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q < float("inf"):
+            raise ValueError(f"q must be at least 0 and finite, got {self.q}.")
+        if not isinstance(self.lr, Schedule) and not 0 < self.lr < float("inf"):
+            raise ValueError(f"lr must be positive and finite, got {self.lr}.")
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QFedAvgState, Set[int]]:
+        """See `Algorithm`."""
+        weights = self.preprocess.enrolled(sizes)
+        return QFedAvgState(0, model, sizes, weights, {}, None, {}), weights.keys()
+
+    def join(self, state: QFedAvgState, client: int, size: int) -> QFedAvgState:
+        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
+        if client in state.sizes:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        sizes = {**state.sizes, client: size}
+        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
+
+    def step(self, state: QFedAvgState, updates: Updates) -> tuple[QFedAvgState, Set[int]]:
+        """See `Algorithm`."""
+        lr = self.lr(state.version) if isinstance(self.lr, Schedule) else self.lr
+        L, q = 1 / lr, self.q
+        points = Points.of(updates.deltas)
+        p = weights_of(self.preprocess, state.weights, updates).cpu()
+        F = updates.losses.double().cpu() + LEAST
+
+        s = p * (F / F.max()) ** q
+        s = s / s.sum()
+        damping = float(1 / (s * (1 + q * L * points.norms.square() / F)).sum())
+        new = state._replace(
+            version=state.version + 1,
+            model=state.model + damping * points.combine(s),
+            losses=dict(zip(updates.clients, updates.losses.tolist(), strict=True)),
+            damping=damping,
+            verdicts=verdicts_of(updates, p, Choice(s, updates.losses.tolist())),
+        )
+        return new, state.weights.keys()

@@ -1,0 +1,198 @@
+"""What algorithms with reputations share: how long an update may be, how much of an aggregate a reputation buys.
+
+Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020; see `phalanx.algorithms.rffl`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from phalanx.core import Algorithm, Infeasible, Local, Matrix, State, Vector, Weights
+from phalanx.linalg import cosine_similarity, norms
+from phalanx.models import Model
+
+Own = Literal["subtracted", "kept", "replaced"]
+ROUNDING = 1e-9  # by which a quota may miss a whole number of entries
+
+
+@dataclass(frozen=True)
+class MedianNorm:
+    """A largest norm that is found anew in each round: the median norm of its updates, times a factor.
+
+    Half of the participants would have to send long updates to raise it.  Only the server knows it, so that
+    participants train on from their own updates in full length.
+
+    Args:
+        factor: positive.
+    """
+
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.factor > 0:
+            raise ValueError(f"factor must be positive, got {self.factor}.")
+
+
+class Allocation(ABC):
+    """Of which parts of a vector a quota takes the largest entries."""
+
+    @abstractmethod
+    def parts(self, d: int) -> tuple[int, ...]:
+        """How many entries each part has, one part after the other.
+
+        Args:
+            d: entries of the vector.
+
+        Raises:
+            Infeasible: a vector of d entries has no such parts.
+        """
+
+
+@dataclass(frozen=True)
+class Whole(Allocation):
+    """The largest entries of the whole vector, wherever they are."""
+
+    def parts(self, d: int) -> tuple[int, ...]:
+        """See `Allocation`."""
+        return (d,)
+
+
+@dataclass(frozen=True)
+class PerLayer(Allocation):
+    """The largest entries of each layer, the same share of each.
+
+    Servers see flat vectors, so the layers are a value like every other hyper-parameter, and part of a run's identity.
+    `PerLayer.of` finds them.
+
+    Args:
+        sizes: entries of each parameter tensor, in the order of the model's vector: weight, bias, weight, bias.
+    """
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError(f"sizes must be positive numbers of entries, at least one of them, got {self.sizes}.")
+
+    @classmethod
+    def of(cls, model: Model, shape: tuple[int, ...], classes: int) -> "PerLayer":
+        """The layers of a model.
+
+        Args:
+            model: the one that is trained.
+            shape: of one example.
+            classes: number of classes.
+
+        Raises:
+            ValueError: the model is not made for such examples.
+        """
+        with torch.device("meta"):  # shapes only: nothing is drawn
+            module = model.build(shape, classes)
+        return cls(tuple(p.numel() for p in module.parameters() if p.requires_grad))
+
+    def parts(self, d: int) -> tuple[int, ...]:
+        """See `Allocation`."""
+        if sum(self.sizes) != d:
+            raise Infeasible(
+                f"The layers have {sum(self.sizes):,} entries together, and the model has {d:,}. "
+                "Take PerLayer.of(model, shape, classes) of the model that is trained, or Whole()."
+            )
+        return self.sizes
+
+
+class Participant(Algorithm[State]):
+    """The client role of Algorithm 1: a model of one's own, which grows by one's own updates and by what is allocated.
+
+    The line w_i + dw_i + dw_*i is summed up over the rounds: a download is w^(0) plus all that its receiver was ever
+    allocated, and the client adds all that it ever sent.  So a download or a reply that is lost does not set a model
+    off its course.
+    """
+
+    fade: float
+    threshold: float
+    clip: float | MedianNorm | None
+    own: Own
+
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """See `Algorithm`: remembers the sum of all that it sent."""
+        if isinstance(self.clip, (int, float)):
+            delta = shortened(delta[None], self.clip)[0]
+        return delta, delta.clone() if memory is None else memory + delta
+
+    def integrate(self, local: Local | None, download: Vector) -> Vector:
+        """See `Algorithm`: w_i + dw_i + dw_*i, summed up over all rounds."""
+        return download if local is None or local.memory is None else download + local.memory
+
+
+def shortened(rows: Matrix, radius: float) -> Matrix:
+    """The rows, those that are longer than `radius` shortened to it."""
+    lengths = norms(rows)
+    factor = torch.where(lengths > radius, radius / lengths.clamp(min=torch.finfo(torch.float64).tiny), 1.0)
+    return rows * factor.to(rows.dtype)[:, None]
+
+
+def cos_sim(direction: Vector, rows: Matrix) -> Weights:
+    """The cosine of each row with a direction, (m,), float64; zero where one of the two is zero."""
+    if not bool(direction.any()):
+        return torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+    return cosine_similarity(torch.cat([direction[None].to(rows.dtype), rows]))[0, 1:]
+
+
+def places(vector: Vector, parts: Iterable[int]) -> Float[Tensor, "d"]:
+    """For each entry the share of its part that is larger, by absolute value; of equal entries the first is larger.
+
+    The largest entries that a quota takes are those with a place below the quota.
+
+    Args:
+        vector: (d,).
+        parts: how many entries each part has; d together.
+
+    Returns:
+        (d,), in [0, 1), float64.
+    """
+    place = torch.empty(len(vector), dtype=torch.float64, device=vector.device)
+    for start, stop in pairwise(accumulate(parts, initial=0)):
+        order = vector[start:stop].abs().argsort(descending=True, stable=True)
+        ranks = torch.arange(stop - start, dtype=torch.float64, device=vector.device)
+        place[start:stop][order] = ranks / (stop - start)
+    return place
+
+
+def largest(vector: Vector, place: Float[Tensor, "d"], quota: float) -> Vector:
+    """The entries of a vector that a quota takes; zero elsewhere.
+
+    Args:
+        vector: (d,).
+        place: (d,), of each entry, by `places`.
+        quota: share of each part, in [0, 1]; a part of n entries gives ceil(quota n) of them.
+    """
+    return torch.where(place < quota - ROUNDING, vector, torch.zeros((), dtype=vector.dtype, device=vector.device))
+
+
+def check_reputation(algorithm: Participant[State], *more: tuple[bool, str]) -> None:
+    """Refuses hyper-parameters out of range.
+
+    Args:
+        algorithm: whose they are.
+        more: whether others are fine, and what to say if not.
+
+    Raises:
+        ValueError: with all that is wrong.
+    """
+    gamma = algorithm.clip if isinstance(algorithm.clip, (int, float)) else 1.0
+    fade, threshold, own = algorithm.fade, algorithm.threshold, algorithm.own
+    checks = (
+        (0 <= fade <= 1, f"fade must lie in [0, 1], got {fade}"),
+        (0 <= threshold < 1, f"threshold must lie in [0, 1), got {threshold}: it is a share of 1 / |R|"),
+        (gamma > 0, f"clip must be positive, or None for no limit, got {algorithm.clip}"),
+        (own in get_args(Own), f"own must be one of {', '.join(get_args(Own))}, got {own!r}"),
+        *more,
+    )
+    if problems := [message for fine, message in checks if not fine]:
+        raise ValueError("; ".join(problems) + ".")

@@ -1,0 +1,108 @@
+"""SignSGD with majority vote: one bit per parameter, and one vote per client.
+
+Bernstein, Zhao, Azizzadenesheli and Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault
+Tolerant", 2019.  `SignSGD` is Algorithm 1 (Signum with majority vote):
+
+    client k:  v_k <- beta v_k + (1 - beta) g_k,   sends sign(v_k)
+    server:    sends sign( sum_k sign(v_k) )
+    all:       x <- x - eta ( sign( sum_k sign(v_k) ) + lambda x )
+
+Where the paper leaves a choice:
+
+* g_k is a minibatch's gradient there.  Here it is whatever the client's training makes of a download, with the
+  opposite sign: with `training.steps` = 1 minus the learning rate times that gradient, of which only the sign counts;
+  with a whole epoch, as Xu and Lyu (2020) have it, the change of that epoch.  The clients' learning rate then says how
+  far they look ahead, and not how far the model moves.
+* A coordinate on which as many vote up as down does not move, and a zero votes for nobody.
+* The server takes the sign of what comes: an attacker has its votes, whatever else it sends.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from phalanx.aggregators import Choice, SignMajority
+from phalanx.algorithms.fedavg import verdicts_of, weights_of
+from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict
+from phalanx.training import Schedule
+from phalanx.weighting import Ignore, Preprocess
+
+
+class SignSGDState(NamedTuple):
+    """What the server of `SignSGD` carries over."""
+
+    version: int  # t, rounds completed
+    model: Vector  # x_t
+    sizes: Mapping[int, int]  # as declared
+    weights: Mapping[int, float]  # votes of each client: after preprocessing, or before it if that is per cohort
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class SignSGD(Algorithm[SignSGDState]):
+    """Moves each parameter by a fixed length, in the direction that most clients vote for.
+
+    Stands any attackers who hold less than one half of the votes, as far as the honest agree: a coordinate goes the
+    right way if more than half of all votes are right.  Where honest votes are hardly more than coin flips, as they are
+    late in training, few attackers suffice.
+
+    Args:
+        server_lr: eta, by how much each parameter moves, or a schedule by version. Small: all parameters move.
+        momentum: beta in [0, 1), of the clients.
+        weight_decay: lambda, at least 0; the model shrinks by eta lambda of itself in each round.
+        preprocess: what declared sizes count for; nothing in the paper.
+    """
+
+    server_lr: float | Schedule = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    preprocess: Preprocess = Ignore()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.server_lr, Schedule) and not 0 < self.server_lr < float("inf"):
+            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise ValueError(f"weight_decay must be at least 0 and finite, got {self.weight_decay}.")
+
+    # Role: client
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """See `Algorithm`: the signs of the momentum, which is what is remembered."""
+        past = torch.zeros_like(delta) if memory is None else memory
+        v = self.momentum * past + (1 - self.momentum) * delta
+        return v.sign(), v
+
+    # Role: server
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[SignSGDState, Set[int]]:
+        """See `Algorithm`."""
+        weights = self.preprocess.enrolled(sizes)
+        return SignSGDState(0, model, sizes, weights, {}), weights.keys()
+
+    def join(self, state: SignSGDState, client: int, size: int) -> SignSGDState:
+        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
+        if client in state.sizes:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        sizes = {**state.sizes, client: size}
+        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
+
+    def step(self, state: SignSGDState, updates: Updates) -> tuple[SignSGDState, Set[int]]:
+        """See `Algorithm`."""
+        eta = self.server_lr(state.version) if isinstance(self.server_lr, Schedule) else self.server_lr
+        votes = weights_of(self.preprocess, state.weights, updates)
+        majority = SignMajority()(updates.deltas, votes)
+        choice = Choice((votes / votes.sum()).cpu(), _agreement(updates.deltas, majority))
+        new = state._replace(
+            version=state.version + 1,
+            model=state.model + eta * (majority - self.weight_decay * state.model),
+            verdicts=verdicts_of(updates, votes, choice),
+        )
+        return new, state.weights.keys()
+
+
+def _agreement(deltas: Matrix, majority: Vector) -> list[float]:
+    """For each client the share of the parameters on which its vote is that of the majority."""
+    return [float((row.sign() == majority).double().mean()) for row in deltas]

@@ -1,0 +1,61 @@
+"""Everybody for itself: the lower bound that a federation has to beat.
+
+`Standalone` is the framework of that name in Xu and Lyu, "Towards Building a Robust and Fair Federated Learning
+System", 2020: each participant trains on its own data, from the same initial model, as often as the others do in a
+federation.  What such a model is worth stands there for what its owner contributes.
+
+Nothing leaves a client: it answers a download with zeros, and goes on from where its own last training ended.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from phalanx.core import Algorithm, Infeasible, Local, Updates, Vector, Verdict
+
+
+class StandaloneState(NamedTuple):
+    """What the server of `Standalone` carries over."""
+
+    version: int  # rounds completed
+    model: Vector  # the initial one, for ever
+    clients: frozenset[int]  # who takes part
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class Standalone(Algorithm[StandaloneState]):
+    """Each client trains a model of its own, alone; the server's model stays what it was.
+
+    A client's model is what `phalanx.evaluation` measures as its `received_accuracy`.  An attacker harms nobody.
+    """
+
+    # Role: client
+    def integrate(self, local: Local | None, download: Vector) -> Vector:
+        """See `Algorithm`: where its own last training ended; the initial model before the first."""
+        if local is None or local.memory is None:
+            return download
+        return local.params + local.memory
+
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """See `Algorithm`: nothing; the change is remembered."""
+        return torch.zeros_like(delta), delta
+
+    # Role: server
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[StandaloneState, Set[int]]:
+        """See `Algorithm`."""
+        return StandaloneState(0, model, frozenset(sizes), {}), sizes.keys()
+
+    def join(self, state: StandaloneState, client: int, size: int) -> StandaloneState:
+        """See `Algorithm`."""
+        if client in state.clients:
+            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+        return state._replace(clients=state.clients | {client})
+
+    def step(self, state: StandaloneState, updates: Updates) -> tuple[StandaloneState, Set[int]]:
+        """See `Algorithm`."""
+        verdicts = {i: Verdict(True, 0.0, reason="trained alone") for i in updates.clients}
+        return state._replace(version=state.version + 1, verdicts=verdicts), state.clients

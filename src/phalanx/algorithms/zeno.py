@@ -1,0 +1,119 @@
+"""Zeno++: asynchronous training that asks whether an update helps on the server's own examples.
+
+Xie, Koyejo and Gupta, "Zeno++: Robust Fully Asynchronous SGD", 2020.  `ZenoPlusPlus` is its server: a candidate g is
+brought to the length of v, the gradient on the server's own examples, and used if the first-order estimate of what a
+step along it does to the server's loss is good enough:
+
+    gamma <v, g> - rho |g|^2 >= -gamma epsilon
+
+Where the paper leaves a choice:
+
+* Clients send the change of several local steps, not a gradient, and so does the server's own training: v and g stand
+  for minus these changes, and gamma = 1 takes a step as long as the server's own.  That is too long where many clients
+  train at a time: each of them has started from much the same model, and they overshoot together.
+* With |g| = |v| the test is one on the cosine, cos(v, g) >= rho / gamma - epsilon / |v|^2.  epsilon is in units of
+  squared length: what is small for a gradient can be larger than |v|^2 for a change, and lets everything pass.  It is 0
+  by default, as in the authors' scripts, and rho / gamma is 0.01 as there.
+* v is computed anew for every k-th version only; k = 10 as in the authors' scripts.
+* A zero candidate has no direction, and is not used; nor is any, if v is zero.
+* The authors' code takes rho times the squared length that g had before it was brought to that of v.  The paper's text
+  is followed.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+
+from phalanx.algorithms.fedasync import one_by_one
+from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
+
+
+class ZenoPlusPlusState(NamedTuple):
+    """What the server of `ZenoPlusPlus` carries over."""
+
+    version: int  # t, updates used
+    model: Vector  # x_t
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
+    """Uses an update if it points where the server's own training does, at the length of that.
+
+    Stands any number of attackers, as each update is judged alone; the server must hold examples like the clients'.
+    Honest clients whose examples are unlike the server's are rejected.  Attackers that go along with the server a
+    little, and for the rest where they like, are used: no direction but one is looked at.
+
+    Args:
+        server_lr: gamma, factor on an update of the server's own length.
+        rho: what length costs. Used are updates whose cosine with the server's own is at least rho / server_lr.
+        epsilon: how much worse than that an update may be, in units of the server's squared length.
+        reference_every: k, for how many versions the server's own training serves.
+    """
+
+    synchronous: ClassVar[bool] = False
+    needs_reference: ClassVar[bool] = True
+
+    server_lr: float = 0.2
+    rho: float = 0.002
+    epsilon: float = 0.0
+    reference_every: int = 10
+
+    def __post_init__(self) -> None:
+        if not self.server_lr > 0:
+            raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
+        if not (self.rho >= 0 and self.epsilon >= 0):
+            raise ValueError(f"rho and epsilon must be at least 0, got {self.rho} and {self.epsilon}.")
+        if self.reference_every < 1:
+            raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ZenoPlusPlusState, Set[int]]:
+        """See `Algorithm`."""
+        return ZenoPlusPlusState(0, model, {}), sizes.keys()
+
+    def join(self, state: ZenoPlusPlusState, client: int, size: int) -> ZenoPlusPlusState:
+        """See `Algorithm`.  Nothing is kept of clients, so nothing changes."""
+        return state
+
+    def step(self, state: ZenoPlusPlusState, updates: Updates) -> tuple[ZenoPlusPlusState, Set[int]]:
+        """See `Algorithm`."""
+        v, gamma, verdicts = -own_change(self, updates), self.server_lr, dict[int, Verdict]()
+        x, t = state.model, state.version
+        for i, _, _, delta in one_by_one(updates):
+            g = _as_long_as(v, -delta)
+            verdicts[i] = self._judge(v, g)
+            if verdicts[i].accepted:
+                x = x - gamma * g
+                t += 1
+        return ZenoPlusPlusState(t, x, verdicts), set(updates.clients)
+
+    def _judge(self, v: Vector, g: Vector) -> Verdict:
+        """Whether a candidate of the length of v is used; the score is that of the paper's Definition 2, estimated."""
+        squared = float(v.double() @ v.double())
+        if not squared or not bool(g.any()):
+            whose = "its" if squared else "the server's own"
+            return Verdict(False, 0.0, None, f"{whose} change is zero, and has no direction")
+        product = float(v.double() @ g.double())
+        score, least = self.server_lr * product - self.rho * squared, -self.server_lr * self.epsilon
+        if score >= least:
+            return Verdict(True, min(self.server_lr, 1.0), score)
+        cosine = product / squared
+        return Verdict(False, 0.0, score, f"descent {score:.3g} < {least:.3g}, cosine {cosine:.3g} to the server's own")
+
+
+def own_change(algorithm: Algorithm, updates: Updates) -> Vector:
+    """The change that the server's own training makes; raises `Infeasible` if the updates bring none."""
+    if updates.reference is None:
+        raise Infeasible(
+            f"{type(algorithm).__name__} compares updates with the server's own training, and was given none. "
+            "Set `Updates.reference`, or let `phalanx.run` do so."
+        )
+    return updates.reference
+
+
+def _as_long_as(v: Vector, g: Vector) -> Vector:
+    """g at the length of v; zero stays zero."""
+    length = torch.linalg.vector_norm(g)
+    return g * (torch.linalg.vector_norm(v) / length) if float(length) else g

@@ -1,0 +1,154 @@
+"""Sentences of film reviews: what does the critic think?
+
+Pang and Lee, "Seeing stars", 2005 (`MR`), and Socher et al., "Recursive Deep Models for Semantic Compositionality Over
+a Sentiment Treebank", 2013 (`SST`), in the form of Kim, "Convolutional Neural Networks for Sentence Classification",
+2014.  Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020, share them out to five
+participants.
+
+As in their code, 9,596 sentences of MR and all 8,544 whole sentences of the train part of SST are for training.  Where
+this differs, or they do not say:
+
+* MR has no part for tests.  Here it is every tenth sentence of each of its two files: 1,066 sentences.  Theirs is
+  another tenth, of which they report on one half.
+* The vocabulary is of the train part; theirs is of all parts.  Words are taken as the files have them.
+* They report on SST's part for validation, which is not used here; these are its 2,210 sentences for tests.
+* Labelled phrases, which Kim adds to the train part of SST, are left out, by them and here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from phalanx.data.dataset import Dataset
+from phalanx.data.files import FETCH_AGAIN, Layout, download, found, text_lines
+from phalanx.data.sources import Source
+from phalanx.data.words import Vocabulary, check_sizes, sentences, spread
+
+Sentence = tuple[int, list[str]]  # class, words
+
+MR_FILES = ("rt-polarity.neg", "rt-polarity.pos")
+MR_FOLDER = "rt-polaritydata"
+MR_LAYOUTS: list[Layout] = [(MR_FOLDER, MR_FILES), ("mr", MR_FILES)]
+SST_LAYOUTS: list[Layout] = [("sst", ("stsa.fine.train", "stsa.fine.test"))]
+SST_CLASSES = 5
+TENTH = 10
+
+
+@dataclass(frozen=True)
+class MR(Source):
+    """Sentences of film reviews, 0 negative or 1 positive: 9,596 for training, 1,066 for tests, half of each class.
+
+    `rt-polarity.neg` and `rt-polarity.pos`, gzipped or not, are looked for in `rt-polaritydata/` and `mr/` of the data
+    folder.  Learn it with `KimCNN`.
+
+    Args:
+        vocabulary: how many different numbers there are at most, those for padding, unknown words and ends included;
+            the most frequent words of the whole train part have one. Null for all words.
+        sequence: words of an example, at least 1: longer sentences are cut, shorter ones padded. 60 cuts none.
+        limit: take only the first so many train examples, at least 1; all if not given. The classes take turns.
+        tests: take only so many test examples, at least 1, evenly spread over the classes; all if not given.
+    """
+
+    vocabulary: int | None = 20_000
+    sequence: int = 60
+    limit: int | None = None
+    tests: int | None = None
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+    def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        """Train and test part; x is int64 of shape (n, sequence), padded with 0."""
+        members = [f"{MR_FOLDER}/{name}" for name in MR_FILES]
+        root = download("mr", "", members) if data_dir is None else data_dir
+        paths = found("MR", root, MR_LAYOUTS, ("", ".gz"))
+        labelled = [[(label, words) for words in _lines(path, "latin-1")] for label, path in enumerate(paths)]
+        train, test = ([_part(of_class, tests) for of_class in labelled] for tests in (False, True))
+        return _datasets(self, _in_turn(*train), list(chain.from_iterable(test)), len(MR_FILES))
+
+
+def _part(labelled: Sequence[Sentence], tests: bool) -> list[Sentence]:
+    """Every tenth of the sentences, or all others."""
+    return [sentence for k, sentence in enumerate(labelled, 1) if (k % TENTH == 0) == tests]
+
+
+def _in_turn(first: Sequence[Sentence], second: Sequence[Sentence]) -> list[Sentence]:
+    """One of the first, one of the second and so on; then what is left of the longer one."""
+    both = min(len(first), len(second))
+    return [*chain.from_iterable(zip(first, second, strict=False)), *first[both:], *second[both:]]
+
+
+@dataclass(frozen=True)
+class SST(Source):
+    """Sentences of film reviews in five classes, 0 very negative to 4 very positive: 8,544 and 2,210.
+
+    `stsa.fine.train` and `stsa.fine.test`, gzipped or not, are looked for in `sst/` of the data folder.  Learn it with
+    `KimCNN`.
+
+    Args:
+        vocabulary: how many different numbers there are at most, those for padding, unknown words and ends included;
+            the most frequent words of the whole train part have one. Null for all words.
+        sequence: words of an example, at least 1: longer sentences are cut, shorter ones padded. 60 cuts none.
+        limit: take only the first so many train examples, at least 1; all if not given.
+        tests: take only so many test examples, at least 1, evenly spread; all if not given.
+    """
+
+    vocabulary: int | None = 20_000
+    sequence: int = 60
+    limit: int | None = None
+    tests: int | None = None
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+    def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        """Train and test part; x is int64 of shape (n, sequence), padded with 0."""
+        root = download("sst", "sst") if data_dir is None else data_dir
+        paths = found("SST", root, SST_LAYOUTS, ("", ".gz"))
+        train, test = (_classed(path) for path in paths)
+        return _datasets(self, train, test, SST_CLASSES)
+
+
+def _classed(path: Path) -> list[Sentence]:
+    """The sentences of a file of SST, whose lines begin with the class.
+
+    Raises:
+        ValueError: a line has no class or no words.
+    """
+    labelled = []
+    for label, *words in _lines(path, "utf-8"):
+        if not words or label not in ("0", "1", "2", "3", "4"):
+            raise ValueError(
+                f"{path} must have a class from 0 to {SST_CLASSES - 1} and words on each line, "
+                f"got {' '.join([label, *words])[:40]!r}. {FETCH_AGAIN}"
+            )
+        labelled.append((int(label), words))
+    return labelled
+
+
+# --- both
+
+
+def _lines(path: Path, encoding: str) -> list[list[str]]:
+    """The words of each line that is not blank.
+
+    Raises:
+        ValueError: there is none.
+    """
+    lines = [words for line in text_lines(path, encoding) if (words := line.split())]
+    if not lines:
+        raise ValueError(f"{path} is empty. {FETCH_AGAIN}")
+    return lines
+
+
+def _datasets(
+    source: MR | SST, train: Sequence[Sentence], test: Sequence[Sentence], classes: int
+) -> tuple[Dataset, Dataset]:
+    """Both parts in the numbers of the train part."""
+    known = Vocabulary((words for _, words in train), source.vocabulary)
+    parts = []
+    for part in (train[: source.limit], test):
+        texts, labels = [known.numbers(words) for _, words in part], [label for label, _ in part]
+        parts.append(sentences(texts, labels, source.sequence, classes))
+    return parts[0], spread(parts[1], source.tests)

@@ -1,0 +1,297 @@
+"""Measures of fairness, from the records of runs.
+
+Collaborative fairness is Equation 1 of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System",
+2020: Pearson's correlation of what participants could do alone with what they are given.  It says nothing of whether
+anybody gains: models that nobody ever helped correlate perfectly.  So the gains stand beside it, and its confidence
+interval, which is wide for five or ten participants.
+
+The worst 10 % and the variance are those of Li, Sanjabi, Beirami and Smith, "Fair Resource Allocation in Federated
+Learning", 2020, whose fairness is another one: that all are served alike.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, correlation, fmean, pvariance
+from typing import Protocol, runtime_checkable
+
+from phalanx.core import Infeasible
+from phalanx.history import Record, removals
+
+Accuracies = Mapping[int, float]  # client -> share of the test examples, from 0 to 1
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's correlation coefficient of two accuracies, over participants.
+
+    Args:
+        coefficient: in [-1, 1]; None where one of the two is the same for all, so that there is none.
+        low: lower end of the confidence interval; None without a coefficient, or for fewer than four participants.
+        high: upper end.
+        level: how often such an interval holds the true value.
+        participants: how many.
+    """
+
+    coefficient: float | None
+    low: float | None
+    high: float | None
+    level: float
+    participants: int
+
+    def __str__(self) -> str:
+        if self.coefficient is None:
+            return "none (one of the two is the same for all)"
+        within = "" if self.low is None or self.high is None else f" [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+        return f"{100 * self.coefficient:.1f} %{within}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How accuracies are spread over participants.
+
+    Args:
+        mean: of all.
+        best: the largest.
+        worst: mean of the smallest tenth, at least one participant.
+        variance: mean squared distance from the mean, in squared percentage points.
+    """
+
+    mean: float
+    best: float
+    worst: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Who of the Byzantine clients was removed, and when.
+
+    Args:
+        after: for each Byzantine client, the step in which it was removed; None if it stayed.
+        removed: share of them that was removed; None if there are none.
+        honest: the honest clients that were removed, with the step.
+    """
+
+    after: Mapping[int, int | None]
+    removed: float | None
+    honest: Mapping[int, int]
+
+    @property
+    def longest(self) -> int | None:
+        """The step after which none of them was there; None if one stayed, or if there are none."""
+        steps = [step for step in self.after.values() if step is not None]
+        return max(steps) if steps and len(steps) == len(self.after) else None
+
+
+@runtime_checkable
+class Gone(Protocol):
+    """A client that was removed."""
+
+    @property
+    def client(self) -> int:
+        """Its id."""
+
+    @property
+    def step(self) -> int:
+        """From which step on."""
+
+
+@runtime_checkable
+class Told(Protocol):
+    """What is known of a run in short, such as `phalanx.experiments.trace.Trace`."""
+
+    @property
+    def byzantine(self) -> Sequence[int]:
+        """Ids of the Byzantine clients."""
+
+    @property
+    def removed(self) -> Sequence[Gone]:
+        """Who was removed, from which step on."""
+
+
+def received_accuracy(record: Record) -> dict[int, float]:
+    """What each honest client's model is worth on the whole test set at the end of a run.
+
+    Raises:
+        Infeasible: the record has no such figure.
+    """
+    lines = [line["received_accuracy"] for line in record.history if line.get("received_accuracy")]
+    if not lines:
+        raise Infeasible(
+            f"The record of {record.name} does not say what each client received: no line has received_accuracy. "
+            "Repeat the run with this version of Phalanx."
+        )
+    return {int(i): accuracy for i, accuracy in lines[-1].items() if accuracy is not None}
+
+
+def collaborative_fairness(standalone: Accuracies, received: Accuracies, level: float = 0.95) -> Correlation:
+    """Pearson's correlation of standalone with received accuracy, with its interval by Fisher's transformation.
+
+    The interval takes the pairs for draws from a normal distribution, and accuracies of few participants are hardly
+    that: it is a guide to how much the coefficient can be chance.
+
+    Args:
+        standalone: what each participant's model is worth that it trains alone.
+        received: what its model is worth in the federation.
+        level: of the interval, in (0, 1).
+
+    Raises:
+        Infeasible: the two are not about the same participants, or there are fewer than two.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1), got {level}.")
+    x, y = _paired(standalone, received)
+    n = len(x)
+    if len(set(x)) == 1 or len(set(y)) == 1:
+        return Correlation(None, None, None, level, n)
+    r = correlation(x, y)
+    if n < 4:
+        return Correlation(r, None, None, level, n)
+    if abs(r) >= 1:
+        return Correlation(math.copysign(1.0, r), math.copysign(1.0, r), math.copysign(1.0, r), level, n)
+    z, margin = math.atanh(r), NormalDist().inv_cdf((1 + level) / 2) / math.sqrt(n - 3)
+    return Correlation(r, math.tanh(z - margin), math.tanh(z + margin), level, n)
+
+
+def gains(standalone: Accuracies, received: Accuracies) -> dict[int, float]:
+    """What each participant has of taking part: received minus standalone accuracy.
+
+    Raises:
+        Infeasible: the two are not about the same participants.
+    """
+    x, y = _paired(standalone, received)
+    return {i: b - a for i, a, b in zip(sorted(standalone), x, y, strict=True)}
+
+
+def spread(accuracies: Accuracies) -> Spread:
+    """Mean, best, worst tenth and variance of accuracies.
+
+    Raises:
+        Infeasible: there are none.
+    """
+    if not accuracies:
+        raise Infeasible("The spread of accuracies needs at least one participant, got none.")
+    ordered = sorted(accuracies.values())
+    tenth = math.ceil(len(ordered) / 10)
+    return Spread(fmean(ordered), ordered[-1], fmean(ordered[:tenth]), 1e4 * pvariance(ordered))
+
+
+def detection(run: Record | Told) -> Detection:
+    """When the Byzantine clients of a run were removed, and which honest ones."""
+    if isinstance(run, Record):
+        byzantine = {int(i) for i, client in run.summary["clients"].items() if client["byzantine"]}
+        gone = {i: removal.step for i, removal in removals(run.history).items()}
+    else:
+        byzantine, gone = set(run.byzantine), {one.client: one.step for one in run.removed}
+    after = {i: gone.get(i) for i in sorted(byzantine)}
+    share = sum(step is not None for step in after.values()) / len(after) if after else None
+    return Detection(after, share, {i: gone[i] for i in sorted(gone.keys() - byzantine)})
+
+
+def reputations(record: Record) -> dict[int, dict[int, float]]:
+    """The reputation of each client that has one, step by step: client -> step -> reputation.
+
+    Raises:
+        Infeasible: the algorithm keeps no reputations.
+    """
+    lines = [line for line in record.history if "reputation" in line.get("state", {})]
+    if not lines:
+        raise Infeasible(f"The record of {record.name} has no reputations: its algorithm keeps none. Run RFFL.")
+    out = dict[int, dict[int, float]]()
+    for line in lines:
+        for i, reputation in line["state"]["reputation"].items():
+            out.setdefault(int(i), {})[line["step"]] = reputation
+    return dict(sorted(out.items()))
+
+
+def below_threshold(record: Record) -> dict[int, int]:
+    """The clients whose reputation was ever below the threshold, with the first step in which it was.
+
+    That is when a client is removed, unless there is a warm-up or a probation.
+
+    Raises:
+        Infeasible: the algorithm keeps no reputations.
+    """
+    reputations(record)
+    out = dict[int, int]()
+    for line in record.history:
+        threshold = line.get("state", {}).get("threshold")
+        for i, verdict in line.get("verdicts", {}).items():
+            if threshold is not None and verdict["score"] is not None and verdict["score"] < threshold:
+                out.setdefault(int(i), line["step"])
+    return dict(sorted(out.items()))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run beside what its participants can do alone.
+
+    Args:
+        fairness: correlation of standalone with received accuracy.
+        gain: what each participant has of taking part.
+        alone: spread of standalone accuracies.
+        received: spread of received accuracies.
+        detection: who was removed, and when.
+    """
+
+    fairness: Correlation
+    gain: Mapping[int, float]
+    alone: Spread
+    received: Spread
+    detection: Detection
+
+    @property
+    def mean_gain(self) -> float:
+        """Mean gain of the participants."""
+        return fmean(self.gain.values())
+
+    def __str__(self) -> str:
+        worst, best = min(self.gain.values()), max(self.gain.values())
+        removed = self.detection.removed
+        lines = [
+            f"fairness   {self.fairness}",
+            f"accuracy   mean {_percent(self.received.mean)}, best {_percent(self.received.best)}, "
+            f"worst tenth {_percent(self.received.worst)}, variance {self.received.variance:.2f}",
+            f"alone      mean {_percent(self.alone.mean)}, best {_percent(self.alone.best)}",
+            f"gain       mean {100 * self.mean_gain:+.1f}, from {100 * worst:+.1f} to {100 * best:+.1f} points",
+            f"removed    {'nobody attacks' if removed is None else f'{_percent(removed)} of the attackers'}"
+            f", {len(self.detection.honest)} honest",
+        ]
+        return "\n".join(lines)
+
+
+def compare(standalone: Record, run: Record, level: float = 0.95) -> Comparison:
+    """A run beside that of `Standalone` with the same data, model, training and seed.
+
+    Args:
+        standalone: what the participants can do alone. Attackers that it has are left out.
+        run: what they get together.
+        level: of the confidence interval.
+
+    Raises:
+        Infeasible: the two are not about the same honest participants.
+    """
+    alone, received = received_accuracy(standalone), received_accuracy(run)
+    return Comparison(
+        collaborative_fairness(alone, received, level),
+        gains(alone, received),
+        spread(alone),
+        spread(received),
+        detection(run),
+    )
+
+
+def _paired(standalone: Accuracies, received: Accuracies) -> tuple[list[float], list[float]]:
+    """Both accuracies in the order of participants."""
+    if standalone.keys() != received.keys() or len(standalone) < 2:
+        raise Infeasible(
+            "Standalone and received accuracies must be of the same participants, at least two. "
+            f"Got {sorted(standalone)} and {sorted(received)}. Run both with the same clients and attackers."
+        )
+    ids = sorted(standalone)
+    return [standalone[i] for i in ids], [received[i] for i in ids]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,43 @@
+"""Real clients: the same algorithms over Flower, among clients that cannot be trusted.
+
+Flower brings the messages, over TLS, to processes on other machines; `docs/deployment.md` tells how that is set up.
+What it brings is checked here: who sent it, by signature, and what it is, to the byte.
+"""
+
+try:
+    import flwr  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("Real clients need Flower: pip install 'phalanx-fl[flower]'.") from error
+
+from phalanx.flower.client import Participant, client_app
+from phalanx.flower.codec import Malformed, Transfer
+from phalanx.flower.discipline import Discipline, Standing
+from phalanx.flower.identity import Member, Roster, load_key, new_key
+from phalanx.flower.patience import Patience
+from phalanx.flower.planned import coordinator_of, participant_of
+from phalanx.flower.rehearsal import Rehearsal
+from phalanx.flower.server import Coordinator, coordinate, server_app
+from phalanx.flower.strategy import PhalanxStrategy
+from phalanx.flower.transport import FlowerTransport
+
+__all__ = [
+    "Coordinator",
+    "Discipline",
+    "FlowerTransport",
+    "Malformed",
+    "Member",
+    "Participant",
+    "Patience",
+    "PhalanxStrategy",
+    "Rehearsal",
+    "Roster",
+    "Standing",
+    "Transfer",
+    "client_app",
+    "coordinate",
+    "coordinator_of",
+    "load_key",
+    "new_key",
+    "participant_of",
+    "server_app",
+]

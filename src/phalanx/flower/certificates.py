@@ -1,0 +1,95 @@
+"""Certificates and keys for the wire: of the coordinator for TLS, and of each node for Flower's authentication.
+
+They protect the connection.  Who a client is in the federation is another key's matter: `phalanx.flower.identity`.
+"""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import NameOID
+
+CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
+
+
+def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> None:
+    """Makes a certificate authority of the federation's own, and a certificate of the coordinator signed by it.
+
+    The authority's private key is thrown away: with new certificates comes a new authority.
+
+    Args:
+        folder: where ca.crt, which nodes need, and server.crt and server.key go.
+        hosts: names and addresses under which nodes reach the coordinator.
+        days: for which they are valid.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.datetime.now(datetime.UTC)
+    issuer_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Phalanx federation")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    identifier = x509.SubjectKeyIdentifier.from_public_key(issuer_key.public_key())
+
+    def begun(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        builder = x509.CertificateBuilder(issuer, name, public, x509.random_serial_number())
+        begin = now - datetime.timedelta(minutes=5)
+        return builder.not_valid_before(begin).not_valid_after(now + datetime.timedelta(days=days))
+
+    authority = begun(issuer, issuer_key.public_key())
+    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    authority = authority.add_extension(identifier, critical=False)
+    authority = authority.add_extension(_usage(certifies=True), critical=True)
+    server = begun(subject, key.public_key())
+    server = server.add_extension(x509.SubjectAlternativeName([_named(host) for host in hosts]), critical=False)
+    server = server.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    known_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    server = server.add_extension(known_by, critical=False).add_extension(_usage(certifies=False), critical=True)
+    (folder / CA).write_bytes(authority.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
+    (folder / CERTIFICATE).write_bytes(server.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
+    _secret(folder / KEY, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def make_node_key(path: Path) -> Path:
+    """Makes the key by which Flower authenticates a node; returns the file of its public half, beside it."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    _secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public = path.with_suffix(".pub")
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    return public
+
+
+def make_secret(path: Path) -> None:
+    """Makes a file of 32 random bytes that only its owner can read."""
+    _secret(path, os.urandom(32))
+
+
+def _secret(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+
+
+def _named(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, certifies: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certifies,
+        key_cert_sign=certifies,
+        crl_sign=certifies,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

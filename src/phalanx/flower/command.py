@@ -1,0 +1,154 @@
+"""`phalanx flower`: keys, the roster, and a federation on one machine."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+from rich.console import Console
+from rich.markup import escape
+
+from phalanx.core import Infeasible
+from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
+from phalanx.flower.demo import write_app
+from phalanx.flower.identity import Roster, as_text, from_text, new_key, public_bytes
+from phalanx.flower.local import LOGS, ROSTER, LocalFederation, stopped_like_ctrl_c
+from phalanx.history import HISTORY
+
+LOOK = 0.5  # seconds between two looks at the history
+
+
+def up(options: Namespace, console: Console) -> int:
+    """A federation on this machine; 0 if its run came to its end."""
+    if options.clients < 1:
+        raise Infeasible(f"--clients must be at least 1, got {options.clients}.")
+    folder = options.folder.absolute()
+    results = folder / "run"
+    app = options.app or write_app(folder / "app")
+    config: dict[str, Any] = {"roster": str(folder / ROSTER), "folder": str(results)}
+    if options.app is None:
+        config |= {"clients": options.clients, "steps": options.steps, "asynchronous": options.asynchronous}
+    results.mkdir(parents=True, exist_ok=True)
+    for old in results.iterdir():
+        old.unlink()
+    console.print(f"Starting {options.clients} clients and a server. Logs: {folder / LOGS}", soft_wrap=True)
+    nodes = {client: {"client": client, "clients": options.clients} for client in range(options.clients)}
+    with stopped_like_ctrl_c(), LocalFederation(folder, options.clients, nodes) as federation:
+        console.print(f"The SuperLink listens on {federation.address}. Waiting for clients to enrol.")
+        run = federation.run(app.absolute(), config)
+        ended = _follow(run, results / HISTORY, console)
+        console.print("Shutting down.")
+    if ended != 0:
+        text = (folder / LOGS / "run.log").read_text(errors="replace")
+        console.print(escape(text[-1500:]), soft_wrap=True)
+    last = _lines(results / HISTORY)
+    done = ended == 0 and bool(last) and (results / "model.pt").is_file()
+    console.print(f"{'Done' if done else 'The run failed'}. Results: {results}", soft_wrap=True)
+    return 0 if done else 1
+
+
+def _follow(run: subprocess.Popen[bytes], history: Path, console: Console) -> int:
+    """Shows each line of a history until the run ends; returns its exit status."""
+    shown = 0
+    while True:
+        ended = run.poll()
+        for line in _lines(history)[shown:]:
+            shown += 1
+            console.print(escape(_told(line)), soft_wrap=True)
+        if ended is not None:
+            return ended
+        time.sleep(LOOK)
+
+
+def _lines(history: Path) -> list[dict[str, Any]]:
+    """The whole lines of a history; none if there is none."""
+    if not history.is_file():
+        return []
+    whole = history.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _told(line: Mapping[str, Any]) -> str:
+    """A line of a history for people."""
+    words = [f"step {line['step']:>3}", f"{line['seconds']:6.1f} s"]
+    words += [f"accuracy {100 * line['accuracy']:.1f} %"] if line.get("accuracy") is not None else []
+    if verdicts := line.get("verdicts"):
+        words.append(f"updates of clients {', '.join(sorted(verdicts, key=int))}")
+        words += [f"not used: {i} ({v['reason']})" for i, v in sorted(verdicts.items()) if not v["accepted"]]
+    for what in ("refused", "lost"):
+        words += [f"{what}: {i} ({why})" for i, why in line.get(what, {}).items()]
+    return "  ".join(words)
+
+
+def key(options: Namespace, console: Console) -> int:
+    """A new key; shows its public half."""
+    made = new_key(options.file)
+    console.print(f"Private key: {options.file}. It stays here.", soft_wrap=True)
+    console.print(f"Public key, for the coordinator: {as_text(public_bytes(made))}", soft_wrap=True)
+    return 0
+
+
+def certificates(options: Namespace, console: Console) -> int:
+    """Certificates of a coordinator."""
+    make_certificates(options.folder, options.hosts, options.days)
+    console.print(f"For the SuperLink: {options.folder / CERTIFICATE} and {options.folder / KEY}.", soft_wrap=True)
+    console.print(f"For each client: {options.folder / CA}.", soft_wrap=True)
+    return 0
+
+
+def enrol(options: Namespace, console: Console) -> int:
+    """A new client."""
+    roster = Roster.load(options.roster) if options.roster.exists() else Roster()
+    roster = roster.adding(options.name, from_text(options.key))
+    roster.save(options.roster)
+    console.print(f"{options.name} is client {roster.members[-1].id}.")
+    return 0
+
+
+def revoke(options: Namespace, console: Console) -> int:
+    """A client less."""
+    return _changed(options, console, "is revoked", lambda roster: {"revoked": True})
+
+
+def readmit(options: Namespace, console: Console) -> int:
+    """A client with a clean record."""
+
+    def next_term(roster: Roster) -> dict[str, Any]:
+        return {"term": next((m.term for m in roster.members if m.id == options.client), 0) + 1, "revoked": False}
+
+    return _changed(options, console, "is let in again", next_term)
+
+
+def rotate(options: Namespace, console: Console) -> int:
+    """A client under another key."""
+    return _changed(options, console, "has a new key", lambda roster: {"key": from_text(options.key)})
+
+
+def _changed(options: Namespace, console: Console, what: str, fields: Callable[[Roster], Mapping[str, Any]]) -> int:
+    roster = Roster.load(options.roster)
+    roster.changing(options.client, **fields(roster)).save(options.roster)
+    console.print(f"Client {options.client} {what}.")
+    return 0
+
+
+def roster(options: Namespace, console: Console) -> int:
+    """Who may take part, one on a line."""
+    for m in sorted(Roster.load(options.roster).members, key=lambda m: m.id):
+        state = "revoked" if m.revoked else f"term {m.term}"
+        console.print(f"{m.id:>4}  {as_text(m.key)}  {state}  {escape(m.name)}", soft_wrap=True)
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Namespace, Console], int]] = {
+    "up": up,
+    "key": key,
+    "certificates": certificates,
+    "enrol": enrol,
+    "revoke": revoke,
+    "readmit": readmit,
+    "rotate": rotate,
+    "roster": roster,
+}

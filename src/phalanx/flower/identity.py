@@ -1,0 +1,234 @@
+"""Who is who: keys, signatures, and the roster of those that may take part.
+
+Each client holds an Ed25519 key (RFC 8032).  Its public half reaches the coordinator out of band, by telephone or in
+person, and is entered in the roster under the client's id.  From then on the key is the client: where it is connected
+from, and what number Flower gives its node, says nothing about who it is.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+KEY, SIGNATURE = 32, 64  # bytes of a public key and of a signature
+PREFIX = "ed25519:"  # of a public key in text
+FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
+
+# Keys
+
+
+def new_key(path: Path) -> Ed25519PrivateKey:
+    """Makes a private key, and a file that holds it, which only its owner can read.
+
+    Raises:
+        FileExistsError: there is a file.
+    """
+    key = Ed25519PrivateKey.generate()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return key
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """The private key in a file that `new_key` has made.
+
+    Raises:
+        ValueError: there is none, others can read it, or it holds something else.
+    """
+    if not path.is_file():
+        raise ValueError(f"There is no key in {path}. `phalanx flower key {path}` makes one.")
+    if (mode := path.stat().st_mode & 0o777) & 0o077:
+        raise ValueError(f"{path} can be read by others (mode {mode:o}). If nobody has done so: chmod 600 {path}.")
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError(f"{path} holds no private key: {error}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ValueError(f"{path} holds a {type(key).__name__}, expected an Ed25519 key of `phalanx flower key`.")
+    return key
+
+
+def public_bytes(key: Ed25519PrivateKey) -> bytes:
+    """The 32 bytes of the public half."""
+    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def as_text(key: bytes) -> str:
+    """A public key as it stands in the roster, `ed25519:` and base64."""
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def from_text(text: str) -> bytes:
+    """The public key that a text says.
+
+    Raises:
+        ValueError: it says none.
+    """
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not text.startswith(PREFIX) or len(key) != KEY:
+        raise ValueError(f"A public key is {PREFIX} and 44 characters of base64, got {text!r}.")
+    return key
+
+
+# Signatures
+
+
+def statement(purpose: str, *parts: bytes | int | str) -> bytes:
+    """What is signed: each part with its kind and its length, so that no two statements are the same bytes."""
+    items = (purpose, *parts)
+    return b"phalanx flower 1" + b"".join(_framed(item) for item in items)
+
+
+def _framed(item: bytes | int | str) -> bytes:
+    content = item if isinstance(item, bytes) else str(item).encode()
+    return f"{type(item).__name__} {len(content)} ".encode() + content
+
+
+def signed_by(key: bytes, signature: object, stated: bytes) -> bool:
+    """Whether a signature, of whatever kind, is that of a public key under a statement."""
+    if type(signature) is not bytes or len(signature) != SIGNATURE:
+        return False
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, stated)
+    except InvalidSignature:
+        return False
+    return True
+
+
+# The roster
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client that may take part.
+
+    Args:
+        id: of the client, for good: reputations, turns and strikes hang on it.
+        name: for people.
+        key: its public key.
+        term: strikes are counted anew when this number changes; that is how a suspended client is let in again.
+        revoked: whether it is out. Its id is not given to anybody else.
+    """
+
+    id: int
+    name: str
+    key: bytes
+    term: int = 1
+    revoked: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.name})" if self.name else str(self.id)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All that may take part, or might once.
+
+    Args:
+        members: in any order.
+
+    Raises:
+        ValueError: two have one id or one key.
+    """
+
+    members: tuple[Member, ...] = ()
+
+    def __post_init__(self) -> None:
+        ids, keys = [str(m.id) for m in self.members], [as_text(m.key) for m in self.members]
+        for what, values in (("an id", ids), ("a key", keys)):
+            if double := sorted({v for v in values if values.count(v) > 1}):
+                raise ValueError(f"Each client has {what} of its own, {double[0]} stands in the roster twice.")
+
+    @property
+    def active(self) -> dict[int, Member]:
+        """Those that are not revoked, by id."""
+        return {m.id: m for m in sorted(self.members, key=lambda m: m.id) if not m.revoked}
+
+    def owner(self, key: object) -> Member | None:
+        """The member whose public key that is, revoked or not; None if it is nobody's."""
+        return next((m for m in self.members if m.key == key), None)
+
+    def adding(self, name: str, key: bytes) -> "Roster":
+        """With one more member, under the next id."""
+        new = Member(max((m.id for m in self.members), default=-1) + 1, name, key)
+        return Roster((*self.members, new))
+
+    def changing(self, client: int, **fields: Any) -> "Roster":
+        """With fields of one member replaced.
+
+        Raises:
+            ValueError: there is no such member.
+        """
+        if client not in {m.id for m in self.members}:
+            known = ", ".join(str(m.id) for m in self.members) or "nobody"
+            raise ValueError(f"There is no client {client} in the roster, which has {known}.")
+        return Roster(tuple(replace(m, **fields) if m.id == client else m for m in self.members))
+
+    @classmethod
+    def load(cls, path: Path) -> "Roster":
+        """Reads a roster.
+
+        Raises:
+            ValueError: there is none, or it is not one.
+        """
+        if not path.is_file():
+            raise ValueError(f"There is no roster {path}. `phalanx flower enrol` makes one.")
+        try:
+            told = yaml.safe_load(path.read_text(encoding="utf-8"))
+            entries = told["clients"]
+            return cls(tuple(_member(entry) for entry in entries))
+        except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"{path} is not a roster: {_said(error)}") from error
+
+    def save(self, path: Path) -> None:
+        """Writes the roster, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        entries = [dict(_entry(m)) for m in sorted(self.members, key=lambda m: m.id)]
+        partial.write_text(yaml.safe_dump({"clients": entries}, sort_keys=False), encoding="utf-8")
+        partial.replace(path)
+
+
+def _entry(member: Member) -> Iterator[tuple[str, Any]]:
+    yield from (("id", member.id), ("name", member.name), ("key", as_text(member.key)), ("term", member.term))
+    if member.revoked:
+        yield "revoked", True
+
+
+def _member(entry: Any) -> Member:
+    """The member that an entry describes; ValueError if it describes none."""
+    if not isinstance(entry, Mapping) or (unknown := sorted(entry.keys() - set(FIELDS))):
+        what = f"unknown {', '.join(map(str, unknown))}" if isinstance(entry, Mapping) else type(entry).__name__
+        raise ValueError(f"an entry has {', '.join(FIELDS)}, got {what}")
+    kinds: Sequence[tuple[str, type, Any]] = (
+        ("id", int, None), ("name", str, ""), ("key", str, None), ("term", int, 1), ("revoked", bool, False),
+    )  # fmt: skip
+    values = {name: entry.get(name, default) for name, _, default in kinds}
+    for name, kind, _ in kinds:
+        if type(values[name]) is not kind:
+            raise ValueError(f"{name} must be {kind.__name__}, got {values[name]!r}")
+    if values["id"] < 0:
+        raise ValueError(f"id must be at least 0, got {values['id']}")
+    return Member(**values | {"key": from_text(values["key"])})
+
+
+def _said(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

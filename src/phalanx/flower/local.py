@@ -1,0 +1,318 @@
+"""A whole federation on one machine: certificates, keys, SuperLink, SuperNodes, each in a process of its own.
+
+It is set up as `docs/deployment.md` tells for several machines: TLS, authenticated nodes, the app of the server in a
+process apart, a database, and nothing sent to Flower's makers.  Whatever ends it, no process is left.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from phalanx.core import Infeasible
+from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
+from phalanx.flower.identity import Roster, new_key, public_bytes
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+MARK = "PHALANX_FEDERATION"  # environment variable by which the processes of a federation are known
+HOST = "127.0.0.1"
+ROSTER, LOGS = "roster.yaml", "logs"
+
+
+class LocalFederation:
+    """A federation on this machine, as a context.
+
+    Args:
+        folder: where certificates, keys, the roster and logs go; what it makes is made anew.
+        clients: how many.
+        node_config: what each client's app is told beside its key and its memory.
+        door: the address at which nodes find the SuperLink, if there is something in front of it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clients: int,
+        node_config: Mapping[int, Mapping[str, Any]] | None = None,
+        door: str | None = None,
+    ) -> None:
+        self.folder, self.clients, self.node_config = folder.absolute(), clients, dict(node_config or {})
+        self.ports = free_ports(1 + clients)
+        self.address = f"{HOST}:{self.ports[0]}"
+        self.door = door or self.address
+        self.node_certificates = self.folder / "certificates" / CA  # of whom nodes find at the door
+        self.mark = secrets.token_hex(8)
+        self.environment = os.environ | QUIET | {MARK: self.mark, "FLWR_HOME": str(self.folder / "flwr")}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        self.environment |= {"PATH": path, "PYTHONUNBUFFERED": "1"}
+        self.server: subprocess.Popen[bytes] | None = None
+        self.executor: subprocess.Popen[bytes] | None = None
+        self.nodes = dict[int, subprocess.Popen[bytes]]()
+
+    def __enter__(self) -> "LocalFederation":
+        try:
+            self._prepare()
+            self.start_server()
+            for client in range(self.clients):
+                self.register(client)
+                self.start_node(client)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # Setting up
+
+    def _prepare(self) -> None:
+        """Certificates, keys, roster, and what Flower's command line reads."""
+        for name in ("flwr", "certificates", "keys", LOGS):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / name).mkdir(parents=True)
+        make_certificates(self.folder / "certificates", [HOST, "localhost"])
+        make_secret(self.folder / "keys" / "superexec")
+        roster = Roster()
+        for client in range(self.clients):
+            key = new_key(self.folder / "keys" / f"client-{client}.pem")
+            roster = roster.adding(f"client-{client}", public_bytes(key))
+            make_node_key(self.folder / "keys" / f"node-{client}")
+        roster.save(self.folder / ROSTER)
+        lines = ["[superlink]", 'default = "here"', "[superlink.here]", f'address = "{self.address}"']
+        lines.append(f'root-certificates = "{self.folder / "certificates" / CA}"')
+        (self.folder / "flwr" / "config.toml").write_text("\n".join(lines) + "\n")
+
+    def start_server(self) -> None:
+        """Starts the SuperLink, and beside it what runs the app of the server; waits until it answers.
+
+        Raises:
+            Infeasible: it does not answer in a minute.
+        """
+        certificates, secret = self.folder / "certificates", self.folder / "keys" / "superexec"
+        database = self.folder / "flwr" / "state.db"
+        self.server = self._start(
+            "superlink", "flower-superlink", "--host", HOST, "--port", self.ports[0],
+            "--ssl-ca-certfile", certificates / CA, "--ssl-certfile", certificates / CERTIFICATE,
+            "--ssl-keyfile", certificates / KEY, "--enable-supernode-auth", "--database", database,
+            "--isolation", "process", "--superexec-auth-secret-file", secret,
+            "--disable-runtime-dependency-installation",
+        )  # fmt: skip
+        self._wait_for_server()
+        self.start_executor()
+
+    def start_executor(self) -> None:
+        """Starts what runs the app of the server."""
+        certificates, secret = self.folder / "certificates", self.folder / "keys" / "superexec"
+        self.executor = self._start(
+            "superexec", "flower-superexec", "--runtime-api-address", self.address,
+            "--root-certificates", certificates / CA, "--superexec-auth-secret-file", secret,
+        )  # fmt: skip
+
+    def _wait_for_server(self, seconds: float = 60.0) -> None:
+        context = ssl.create_default_context(cafile=str(self.folder / "certificates" / CA))
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.server is not None and self.server.poll() is None:
+            try:
+                with urllib.request.urlopen(f"https://{self.address}/health", timeout=5, context=context):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+        raise Infeasible(f"The SuperLink did not start. See {self.folder / LOGS / 'superlink.log'}.")
+
+    def register(self, client: int) -> None:
+        """Lets the SuperLink know the key of a client's node."""
+        self.flwr("supernode", "register", str(self.folder / "keys" / f"node-{client}.pub"), "here")
+
+    def start_node(self, client: int) -> None:
+        """Starts the SuperNode of a client."""
+        keys = self.folder / "keys"
+        config = {
+            "key": str(keys / f"client-{client}.pem"),
+            "memory": str(self.folder / "memory" / str(client)),
+            **self.node_config.get(client, {}),
+        }
+        told = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
+        self.nodes[client] = self._start(
+            f"node-{client}", "flower-supernode", "--superlink", self.door,
+            "--root-certificates", self.node_certificates, "--auth-supernode-private-key", keys / f"node-{client}",
+            "--host", HOST, "--port", self.ports[1 + client], "--node-config", told,
+        )  # fmt: skip
+
+    def run(self, app: Path, config: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+        """Has the federation run an app; what comes back ends when the run does, and its log is run.log."""
+        told = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
+        return self._start("run", "flwr", "run", app, "here", "--stream", "--run-config", told)
+
+    def flwr(self, *arguments: str, timeout: float = 120.0) -> str:
+        """Carries out one of Flower's commands and returns what it says.
+
+        Raises:
+            Infeasible: it failed.
+        """
+        command = [str(Path(sys.executable).parent / "flwr"), *arguments]
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if done.returncode:
+            raise Infeasible(f"flwr {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        return done.stdout
+
+    def _start(self, name: str, program: str, *arguments: object) -> subprocess.Popen[bytes]:
+        command = [str(Path(sys.executable).parent / program), *map(str, arguments)]
+        with (self.folder / LOGS / f"{name}.log").open("ab") as file:
+            return subprocess.Popen(
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                start_new_session=True, cwd=self.folder,
+            )  # fmt: skip
+
+    # Ending
+
+    def kill_node(self, client: int) -> None:
+        """Ends a client's SuperNode as a power cut would, with all that it has started."""
+        kill_tree(self.nodes.pop(client))
+
+    def kill_server_app(self) -> None:
+        """Ends the app of the server, as a power cut would; the SuperLink goes on."""
+        if self.executor is not None:
+            kill_tree(self.executor)
+            self.executor = None
+
+    def stop(self) -> None:
+        """Ends everything: nodes before the SuperLink, asked first and forced then; nothing is left."""
+        with undisturbed():
+            self._stop()
+
+    def _stop(self) -> None:
+        asked = [*self.nodes.values(), *(p for p in (self.executor, self.server) if p is not None)]
+        for process in asked[:-1]:
+            process.terminate()
+        _wait(asked[:-1], 3.0)
+        for process in asked[-1:]:
+            process.terminate()
+        _wait(asked[-1:], 3.0)
+        for process in asked:
+            kill_tree(process)
+        for _ in range(50):
+            if not (left := marked(self.mark)):
+                break
+            for pid in left:
+                _kill(pid)
+            time.sleep(0.05)
+        self.nodes, self.server, self.executor = {}, None, None
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Does something to its end, whoever presses Ctrl-C once more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_like_ctrl_c() -> Iterator[None]:
+    """Has a polite kill end things as Ctrl-C does."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process, and all that it has started, without asking; one that has ended has no number any more."""
+    if process.poll() is not None:
+        return
+    family = descendants(process.pid)
+    _kill(process.pid)
+    process.wait()
+    for pid in family:
+        _kill(pid)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that these have."""
+    parents = dict[int, int]()
+    for other in _processes():
+        try:
+            fields = Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[other] = int(fields[1])
+    found, new = list[int](), [pid]
+    while new:
+        new = [child for child, parent in parents.items() if parent in new]
+        found += new
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that were started for a federation and still run."""
+    wanted, found = f"{MARK}={mark}".encode(), list[int]()
+    for pid in _processes():
+        try:
+            dead = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if not dead and wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def _processes() -> list[int]:
+    folder = Path("/proc")
+    return [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.is_dir() else []
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now."""
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind((HOST, 0))
+    ports = [int(one.getsockname()[1]) for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def _quoted(value: Any) -> str:
+    """A value as Flower's command line reads it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else f'"{value}"'

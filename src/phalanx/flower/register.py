@@ -1,0 +1,256 @@
+"""Who is there: from which node each client is connected, how many examples it declares, and what is on record of it.
+
+A node is asked who it is, with a fresh nonce, and a client says so with its signature.  Flower's number of a node leads
+a message to it and means nothing else; a client that comes back under another number is still that client.
+"""
+
+import logging
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
+from phalanx.flower import codec
+from phalanx.flower.codec import Malformed, Task
+from phalanx.flower.discipline import Discipline, Standing
+from phalanx.flower.identity import Member, Roster, signed_by
+from phalanx.flower.patience import Patience
+from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pulled, short
+
+log = logging.getLogger("phalanx.flower")
+
+AT_ONCE = 64  # nodes that nobody knows, of which it is being asked at one time who they are
+
+
+class Register:
+    """Who is there.  Its methods may be called from any thread.
+
+    Args:
+        grid: Flower's.
+        roster: who may take part: a file, which is read again when it has changed, or the roster itself.
+        patience: how long it waits.
+        discipline: who is suspended.
+        came: is called when a client enrols.
+    """
+
+    def __init__(
+        self, grid: Grid, roster: Path | Roster, patience: Patience, discipline: Discipline, came: Callable[[], None]
+    ) -> None:
+        self.grid, self.patience, self.discipline, self._came = grid, patience, discipline, came
+        self.session = ""  # names the run
+        self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
+        self._file = roster if isinstance(roster, Path) else None
+        self._stamp: tuple[int, int] | None = None  # of the file, as it was read
+        self.declared = dict[int, object]()  # sizes, unchecked, of all clients that ever enrolled
+        self.standings = dict[int, Standing]()
+        self.strangers = dict[int, str]()  # nodes that are nobody in the roster, with the reason
+        self._asked = dict[int, float]()  # nodes that were asked in vain who they are: until when they are left alone
+        self._at = dict[int, int]()  # client -> node
+        self._present: frozenset[int] = frozenset()  # nodes that are connected
+        self._new = dict[int, object]()  # clients that came since this was last asked for
+        self._changed = threading.Condition()
+        self._begun, self._closed = time.monotonic(), threading.Event()
+        self._threads, self._watching = Threads(), False
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._begun
+
+    def begin(self, session: str) -> None:
+        """Looks who is connected from now on."""
+        self.session = session
+        if not self._watching:
+            self._watching = True
+            self._threads.begin(self._watch)
+
+    def close(self) -> None:
+        """Looks no more."""
+        self._closed.set()
+        self._threads.join(GRACE)
+
+    # What is asked of it
+
+    def wait_for(self, clients: Callable[[], set[int]]) -> list[Member]:
+        """Waits for clients to be there, as long as `Patience.enrolment`; returns those that are not."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._missing(clients()), timeout=self.patience.enrolment)
+            return self._missing(clients())
+
+    def _missing(self, clients: set[int]) -> list[Member]:
+        return [m for i, m in self.roster.active.items() if i in clients and self._at.get(i) not in self._present]
+
+    def enrolled(self) -> dict[int, object]:
+        """The sizes of all who have enrolled so far; who comes later is new, and the run begins now."""
+        with self._changed:
+            self._begun, self._new = time.monotonic(), {}
+            return dict(self.declared)
+
+    def set_clock(self, now: float) -> None:
+        """Goes on from so many seconds after the beginning."""
+        self._begun = time.monotonic() - now
+
+    def newcomers(self) -> dict[int, object]:
+        """The sizes of clients that enrolled for the first time since this was last asked for."""
+        with self._changed:
+            new, self._new = self._new, {}
+            return new
+
+    def node_of(self, client: int) -> int | None:
+        """Where a client is; None if it is not connected."""
+        with self._changed:
+            node = self._at.get(client)
+            return node if node in self._present else None
+
+    def barred(self, client: int) -> str:
+        """Why a client is not to be asked; empty if it is."""
+        with self._changed:
+            if client not in self.roster.active:
+                return "it is not, or no longer, in the roster"
+            standing = self._standing(client)
+        left = standing.until - self.now
+        return f"suspended for {left:.0f} s more after {standing.why}" if left > 0 else ""
+
+    # What is on record
+
+    def standing(self, client: int) -> Standing:
+        """What is on record about a client."""
+        with self._changed:
+            return self._standing(client)
+
+    def _standing(self, client: int) -> Standing:
+        member = self.roster.active.get(client)
+        term = member.term if member else 0
+        found = self.standings.get(client)
+        return found if found is not None and found.term == term else Standing(term=term)
+
+    def struck(self, client: int, why: str) -> None:
+        """Notes a signed answer that was refused."""
+        self._note(client, lambda standing: self.discipline.struck(standing, self.now, why))
+
+    def missed(self, client: int, why: str) -> None:
+        """Notes a task that brought nothing signed."""
+        self._note(client, lambda standing: self.discipline.missed(standing, self.now, why))
+
+    def answered(self, client: int) -> None:
+        """Notes an answer that was good."""
+        self._note(client, self.discipline.answered)
+
+    def readmit(self, client: int) -> None:
+        """Wipes out what is on record about a client."""
+        self._note(client, lambda standing: Standing(term=standing.term))
+        log.info("client %d is let in again", client)
+
+    def _note(self, client: int, change: Callable[[Standing], Standing]) -> None:
+        with self._changed:
+            before = self._standing(client)
+            after = self.standings[client] = change(before)
+        if after.until > before.until:
+            log.warning("client %d is suspended for %g s after %s", client, self.discipline.sentence, after.why)
+
+    def kept(self) -> tuple[Mapping[int, object], Mapping[int, Standing]]:
+        """Sizes and standings, for a snapshot."""
+        with self._changed:
+            return dict(self.declared), dict(self.standings)
+
+    # Looking who is there
+
+    def _watch(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._read_roster()
+                nodes = frozenset(self.grid.get_node_ids())
+            except (
+                Exception
+            ) as error:  # whatever Flower raises: the next look may succeed, and all waits have deadlines
+                log.warning("cannot see who is connected: %s", short(error))
+            else:
+                for node in self._unknown(nodes):
+                    self._threads.begin(self._meet, node)
+            self._closed.wait(self.patience.roll_call)
+
+    def _unknown(self, nodes: frozenset[int]) -> list[int]:
+        """The nodes that are to be asked now who they are; notes who is connected."""
+        now = time.monotonic()
+        with self._changed:
+            self._present = nodes
+            self._changed.notify_all()
+            self._asked = {node: until for node, until in self._asked.items() if node in nodes}
+            free = AT_ONCE - sum(until == math.inf for until in self._asked.values())
+            new = sorted(n for n in nodes - set(self._at.values()) if self._asked.get(n, -math.inf) <= now)[:free]
+            self._asked |= dict.fromkeys(new, math.inf)
+        return new
+
+    def _read_roster(self) -> None:
+        """Takes over a roster that has changed; a damaged one changes nothing, and is complained of."""
+        if self._file is None:
+            return
+        try:
+            found = self._file.stat()
+            stamp = found.st_mtime_ns, found.st_size
+            if stamp == self._stamp:
+                return
+            roster = Roster.load(self._file)
+        except (ValueError, OSError) as error:
+            log.error("the roster stays as it was: %s", error)
+            return
+        self._stamp = stamp
+        with self._changed:
+            before, self.roster = self.roster, roster
+            for client in [*self._at]:
+                now, then = roster.active.get(client), before.active.get(client)
+                if now is None or then is None or now.key != then.key:
+                    del self._at[client]  # revoked, or under a new key: it has to say who it is
+            self._asked = {node: until for node, until in self._asked.items() if until == math.inf}
+            self._changed.notify_all()
+
+    def _meet(self, node: int) -> None:
+        """Asks a node who it is."""
+        nonce = secrets.token_bytes(codec.NONCE)
+        task, limit = Task("enrol", self.session, nonce, -1, 0, 0, "float32"), self.patience.answer
+        try:
+            message = Message(codec.task_content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
+            (number,) = self.grid.push_messages([message])
+            reply = pulled(self.grid, number, self.patience.poll, time.monotonic() + limit, self._closed)
+            member, size = self._introduced(reply, task)
+        except Exception as error:  # a node of which nothing is known can make Flower raise anything
+            if self._closed.is_set():
+                return
+            with self._changed:
+                self.strangers[node] = short(error)
+                self._asked[node] = time.monotonic() + self.patience.absent
+            log.warning("node %d is not let in: %s", node, short(error))
+            return
+        self._let_in(node, member, size)
+
+    def _introduced(self, reply: Message | None, task: Task) -> tuple[Member, object]:
+        """Who a node is, and the size that it declares; Malformed if it is nobody."""
+        if reply is None:
+            raise Malformed(f"it did not say who it is within {self.patience.answer:g} s")
+        if reply.has_error():
+            raise Malformed(failure(reply))
+        answer = codec.read_answer(reply.content)
+        member = self.roster.owner(answer.key)
+        if member is None or member.revoked:
+            raise Malformed("its key is not in the roster" if member is None else f"client {member} is revoked")
+        if not signed_by(answer.key, answer.signature, codec.stated(task, reply.content)):
+            raise Malformed(f"it says it is client {member}, and has not signed that, for this question, with its key")
+        if len(reply.content) != 1 or type(answer.value) not in (int, float, str):
+            raise Malformed(f"client {member} declares a {type(answer.value).__name__} as its number of examples")
+        return member, answer.value
+
+    def _let_in(self, node: int, member: Member, size: object) -> None:
+        with self._changed:
+            self._at[member.id] = node
+            self._asked.pop(node, None)
+            self.strangers.pop(node, None)
+            if member.id not in self.declared:
+                self.declared[member.id] = self._new[member.id] = size
+            self._changed.notify_all()
+        self._came()
+        log.info("client %s is at node %d and declares %r examples", member, node, size)

@@ -1,0 +1,171 @@
+"""Our rules in a Flower app that exists: one line of it changes.
+
+    strategy = PhalanxStrategy(aggregator=TrimmedMean(0.2), guard=Guard(max_norm=10.0), fraction_train=0.5)
+
+A reply that is malformed is refused, with the reason, and the round goes on.  What such an app cannot have are nonces
+and signatures, and deadlines of our own: who a reply is from is what Flower says, and a round waits for as long as
+Flower's `start(timeout=...)` says.  `phalanx.flower.server_app` has both.
+"""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
+
+from phalanx.aggregators import Aggregator, Mean
+from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.core import Infeasible, Reply, Vector, Verdict
+from phalanx.flower.codec import Malformed, entries_of
+from phalanx.flower.wire import failure
+from phalanx.guard import Guard, Sent
+from phalanx.weighting import AsDeclared, Preprocess
+
+log = logging.getLogger("phalanx.flower")
+
+
+class PhalanxStrategy(FlowersFedAvg):
+    """A strategy for `flwr.serverapp` with our rules, weights, guard and verdicts.
+
+    Args:
+        aggregator: what is made of the updates of a round.
+        preprocess: what the declared numbers of examples count for. The first that a node declares holds.
+        guard: what is refused.
+        options: of Flower's `FedAvg`: whom to sample, and the names of records.
+    """
+
+    def __init__(
+        self,
+        aggregator: Aggregator | None = None,
+        preprocess: Preprocess | None = None,
+        guard: Guard | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsDeclared()
+        self.guard = guard or Guard()
+        warn_of_weights(self.preprocess, self.aggregator)
+        self.verdicts = dict[int, dict[int, Verdict]]()  # by round and node
+        self.refused = dict[int, dict[int, str]]()  # by round and node
+        self._own_metrics = bool(options.get("train_metrics_aggr_fn"))
+        self._arrays, self._asked = ArrayRecord(), frozenset[int]()
+        self._sizes = dict[int, int]()
+        self._previous: Vector | None = None
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """See Flower's `Strategy`.  Notes who is asked."""
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        self._arrays, self._asked = arrays, frozenset(m.metadata.dst_node_id for m in messages)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """See Flower's `Strategy`.  None, so that the model stays as it was, if no reply is fit."""
+        base, refused = _flat(self._arrays), dict[int, str]()
+        contents, taken = dict[int, Message](), list[Reply]()
+        sent = {node: Sent(server_round, base) for node in self._asked}
+        for message in replies:
+            node = message.metadata.src_node_id
+            try:
+                delta, size = self._read(message, base)
+                self._enroll(node, size)
+            except Malformed as error:
+                refused.setdefault(node, str(error))
+                continue
+            contents.setdefault(node, message)
+            taken.append(Reply(node, server_round, delta, 0.0))
+        checked = self.guard.inspect(taken, sent, server_round, base)
+        self.refused[server_round] = refused = {**refused, **checked.refused}
+        for node, why in sorted(refused.items()):
+            log.warning("round %d, node %d refused: %s", server_round, node, why)
+        updates = checked.updates
+        if updates is None:
+            return None, None
+        weights = weights_of(self.preprocess, self.preprocess.enrolled(self._sizes), updates)
+        try:
+            delta, choice = self.aggregator.explained(
+                updates.deltas, weights, turn=server_round - 1, previous=self._previous
+            )
+        except Infeasible as error:
+            log.error("round %d changes nothing: %s", server_round, error)
+            return None, None
+        self._previous, self.verdicts[server_round] = delta, verdicts_of(updates, weights, choice)
+        shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
+        return _shaped(base + delta, self._arrays), self._metrics([(contents[i], w) for i, w in shares.items()])
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """See Flower's `Strategy`."""
+        good = [m for m in replies if not m.has_error() and len(m.content.metric_records) == 1]
+        return self._metrics([(m, 1.0) for m in {m.metadata.src_node_id: m for m in good}.values()])
+
+    def _read(self, message: Message, base: Vector) -> tuple[Vector, object]:
+        """The update that a reply holds, and the size that it declares; Malformed if it does not."""
+        if message.has_error():
+            raise Malformed(failure(message))
+        arrays, metrics = list(message.content.array_records.values()), list(message.content.metric_records.values())
+        if (len(arrays), len(metrics)) != (1, 1):
+            raise Malformed(f"holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one of each")
+        if arrays[0].keys() != self._arrays.keys():
+            raise Malformed(f"arrays are {', '.join(sorted(arrays[0]))[:200]}, expected {', '.join(self._arrays)}")
+        forms = {name: (one.dtype, tuple(one.shape)) for name, one in self._arrays.items()}
+        parts = {name: entries_of(name, arrays[0][name], *form) for name, form in forms.items()}
+        floating = [part for part in parts.values() if np.issubdtype(part.dtype, np.floating)]
+        return torch.from_numpy(np.concatenate(floating).astype(np.float32)) - base, metrics[0].get(
+            self.weighted_by_key
+        )
+
+    def _enroll(self, node: int, size: object) -> None:
+        """Takes the size that a node declares first; Malformed if that is impossible."""
+        if node not in self._sizes:
+            sizes, refused = self.guard.enroll({node: size})
+            if refused:
+                raise Malformed(refused[node])
+            self._sizes |= sizes
+
+    def _metrics(self, weighed: list[tuple[Message, float]]) -> MetricRecord | None:
+        """The mean of each metric over those that report a finite number, unless the app has a function of its own."""
+        if not weighed:
+            return None
+        if self._own_metrics:
+            try:
+                return self.train_metrics_aggr_fn([m.content for m, _ in weighed], self.weighted_by_key)
+            except Exception as error:  # somebody else's function, on numbers that clients have made up
+                log.error("metrics cannot be combined: %s", error)
+                return None
+        sums = dict[str, list[tuple[float, float]]]()
+        for message, weight in weighed:
+            for name, value in next(iter(message.content.metric_records.values())).items():
+                if name != self.weighted_by_key and isinstance(value, Real) and math.isfinite(value):
+                    sums.setdefault(name, []).append((float(value), weight))
+        return MetricRecord({n: sum(v * w for v, w in of) / sum(w for _, w in of) for n, of in sums.items()})
+
+
+def _flat(arrays: Mapping[str, Array]) -> Vector:
+    """All floating-point entries of the server's own arrays, one after the other."""
+    parts = [array.numpy().ravel() for array in arrays.values()]
+    floating = [part for part in parts if np.issubdtype(part.dtype, np.floating)]
+    if not floating:
+        raise Infeasible("There is nothing to train: no array of the model holds floating-point numbers.")
+    return torch.from_numpy(np.concatenate(floating).astype(np.float32))
+
+
+def _shaped(vector: Vector, arrays: Mapping[str, Array]) -> ArrayRecord:
+    """The vector as arrays; those of whole numbers stay as they were."""
+    out, begin = dict[str, Array](), 0
+    for name, array in arrays.items():
+        was = array.numpy()
+        if np.issubdtype(was.dtype, np.floating):
+            entries = vector[begin : begin + was.size].numpy()
+            out[name], begin = Array(entries.reshape(was.shape).astype(was.dtype)), begin + was.size
+        else:
+            out[name] = array
+    return ArrayRecord(out)

@@ -1,0 +1,294 @@
+"""Real clients: the transport over Flower's messages.
+
+What Flower brings is not believed: `phalanx.flower.register` says who is who, `courier` whom a reply is from, `codec`
+what it holds.  Each task in flight is pulled by a thread of its own, since one pull can block for minutes where a
+client announces a reply and uploads nothing; and each wait has a deadline of our own, since Flower notices a dead
+client late or never.  Only `get_node_ids`, `push_messages` and `pull_messages` of Flower's `Grid` are used.
+"""
+
+import logging
+import math
+import queue
+import secrets
+import time
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from flwr.serverapp import Grid
+
+from phalanx.core import Arrivals, Infeasible, Progress, Reply, Vector
+from phalanx.flower import codec
+from phalanx.flower.codec import Task, Transfer
+from phalanx.flower.courier import Courier, Errand, Lost, Outcome, Refused
+from phalanx.flower.discipline import Discipline, Standing
+from phalanx.flower.identity import Roster
+from phalanx.flower.patience import Patience
+from phalanx.flower.register import Register
+
+log = logging.getLogger("phalanx.flower")
+
+GLANCE = 1.0  # seconds between two looks at who can be reached again, at most
+
+
+class Pending(NamedTuple):
+    """A task without an answer, as a snapshot keeps it."""
+
+    version: int
+    turn: int
+    download: Vector
+
+
+class Underway(NamedTuple):
+    """What the transport carries from step to step."""
+
+    session: str
+    now: float  # seconds
+    turns: Mapping[int, int]  # how often each client was asked
+    pending: Mapping[int, Pending]
+    declared: Mapping[int, object]  # sizes, by those who have enrolled
+    standings: Mapping[int, Standing]
+
+
+class Wait:
+    """What one wait has brought so far."""
+
+    def __init__(self) -> None:
+        self.replies = list[Reply]()
+        self.refused = dict[int, str]()
+        self.lost = dict[int, str]()
+
+    def __bool__(self) -> bool:
+        return bool(self.replies or self.refused or self.lost)
+
+
+class FlowerTransport:
+    """Brings downloads to real clients, and their updates back.
+
+    It is an `Observer` as well: among the observers of its run, it counts as strikes what the guard refuses.
+
+    Args:
+        grid: Flower's, as a ServerApp is given it.
+        roster: who may take part: a file, which is read again when it has changed, or the roster itself.
+        patience: how long it waits.
+        discipline: who is suspended, and how often clients are asked.
+        transfer: in which form updates travel.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        roster: Path | Roster,
+        *,
+        patience: Patience | None = None,
+        discipline: Discipline | None = None,
+        transfer: Transfer = "float32",
+    ) -> None:
+        self.patience, self.discipline, self.transfer = patience or Patience(), discipline or Discipline(), transfer
+        self.register = Register(grid, roster, self.patience, self.discipline, lambda: self._courier.inbox.put(None))
+        self._courier = Courier(grid, self.register, self.patience)
+        self._open = dict[int, Errand]()
+        self._away = dict[int, str]()  # clients that were to be asked and could not be, with the reason
+        self._least, self._rounds = 1, False
+        self._turns = dict[int, int]()
+        self._last_asked = dict[int, float]()  # by time.monotonic
+        self._joined = dict[int, object]()  # clients that enrolled, and were not told of yet
+        self._delivered: frozenset[int] = frozenset()  # clients of which the last arrivals held a reply
+
+    def __enter__(self) -> "FlowerTransport":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all waiting; what is on its way is forgotten."""
+        for errand in self._open.values():
+            errand.over.set()
+        self.register.close()
+        self._courier.close()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self.register.now
+
+    def __call__(self, progress: Progress, /) -> None:
+        """See `Observer`: what the guard refused is a strike."""
+        for client in sorted(self._delivered & progress.refused.keys()):
+            log.warning("client %d: %s", client, progress.refused[client])
+            self.register.struck(client, progress.refused[client])
+        self._delivered = frozenset()
+
+    # Who is there
+
+    def enroll(self) -> Mapping[int, object]:
+        """See `Transport`.
+
+        Raises:
+            Infeasible: not enough clients have enrolled in time; names those that are missing.
+        """
+        self.register.begin(secrets.token_hex(16))
+        missing = self.register.wait_for(lambda: set(self.register.roster.active))
+        declared = self.register.enrolled()
+        wanted = self.patience.least or len(self.register.roster.active)
+        if not declared or len(declared) < wanted:
+            named = ", ".join(map(str, missing)) or "nobody, as the roster is empty"
+            strangers = "".join(f"\n  node {n}: {why}" for n, why in sorted(self.register.strangers.items())[:10])
+            raise Infeasible(
+                f"{len(declared)} of the {wanted} clients that are needed enrolled within "
+                f"{self.patience.enrolment:g} s. Missing: {named}. Start them, wait longer (Patience.enrolment), or "
+                f"begin with fewer (Patience.least).{strangers}"
+            )
+        if missing:
+            log.warning("begins without clients %s", ", ".join(map(str, missing)))
+        return declared
+
+    def here(self, clients: Set[int]) -> Set[int]:
+        """See `Intermittent`: those who are connected, and neither suspended nor asked too lately.
+
+        Nobody is, while fewer can be reached than `Patience.least`.
+        """
+        away = {client: why for client in clients if (why := self._away_because(client))}
+        reached = clients - away.keys()
+        self._least = min(self.patience.least or 1, len(clients) + len(self._open))
+        if reached and len(reached) + len(self._open) < self._least:
+            self._away |= dict.fromkeys(reached, f"waits until {self._least} clients can be reached") | away
+            return set()
+        self._away = {i: why for i, why in self._away.items() if i not in reached} | away
+        return reached
+
+    def _away_because(self, client: int) -> str:
+        """Why a client is not asked now; empty if it can be."""
+        if why := self.register.barred(client):
+            return why
+        if self.register.node_of(client) is None:
+            return "it is not connected"
+        left = self._last_asked.get(client, -math.inf) + self.discipline.interval - time.monotonic()
+        if left > 0 and not self._rounds:
+            return f"it is asked again in {left:.1f} s, every {self.discipline.interval:g} s at most"
+        return ""
+
+    def _back(self) -> frozenset[int]:
+        """Clients that were not here, and are now."""
+        back = frozenset(client for client in self._away if not self._away_because(client))
+        return back if len(back) + len(self._open) >= self._least else frozenset()
+
+    # Tasks
+
+    def send(self, downloads: Mapping[int, Vector], version: int) -> None:
+        """See `Transport`.  The updates go into one matrix.
+
+        Raises:
+            Infeasible: the model is not float32, or not on the CPU.
+        """
+        if not downloads:
+            return
+        first = next(iter(downloads.values()))
+        if (first.dtype, first.device.type) != (torch.float32, "cpu"):
+            raise Infeasible(f"Models travel as float32 from the CPU, got {first.dtype} on {first.device}.")
+        rows = torch.empty(len(downloads), len(first))
+        for row, (client, download) in zip(rows, downloads.items(), strict=True):
+            turn = self._turns.get(client, 0)
+            self._turns[client] = turn + 1
+            self._set_out(client, Pending(version, turn, download), row)
+
+    def _set_out(self, client: int, pending: Pending, row: Vector) -> None:
+        version, turn, download = pending
+        nonce = secrets.token_bytes(codec.NONCE)  # and so nobody can guess Flower's id of the message, a hash
+        task = Task("train", self.register.session, nonce, client, version, turn, self.transfer)
+        now, node = time.monotonic(), self.register.node_of(client)
+        errand = Errand(task, download, row, node or 0, now + self.patience.answer)
+        self._open[client] = errand
+        self._last_asked[client] = now
+        if node is None:
+            self._courier.inbox.put((errand, Lost("it is not connected")))
+        else:
+            self._courier.dispatch(errand)
+
+    def receive(self, *, every: bool) -> Arrivals:
+        """See `Transport`."""
+        self._rounds = every
+        wait, owed, patient = Wait(), bool(self._open), time.monotonic() + self.patience.absent
+        while True:
+            self._expire(wait)
+            self._joined |= self.register.newcomers()
+            back = self._back()
+            if wait and not (every and self._open):
+                break
+            if (back or self._joined) and not (every and owed):
+                break
+            if not self._open and time.monotonic() >= patient:
+                wait.lost |= {i: self._away_because(i) or why for i, why in self._away.items()}
+                self._away = {}
+                break
+            self._pass(wait, patient)
+        self._delivered = frozenset(reply.client for reply in wait.replies)
+        self._away = {i: why for i, why in self._away.items() if i not in back}
+        joined, self._joined = self._joined, {}
+        return Arrivals(tuple(wait.replies), wait.refused, wait.lost, joined, back=back)
+
+    def _pass(self, wait: Wait, patient: float) -> None:
+        """Waits for something to happen, and sees to it; not longer than to the next deadline."""
+        now = time.monotonic()
+        deadlines = [errand.deadline for errand in self._open.values()] or [patient]
+        glance = now + min(GLANCE, self.patience.roll_call) if self._away else math.inf
+        try:
+            event = self._courier.inbox.get(timeout=max(0.001, min(*deadlines, glance) - now))
+        except queue.Empty:
+            return
+        if event is not None:
+            self._settle(*event, wait)
+
+    def _settle(self, errand: Errand, outcome: Outcome, wait: Wait) -> None:
+        """Notes what became of a task, unless it is given up."""
+        client = errand.task.client
+        if self._open.get(client) is not errand:
+            log.warning("client %d: what came for turn %d came too late", client, errand.task.turn)
+            return
+        self._end(errand)
+        if isinstance(outcome, Reply):
+            wait.replies.append(outcome)
+            self.register.answered(client)
+            return
+        log.warning("client %d: %s", client, outcome.why)
+        if isinstance(outcome, Refused):
+            wait.refused[client] = outcome.why
+        else:
+            wait.lost[client] = outcome.why
+        if errand.node:  # else it was never asked
+            note = self.register.struck if isinstance(outcome, Refused) and outcome.signed else self.register.missed
+            note(client, outcome.why)
+
+    def _expire(self, wait: Wait) -> None:
+        """Gives up the tasks whose time is over."""
+        now, why = time.monotonic(), f"no answer within {self.patience.answer:g} s"
+        for client, errand in [*self._open.items()]:
+            if errand.deadline <= now:
+                self._end(errand)
+                wait.lost[client] = why
+                log.warning("client %d: %s", client, why)
+                self.register.missed(client, why)
+
+    def _end(self, errand: Errand) -> None:
+        errand.over.set()
+        del self._open[errand.task.client]
+
+    # Going on
+
+    def snapshot(self) -> Underway:
+        """See `Resumable`."""
+        pending = {i: Pending(e.task.version, e.task.turn, e.download) for i, e in self._open.items()}
+        return Underway(self.register.session, self.now, dict(self._turns), pending, *self.register.kept())
+
+    def restore(self, snapshot: Underway, /) -> None:
+        """See `Resumable`.  Tasks that had no answer are given again, to the same clients, with new nonces."""
+        register, self._turns = self.register, dict(snapshot.turns)
+        register.declared, register.standings = dict(snapshot.declared), dict(snapshot.standings)
+        register.begin(snapshot.session)
+        if missing := register.wait_for(lambda: set(snapshot.declared)):
+            log.warning("goes on without clients %s, who are not connected", ", ".join(map(str, missing)))
+        register.set_clock(snapshot.now)
+        for client, pending in snapshot.pending.items():
+            self._set_out(client, pending, torch.empty(len(pending.download)))

@@ -1,0 +1,88 @@
+"""The convolutional network of Kim, *Convolutional Neural Networks for Sentence Classification* (EMNLP 2014)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from phalanx.models.model import Model, check_dropout
+from phalanx.models.recurrent import check_sizes, check_text
+
+
+@dataclass(frozen=True)
+class KimCNN(Model):
+    """A network for the class of a sentence: 6,360,902 parameters with 20,000 words and 2 classes.
+
+    Embedding of the words in 300 numbers; for each width a convolution over so many neighbouring words, ReLU, and the
+    largest value of each filter over the sentence; dropout; one layer to the logits.  It is Kim's network "CNN-rand",
+    whose embeddings start at random, uniform in +-0.25, and are trained: pretrained ones, with which Kim's and most
+    published figures are some points better, are not used.  Padding has the embedding 0 and keeps it, unless an update
+    from elsewhere moves it.  His limit on the norm of the last layer's weights is left out.
+
+    Xu and Lyu, *Towards Building a Robust and Fair Federated Learning System* (arXiv:2011.10464), name Kim's network;
+    their code has three convolutions of the same width, `KimCNN(filters=128, widths=(3, 3, 3))`: 6,346,754 parameters.
+
+    Args:
+        vocabulary: how many different words there are, counting padding and the like: the sentences' numbers are below
+            it. That of `MR` and `SST` is the same unless it is set.
+        embedding: numbers that stand for a word.
+        filters: of each convolution.
+        widths: of the convolutions, in words.
+        dropout: probability with which training drops a filter's value.
+
+    Raises:
+        ValueError: a size is below 1, or the probability is outside [0, 1).
+    """
+
+    vocabulary: int = 20_000
+    embedding: int = 300
+    filters: int = 100
+    widths: tuple[int, ...] = (3, 4, 5)
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "vocabulary", "embedding", "filters")
+        if not self.widths or min(self.widths) < 1:
+            raise ValueError(f"widths must be of one convolution or more, at least 1 word each, got {self.widths}.")
+        check_dropout("dropout", self.dropout)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `Model.build`; shape is (t,), of inputs in 0 .. vocabulary - 1, with t at least the largest width."""
+        check_text(self, shape, classes, "words", "MR")
+        if shape[0] < max(self.widths):
+            raise ValueError(
+                f"{self} looks at {max(self.widths)} words at once, got sentences of {shape[0]}. "
+                "Pad them (data.sequence), or lower widths."
+            )
+        return _SentenceClass(self, classes)
+
+
+class _SentenceClass(nn.Module):
+    """Scores of the classes of a sentence."""
+
+    def __init__(self, sizes: KimCNN, classes: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(sizes.vocabulary, sizes.embedding, padding_idx=0)
+        self.filters = nn.ModuleList(nn.Conv1d(sizes.embedding, sizes.filters, width) for width in sizes.widths)
+        self.drop = nn.Dropout(sizes.dropout)
+        self.score = nn.Linear(len(sizes.widths) * sizes.filters, classes)
+        nn.init.uniform_(self.embed.weight, -0.25, 0.25)
+        with torch.no_grad():
+            self.embed.weight[0] = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (B, classes) of sentences (B, t).
+
+        Raises:
+            ValueError: a word's number is not below the vocabulary; on a GPU torch says so in its own words.
+        """
+        try:
+            words = self.embed(x).transpose(1, 2)
+        except IndexError as error:
+            raise ValueError(
+                f"A word must be in 0..{self.embed.num_embeddings - 1}, got {int(x.min())} to {int(x.max())}. "
+                "Set its vocabulary (model.vocabulary) to that of the data, at least."
+            ) from error
+        found = [torch.relu(filters(words)).amax(2) for filters in self.filters]
+        scores: Tensor = self.score(self.drop(torch.cat(found, 1)))
+        return scores

@@ -1,0 +1,44 @@
+"""The recurrent network for next words of Cox et al. 2024 and of Sattler et al. 2019."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from phalanx.models.model import Model, check_dropout
+from phalanx.models.recurrent import NextSign, check_sizes, check_text
+
+
+@dataclass(frozen=True)
+class WordLSTM(Model):
+    """A network for next words: 9,337,406 parameters with the 23,654 classes of WikiText-2.
+
+    Embedding of the classes in 100 numbers, two LSTM layers of 256 units, one layer to the logits at every position.
+    The sizes are those of the code of Cox, Malan, Chen and Decouchant, *Asynchronous Byzantine Federated Learning*
+    (arXiv:2406.01438), whose paper tells none.  Sattler, Mueller and Samek, *Clustered Federated Learning*
+    (arXiv:1910.01991), train "a two-layer LSTM network" on AG-News and tell none either.
+
+    Nine of ten parameters belong to the vocabulary: each of its words costs embedding + hidden + 1.
+
+    Args:
+        embedding: numbers that stand for a word.
+        hidden: units of each LSTM layer.
+        layers: number of LSTM layers.
+        dropout: probability with which training drops a unit between two LSTM layers, and before the logits.
+
+    Raises:
+        ValueError: a size is below 1, or the probability is outside [0, 1).
+    """
+
+    embedding: int = 100
+    hidden: int = 256
+    layers: int = 2
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "embedding", "hidden", "layers")
+        check_dropout("dropout", self.dropout)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `Model.build`; shape is (t,), of inputs in 0 .. classes - 1, and the logits are (B, classes, t)."""
+        check_text(self, shape, classes, "words", "WikiText2")
+        return NextSign(classes, self.embedding, self.hidden, self.layers, self.dropout)

@@ -1,0 +1,90 @@
+"""Files of what was measured: CSV with a line of names, in UTF-8.  What cannot be read is refused, with its line."""
+
+import csv
+import hashlib
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One line of a file."""
+
+    where: str  # "times.csv, line 3"
+    cells: Mapping[str, str]  # column -> text
+
+
+class Trace(NamedTuple):
+    """What a file holds."""
+
+    rows: tuple[Row, ...]
+    digest: str  # SHA-256 of the file
+
+
+def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> Trace:
+    """Reads a CSV file, comma separated, whose first line names its columns.
+
+    Args:
+        file: where it is.
+        needed: the columns that it must have.
+        optional: columns that it may have; there are no others.
+
+    Raises:
+        ValueError: there is no such file, it is not UTF-8, or a line is not as the first one says. The message names
+            file and line.
+    """
+    path = Path(file)
+    if not path.is_file():
+        raise ValueError(f"There is no file {file}. Expected CSV with the columns {', '.join(needed)}.")
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{file}, line {line}: this is not UTF-8. Save the file in UTF-8.") from None
+    reader = csv.reader(io.StringIO(text, newline=""))
+    names = [cell.strip() for cell in next(reader, [])]
+    _check_names(file, names, needed, optional)
+    rows = list[Row]()
+    for cells in reader:
+        where = f"{file}, line {reader.line_num}"
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(names):
+            raise ValueError(f"{where}: {len(names)} cells were expected ({', '.join(names)}), got {len(cells)}.")
+        rows.append(Row(where, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
+    if not rows:
+        raise ValueError(f"{file} holds no row behind its first line. Expected at least one for each client.")
+    return Trace(tuple(rows), hashlib.sha256(data).hexdigest())
+
+
+def _check_names(file: str, names: Sequence[str], needed: Sequence[str], optional: Sequence[str]) -> None:
+    """Raises ValueError if the columns are not those that are needed, and perhaps those that may be there."""
+    fine = set(needed) <= set(names) <= {*needed, *optional} and len(set(names)) == len(names)
+    if not fine:
+        more = f", and perhaps {', '.join(optional)}" if optional else ""
+        raise ValueError(
+            f"{file}, line 1: the columns {', '.join(needed)} were expected{more}, got {', '.join(names) or 'nothing'}."
+        )
+
+
+def whole(row: Row, column: str) -> int:
+    """The integer of at least 0 that a cell holds; ValueError with file and line if it holds none."""
+    text = row.cells[column]
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{row.where}: {column} must be an integer of at least 0, got {text or 'nothing'!r}.")
+    return int(text)
+
+
+def number(row: Row, column: str) -> float:
+    """The finite number that a cell holds; ValueError with file and line if it holds none."""
+    text = row.cells[column]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{row.where}: {column} must be a number of seconds, got {text or 'nothing'!r}.")
+    return value

@@ -1,0 +1,179 @@
+"""Reputations by arrival: by hand, and by what they are for."""
+
+import math
+
+import pytest
+import torch
+
+from phalanx import LocalSGD, Run, Until, simulate
+from phalanx.aggregators import Median
+from phalanx.algorithms import AsyncRFFL, PerLayer
+from phalanx.attacks import RandomFreeRider, SignFlip
+from phalanx.core import Infeasible
+from phalanx.fairness import detection
+from phalanx.models import MLP
+from phalanx.rng import generator
+from phalanx.simulation import Lognormal
+from toys import close, updates
+
+HAND = AsyncRFFL(clip=None, fade=0.5, warmup=0)
+
+
+def begin(algorithm, m=3, d=2):
+    return algorithm.init(torch.zeros(d), dict.fromkeys(range(m), 10))
+
+
+def arrive(algorithm, state, client, row):
+    return algorithm.step(state, updates([row], clients=[client]))
+
+
+def test_arrivals_by_hand():
+    state, ready = begin(HAND)
+    assert ready == {0, 1, 2}
+    state, ready = arrive(HAND, state, 0, [1.0, 0.0])
+    assert ready == {0}
+    assert state.reputation == pytest.approx(dict.fromkeys(range(3), 1 / 3)), "nobody to compare with yet"
+    assert state.accounts[0].judged == 0
+    assert close(state.model, [1 / 3, 0.0])
+    assert close(state.accounts[0].paid, [0.0, 0.0]), "all that was collected is its own"
+
+    state, _ = arrive(HAND, state, 1, [1.0, 1.0])  # cosine sqrt(1/2) with client 0; the others have the mean: all alike
+    assert state.accounts[1].average == pytest.approx(0.5 * math.sqrt(0.5))
+    assert state.reputation == pytest.approx(dict.fromkeys(range(3), 1 / 3))
+    assert close(state.accounts[1].paid, [1 / 3, 0.0]), "what client 0 brought"
+
+    state, _ = arrive(HAND, state, 0, [2.0, 0.0])  # the same cosine with client 1
+    assert state.reputation == pytest.approx(dict.fromkeys(range(3), 1 / 3))
+    assert close(state.accounts[0].paid, [1 / 3, 1 / 3]), "what client 1 brought"
+
+
+def test_an_average_is_divided_by_the_weight_that_it_has_had():
+    state, _ = begin(HAND)
+    state, _ = arrive(HAND, state, 0, [1.0, 0.0])
+    state, _ = arrive(HAND, state, 1, [1.0, 0.0])  # cosine 1
+    state, _ = arrive(HAND, state, 0, [1.0, 0.0])  # cosine 1
+    state, _ = arrive(HAND, state, 1, [0.6, 0.8])  # cosine 0.6
+    assert state.accounts[1].average == pytest.approx(0.5 * 0.5 + 0.5 * 0.6)
+    corrected = (0.5 * 0.5 + 0.5 * 0.6) / (1 - 0.5**2)
+    r = [1.0, corrected, (1 + corrected) / 2]
+    assert state.reputation == pytest.approx({i: r[i] / sum(r) for i in range(3)})
+
+
+def test_who_points_away_leaves_before_its_update_is_used():
+    state, _ = begin(HAND)
+    state, _ = arrive(HAND, state, 0, [1.0, 0.0])
+    state, _ = arrive(HAND, state, 1, [1.0, 0.0])
+    after, ready = arrive(HAND, state, 2, [-1.0, 0.0])
+    assert ready == set()
+    assert torch.equal(after.model, state.model)
+    assert after.version == 3
+    verdict = after.verdicts[2]
+    assert (verdict.accepted, verdict.weight, verdict.final) == (False, 0.0, True)
+    assert verdict.reason == "reputation 0.0000 < 0.1111, removed"
+    assert after.reputation == pytest.approx({0: 0.5, 1: 0.5})
+    assert torch.equal(HAND.download(after, 2), torch.zeros(2)), "it keeps what it has"
+    later, ready = arrive(HAND, after, 2, [1.0, 0.0])
+    assert (ready, later.version, later.verdicts) == (set(), 3, {}), "and has no say any more"
+
+
+def test_the_warm_up_counts_the_cosines_of_each():
+    algorithm = AsyncRFFL(clip=None, fade=0.5, warmup=2)
+    state, _ = begin(algorithm)
+    state, _ = arrive(algorithm, state, 0, [1.0, 0.0])
+    state, _ = arrive(algorithm, state, 1, [1.0, 0.0])
+    for expected in ({2}, {2}, set()):
+        state, ready = arrive(algorithm, state, 2, [-1.0, 0.0])
+        assert ready == expected
+
+
+def test_lengths_are_those_of_the_median():
+    state, _ = begin(AsyncRFFL())
+    state, _ = arrive(AsyncRFFL(), state, 0, [1.0, 0.0])
+    state, _ = arrive(AsyncRFFL(), state, 1, [1.0, 0.0])
+    before = state.model
+    state, _ = arrive(AsyncRFFL(), state, 2, [300.0, 400.0])
+    assert close((state.model - before) / state.reputation[2], [0.6, 0.8])
+    fixed = AsyncRFFL(clip=0.5)
+    state, _ = begin(fixed)
+    state, _ = arrive(fixed, state, 2, [300.0, 400.0])
+    assert close(state.model, [0.1, 0.4 / 3])
+
+
+def test_what_is_compared_with_can_be_any_rule():
+    rows = [[1.0, 0.0], [1.0, 0.1], [-50.0, 0.0]]
+    cosines = {}
+    for name, algorithm in {"mean": HAND, "median": AsyncRFFL(clip=None, fade=0.5, aggregate=Median())}.items():
+        state, _ = begin(algorithm, 4)
+        state = state._replace(
+            accounts={i: a._replace(latest=torch.tensor(rows[i])) if i < 3 else a for i, a in state.accounts.items()}
+        )
+        state, _ = arrive(algorithm, state, 3, [1.0, 0.0])
+        cosines[name] = state.accounts[3].average / 0.5
+    assert cosines["mean"] < -0.9
+    assert cosines["median"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [("subtracted", [0.0, 1 / 3]), ("kept", [1 / 3, 1 / 3]), ("replaced", [1 / 3 - 1, 1 / 3])]
+)
+def test_what_becomes_of_ones_own_update(own, expected):
+    algorithm = AsyncRFFL(clip=None, own=own)
+    state, _ = begin(algorithm)
+    state, _ = arrive(algorithm, state, 1, [0.0, 1.0])
+    state, _ = arrive(algorithm, state, 0, [1.0, 0.0])
+    assert close(state.model, [1 / 3, 1 / 3])
+    assert close(state.accounts[0].paid, expected)
+
+
+def test_over_one_turn_of_everybody_as_much_is_paid_as_by_a_round():
+    rows = torch.ones(4, 6) + 0.1 * torch.randn(4, 6, generator=generator(0, "rows"))
+    algorithm = AsyncRFFL(clip=None, own="kept", threshold=0.0, fade=0.0)
+    state, _ = begin(algorithm, 4, 6)
+    for i in range(4):
+        state, _ = arrive(algorithm, state, i, rows[i].tolist())
+    before = state.accounts[0].paid
+    state, _ = arrive(algorithm, state, 0, rows[0].tolist())
+    quota = state.reputation[0] / max(state.reputation.values())
+    paid = state.accounts[0].paid - before
+    taken = paid != 0
+    assert int(taken.sum()) == math.ceil(6 * quota - 1e-9)
+    assert torch.allclose(paid[taken], rows.mean(0)[taken], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"fade": 1.0}, "fade must be below 1, got 1: reputations would never leave zero"),
+        ({"warmup": -1}, "warmup must be at least 0 arrivals"),
+        ({"threshold": 1.5}, "it is a share of 1 / |R|"),
+        ({"clip": -1.0}, "clip must be positive"),
+    ],
+)
+def test_hyper_parameters_out_of_range(arguments, says):
+    with pytest.raises(ValueError, match=says.replace("|", r"\|")):
+        AsyncRFFL(**arguments)
+
+
+def test_layers_that_are_not_the_models():
+    with pytest.raises(Infeasible, match="5 entries together, and the model has 2"):
+        begin(AsyncRFFL(allocation=PerLayer((2, 3))))
+
+
+@pytest.mark.parametrize("attack", [RandomFreeRider(), SignFlip()], ids=str)
+def test_attackers_leave_and_the_honest_stay(attack):
+    record = simulate(
+        Run(
+            algorithm=AsyncRFFL(),
+            clients=8,
+            model=MLP((16,)),
+            training=LocalSGD(batch_size=16, lr=0.1),
+            attack=attack,
+            byzantine_beside=2,
+            latency=Lognormal(sigma=0.5, each_turn=True),
+            until=Until(120),
+        )
+    )
+    found = detection(record)
+    assert found.removed == 1.0
+    assert found.honest == {}
+    assert record.summary["final"]["accuracy"] > 0.8

@@ -1,0 +1,180 @@
+import pytest
+import torch
+
+from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
+from phalanx.algorithms import BASGD, FedBuff
+from phalanx.algorithms.fedasync import Constant
+from phalanx.attacks import Rescale
+from phalanx.core import Infeasible, Verdict
+from rivals import accuracy
+from toys import close, updates
+
+
+def begin(algorithm, clients=4, d=1):
+    return algorithm.init(torch.zeros(d), dict.fromkeys(range(clients), 1))[0]
+
+
+def feed(algorithm, state, arrivals):
+    """The states after each arrival (client, version, delta)."""
+    states = []
+    for client, version, *delta in arrivals:
+        state, ready = algorithm.step(state, updates([delta], clients=[client], versions=(version,)))
+        assert ready == {client}, "who has sent something is sent the present model at once"
+        states.append(state)
+    return states
+
+
+def test_the_paper_s_loop_by_hand():
+    """Three buffers: clients 0 and 3, client 1, client 2."""
+    algorithm = BASGD(buffers=3, aggregate=Median(), server_lr=0.5)
+    start = begin(algorithm)
+    assert start.assigned == {0: 0, 1: 1, 2: 2, 3: 0}
+    states = feed(algorithm, start, [(0, 0, 2.0), (3, 0, 6.0), (0, 0, 10.0), (1, 0, 1.0), (2, 0, -9.0)])
+    assert [float(s.buffers[0].mean) for s in states[:4]] == [2.0, 4.0, 6.0, 6.0]  # running means
+    assert [s.buffers[0].clients for s in states[:4]] == [(0,), (0, 3), (0, 3, 0), (0, 3, 0)]
+    assert [s.filled for s in states] == [1, 1, 1, 2, 0]
+    assert [s.version for s in states] == [0, 0, 0, 0, 1]
+    assert [s.model.tolist() for s in states[:4]] == [[0.0]] * 4
+    assert states[1].verdicts == {
+        3: Verdict(True, 0.0, 0.0, "waits in buffer 0 with 1 others; 1 of 3 buffers have some", waits=True)
+    }
+    last = states[-1]
+    assert close(last.model, [0.5 * 1.0])  # the median of 6, 1 and -9
+    assert all(buffer == (None, ()) for buffer in last.buffers)
+    shares = {i: v.weight for i, v in last.verdicts.items()}
+    assert shares == pytest.approx({0: 2 / 9, 3: 1 / 9, 1: 1 / 3, 2: 1 / 3})
+    assert last.verdicts[3].reason == "mean of 3 in buffer 0"
+
+
+def test_a_stale_gradient_counts_like_any_other():
+    algorithm = BASGD(buffers=1)
+    _, last = feed(algorithm, begin(algorithm), [(0, 0, 1.0), (1, 0, 1.0)])
+    assert close(last.model, [2.0])
+    assert last.verdicts[1].reason == "mean of 1 in buffer 0"
+
+
+def test_one_buffer_is_asynchronous_sgd():
+    """By the plain loop, and to the bit what FedBuff with a buffer of one gives."""
+    rng = torch.Generator().manual_seed(0)
+    deltas = torch.randn(20, 3, generator=rng)
+    algorithm, other = BASGD(buffers=1, server_lr=0.3), FedBuff(size=1, staleness=Constant(), server_lr=0.3)
+    state, twin, w = begin(algorithm, d=3), begin(other, d=3), torch.zeros(3)
+    for t, delta in enumerate(deltas):
+        batch = updates([delta.tolist()], clients=[t % 4], versions=(max(0, t - 3),))
+        state, _ = algorithm.step(state, batch)
+        twin, _ = other.step(twin, batch)
+        w = w + 0.3 * delta
+        assert torch.equal(state.model, twin.model)
+        assert torch.allclose(state.model, w)
+        assert state.version == t + 1
+
+
+def test_as_many_buffers_as_clients_is_a_round_for_all():
+    algorithm = BASGD(buffers=3, aggregate=Mean())
+    *_, last = feed(algorithm, begin(algorithm, 3), [(2, 0, 3.0), (0, 0, 6.0), (1, 0, 9.0)])
+    assert close(last.model, [6.0])
+
+
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.4)])
+def test_two_fast_attackers_spoil_two_buffers_of_five_and_no_more(rule):
+    """However often they send, the step stays among the means of honest buffers."""
+    algorithm = BASGD(buffers=5, aggregate=rule)
+    flood = [(i, 0, -1e6) for i in (0, 1)] * 50
+    *_, last = feed(algorithm, begin(algorithm, 7), [*flood, (2, 0, 1.0), (3, 0, 1.2), (5, 0, 1.1), (4, 0, 1.4)])
+    assert last.version == 1
+    assert 1.0 <= float(last.model) <= 1.4
+
+
+def test_a_rule_s_choice_of_a_buffer_is_that_of_its_clients():
+    algorithm = BASGD(buffers=5, aggregate=Krum(f=1))
+    arrivals = [(0, 0, 1.0), (5, 0, 1.2), (1, 0, 1.0), (2, 0, 1.3), (3, 0, 1.2), (4, 0, 50.0)]
+    *_, last = feed(algorithm, begin(algorithm, 6), arrivals)
+    accepted = [i for i, v in last.verdicts.items() if v.accepted]
+    rows = {(0, 5): 1.1, (1,): 1.0, (2,): 1.3, (3,): 1.2}  # which of these are nearest together is Krum's affair
+    assert close(last.model, [rows[tuple(accepted)]])
+    assert sum(v.weight for v in last.verdicts.values()) == pytest.approx(1)
+    assert not last.verdicts[4].accepted
+    assert last.verdicts[4].reason.startswith("mean of 1 in buffer 4: ")
+
+
+def test_a_buffer_that_stays_empty_deals_the_clients_out_anew():
+    """Clients 1 and 3 are silent, and they are all of buffer 1."""
+    algorithm = BASGD(buffers=2, reassign_after=3, aggregate=Mean())
+    states = feed(algorithm, begin(algorithm), [(0, 0, 1.0), (2, 0, 1.0), (0, 0, 1.0), (2, 0, 8.0), (0, 0, 2.0)])
+    assert states[1].assigned == {0: 0, 1: 1, 2: 0, 3: 1}
+    dealt = states[2]
+    assert dealt.assigned == {0: 0, 2: 1, 1: 0, 3: 1}
+    assert (dealt.filled, dealt.arrivals, dealt.senders) == (0, 0, frozenset())
+    assert all(buffer.mean is None for buffer in dealt.buffers), "nobody has a part in two buffers"
+    assert dealt.verdicts.keys() == {0, 2}
+    why = "buffer 1 stayed empty for 3 arrivals: all were emptied, clients dealt out anew"
+    assert dealt.verdicts[0] == Verdict(False, 0.0, None, why, False, False)
+    assert close(states[4].model, [(8 + 2) / 2])
+
+
+def test_a_few_fast_clients_cannot_have_the_others_dealt_out_anew():
+    algorithm = BASGD(buffers=3, reassign_after=3)
+    states = feed(algorithm, begin(algorithm, 6), [(i, 0, 1.0) for i in (0, 1, 0, 1, 0, 1, 0)])
+    assert all(s.assigned == states[0].assigned for s in states)
+    assert states[-1].buffers[0].clients == (0, 0, 0, 0)
+
+
+def test_the_three_quirks_of_the_catalyst_code():
+    algorithm = BASGD.as_in_catalyst(f=1)
+    assert algorithm == BASGD(3, Median(), fresh_only=True, first_only=True, forgets_first=True)
+    states = feed(algorithm, begin(algorithm, 6), [(0, 0, 1.0), (0, 0, 9.0), (3, 0, 5.0), (1, 0, 7.0), (2, 0, 4.0)])
+    assert states[1].verdicts[0] == Verdict(False, 0.0, 0.0, "a second update before the next step", False, False)
+    assert float(states[2].buffers[0].mean) == 5.0, "the first of a buffer is forgotten when a second comes"
+    assert close(states[-1].model, [5.0])
+    assert states[-1].verdicts[0] == Verdict(False, 0.0, None, "mean of 2 in buffer 0, but for the first", False, False)
+    assert states[-1].verdicts[3].weight == pytest.approx(1 / 3)
+    (late,) = feed(algorithm, states[-1], [(4, 0, 3.0)])
+    assert late.verdicts[4].reason == "1 updates old, only fresh ones are used"
+    assert late.filled == 0
+
+
+def test_means_of_fresh_models_are_the_model_and_means_of_changes():
+    """So that code's median of models, in place of the model, needs no option."""
+    rng = torch.Generator().manual_seed(3)
+    deltas, base = torch.randn(5, 4, generator=rng).double(), torch.randn(4, generator=rng).double()
+    assert torch.allclose(Median()(base + deltas), base + Median()(deltas))
+
+
+def test_one_step_on_two_arrivals_is_two_steps_on_one():
+    algorithm = BASGD(buffers=2)
+    start = begin(algorithm)
+    together, _ = algorithm.step(start, updates([[1.0], [5.0], [7.0]], clients=[0, 1, 2]))
+    *_, second, third = feed(algorithm, start, [(0, 0, 1.0), (1, 0, 5.0), (2, 0, 7.0)])
+    assert torch.equal(together.model, third.model)
+    assert together.buffers == third.buffers
+    assert together.verdicts == {**second.verdicts, **third.verdicts}
+
+
+def test_ids_need_not_be_in_a_row_and_late_clients_take_the_next_rank():
+    algorithm = BASGD(buffers=2)
+    state, _ = algorithm.init(torch.zeros(1), {10: 1, 20: 1, 30: 1})
+    assert state.assigned == {10: 0, 20: 1, 30: 0}
+    assert algorithm.join(state, 5, 1).assigned[5] == 1
+    with pytest.raises(Infeasible, match="Client 10 takes part already"):
+        algorithm.join(state, 10, 1)
+
+
+def test_fewer_clients_than_buffers():
+    with pytest.raises(Infeasible, match=r"5 buffers needs at least 5 clients, got 4: .* Lower buffers"):
+        begin(BASGD(buffers=5))
+
+
+@pytest.mark.parametrize("options", [{"buffers": 0}, {"server_lr": 0.0}, {"reassign_after": 2}])
+def test_out_of_range(options):
+    with pytest.raises(ValueError, match="must be"):
+        BASGD(**options)
+
+
+def test_stands_four_attackers_with_nine_buffers():
+    assert accuracy(BASGD(9), Rescale(-10.0)) > 0.7
+
+
+@pytest.mark.slow
+def test_learns_the_digits_and_with_one_buffer_falls_to_an_attack():
+    assert accuracy(BASGD(9)) > 0.75
+    assert accuracy(BASGD(1), Rescale(-10.0)) < 0.3

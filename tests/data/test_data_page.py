@@ -1,0 +1,62 @@
+"""docs/data.md: everything is named, every command is understood, the example runs, links lead somewhere."""
+
+import inspect
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from phalanx import data
+from phalanx.cli import main
+from phalanx.data import Groups, Partition, Source
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "data.md").read_text()
+COMMANDS = re.findall(r"^\$ phalanx ((?:run|partition) (?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
+ROWS = re.findall(r"^\| `(\w+(?: --data.*?)?)` \| `(\w+(?: --model.*?)?)`(?:, with `(.*?)`)? \|", PAGE, re.MULTILINE)
+CHOICES = [f"run --data {data} --model {model} {more}" for data, model, more in ROWS]
+
+
+@pytest.mark.parametrize("kind", [Source, Partition, Groups])
+def test_every_class_is_in_a_table(kind):
+    public = {
+        name for name in data.__all__ if inspect.isclass(value := getattr(data, name)) and issubclass(value, kind)
+    }
+    tables = set(re.findall(r"^\| `(\w+)", PAGE, re.MULTILINE))
+    assert public - {kind.__name__} <= tables
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) >= 5
+    assert len(CHOICES) >= 12
+
+
+@pytest.mark.parametrize("command", COMMANDS + CHOICES)
+def test_every_command_is_understood(command, capsys, monkeypatch):
+    monkeypatch.delenv("PHALANX_DATA", raising=False)
+    arguments = shlex.split(command.replace("\\\n", " "))
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--print_config"])
+    assert not stop.value.code
+    chosen = yaml.safe_load(capsys.readouterr().out)["data"]["class_path"]
+    assert chosen == "phalanx.data." + arguments[arguments.index("--data") + 1]
+
+
+def test_the_example_measures(capsys):
+    folder = os.environ.get("PHALANX_DATA")
+    if not folder or not (Path(folder) / "ag_news").is_dir():
+        pytest.skip("PHALANX_DATA does not name a folder with ag_news/")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    threads = torch.get_num_threads()
+    exec(example.replace("FOLDER", folder).replace("limit=20", "limit=1"), {})
+    torch.set_num_threads(threads)
+    assert re.fullmatch(r"\d+ examples a second\n", capsys.readouterr().out)
+
+
+def test_every_link_leads_somewhere():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
+        assert (DOCS / target).exists(), target

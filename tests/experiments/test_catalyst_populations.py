@@ -1,0 +1,70 @@
+"""Which client holds what, and how fast it is, in the experiments of Cox et al."""
+
+import numpy as np
+import pytest
+import torch
+
+from phalanx.data import Dataset
+from phalanx.experiments.catalyst.populations import LabelGroups, LabelsEach, LateOnes, RareLabels
+from phalanx.rng import numpy_generator
+from phalanx.simulation import Constant
+from phalanx.simulation.latency import Task
+
+LABELS = torch.arange(10).repeat_interleave(210)
+
+
+def held(parts):
+    return [sorted(set(LABELS[part].tolist())) for part in parts]
+
+
+@pytest.mark.parametrize("clients", [10, 30, 40])
+def test_everybody_holds_seven_labels_and_as_many_examples(clients):
+    parts = LabelsEach(7).split(LABELS, clients, numpy_generator(3, "partition"))
+    assert torch.cat(parts).sort().values.equal(torch.arange(len(LABELS)))
+    assert {len(labels) for labels in held(parts)} == {7}
+    counts = np.bincount([label for labels in held(parts) for label in labels])
+    assert set(counts.tolist()) == {7 * clients // 10}  # each label is held equally often
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 7
+
+
+def test_neighbours_miss_different_labels():
+    parts = LabelsEach(7).split(LABELS, 10, numpy_generator(0, "partition"))
+    missing = [set(range(10)) - set(labels) for labels in held(parts)]
+    assert not missing[0] & missing[1]
+    assert not missing[1] & missing[2]
+
+
+def test_a_label_that_nobody_would_hold_is_an_error():
+    with pytest.raises(ValueError, match=r"1 clients with 7 labels each leave .* to nobody\. Take more of either"):
+        LabelsEach(7).split(LABELS, 1, numpy_generator(0, "partition"))
+    with pytest.raises(ValueError, match="labels must be at most the number of labels, 10, got 11"):
+        LabelsEach(11).split(LABELS, 20, numpy_generator(0, "partition"))
+    with pytest.raises(ValueError, match="labels must be at least 1, got 0"):
+        LabelsEach(0)
+
+
+def test_the_last_clients_hold_the_rare_labels_alone():
+    parts = RareLabels((8, 9), 4).split(LABELS, 20, numpy_generator(0, "partition"))
+    assert all(set(labels) <= {8, 9} for labels in held(parts)[-4:])
+    assert all(set(labels) <= set(range(8)) for labels in held(parts)[:-4])
+    assert [len(part) for part in parts] == [105] * 20
+    with pytest.raises(ValueError, match=r"holders must lie in 1\.\.19, got 20"):
+        RareLabels((8, 9), 20).split(LABELS, 20, numpy_generator(0, "partition"))
+
+
+def test_each_group_sees_its_labels():
+    groups = LabelGroups((8, 9), 4)
+    assert groups.of(20) == (0,) * 16 + (1,) * 4
+    data = Dataset(torch.zeros(len(LABELS), 1), LABELS, 10)
+    assert sorted(set(groups.seen_by(1, data).y.tolist())) == [8, 9]
+    assert sorted(set(groups.seen_by(0, data).y.tolist())) == list(range(8))
+    with pytest.raises(ValueError, match=r"holders must lie in 1\.\.3, got 4"):
+        groups.of(4)
+
+
+def test_the_last_clients_are_slower():
+    clock = LateOnes(Constant(10.0), 4, 3.0)
+    assert [clock.seconds(Task(i, clients=20), 0) for i in (0, 15, 16, 19)] == [10.0, 10.0, 30.0, 30.0]
+    with pytest.raises(ValueError, match="factor must be at least 1, got 0.5"):
+        LateOnes(factor=0.5)

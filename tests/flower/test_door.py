@@ -1,0 +1,526 @@
+"""What must not get in, sent over Flower's own messages: refused with a reason, and nobody else waits for it."""
+
+import dataclasses
+import re
+import time
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+import phalanx
+from flower.federations import FIRST_NODE, KEYS, QUICK, SMALL, at_nodes, attacked, honest, resigned, roster_of, silent
+from flower.test_codec import BAD_ARRAYS
+from phalanx import Guard
+from phalanx.algorithms import FedAsync, FedAvg
+from phalanx.core import Infeasible, Stalled
+from phalanx.flower import Discipline, FlowerTransport, Rehearsal, codec
+from phalanx.flower.codec import VECTOR, WORDS
+from phalanx.models import MLP
+from phalanx.runs import Federation
+
+PLAN = dataclasses.replace(SMALL, clients=4, model=MLP((4,)), until=phalanx.Until(3))
+BAD = 3  # the client that misbehaves
+D = Federation(PLAN).start.numel()
+
+
+class Told:
+    """What happened in a run."""
+
+    def __init__(self):
+        self.lines, self.transport, self.seconds, self.error = [], None, 0.0, None
+
+    def __call__(self, progress):
+        self.lines.append(progress)
+
+    @property
+    def refused(self):
+        return [line.refused[BAD] for line in self.lines if BAD in line.refused]
+
+    @property
+    def lost(self):
+        return [line.lost[BAD] for line in self.lines if BAD in line.lost]
+
+    @property
+    def served(self):
+        return [set(line.updates.clients) for line in self.lines if line.updates is not None]
+
+
+def run(folder, bad, *, algorithm=None, grid=Rehearsal, least=3, until=3, roster=None, **options):
+    """A run in which one app is replaced by `bad` of it."""
+    plan = dataclasses.replace(PLAN, algorithm=algorithm or FedAvg(), until=phalanx.Until(until))
+    apps = honest(plan, folder)
+    apps[BAD] = bad(apps[BAD])
+    patience = dataclasses.replace(options.pop("patience", QUICK), least=least)
+    told, nodes = Told(), at_nodes({i: app for i, app in apps.items() if app})
+    guard = options.pop("guard", Guard())
+    with grid(nodes) as made, FlowerTransport(made, roster or roster_of(4), patience=patience, **options) as transport:
+        told.transport, begun = transport, time.monotonic()
+        try:
+            start = Federation(plan).start
+            phalanx.run(plan.algorithm, transport, start, until=plan.until, guard=guard, observers=[transport, told])
+        except (Infeasible, Stalled) as error:
+            told.error = error
+        told.seconds = time.monotonic() - begun
+    return told
+
+
+def replies(change):
+    """An app whose answers to tasks are changed, and signed anew by its own key."""
+
+    def node(message, reply, context):
+        content = reply.content
+        changed = change(content)
+        return Message(resigned(message, changed or content, KEYS[BAD]), reply_to=message)
+
+    return lambda app: attacked(app, node)
+
+
+def update(array):
+    return replies(lambda content: content.update({VECTOR: ArrayRecord({"values": array})}))
+
+
+def filled(value):
+    return update(Array(np.full(D, value, np.float32)))
+
+
+def one(value):
+    array = np.zeros(D, np.float32)
+    array[7] = value
+    return update(Array(array))
+
+
+def without(name):
+    return replies(lambda content: content.pop(name) and None)
+
+
+SIGNED = {
+    "a longer vector": (update(Array(np.zeros(D + 1, np.float32))), "says it is float32"),
+    "a matrix": (update(Array(np.zeros((D, D), np.float32))), "says it is float32"),
+    "float64": (update(Array(np.zeros(D))), "says it is float64"),
+    "integers": (update(Array(np.zeros(D, np.int32))), "says it is int32"),
+    "complex": (update(Array(np.zeros(D, np.complex64))), "says it is complex64"),
+    "NaN": (one(np.nan), f"holds 1 NaN of {D} values"),
+    "infinity": (one(-np.inf), f"holds 1 infinite of {D} values"),
+    "1e30": (filled(1e30), "norm .*allowed is 1e"),
+    "no update": (without(VECTOR), "records are 'phalanx', expected"),
+    "one record more": (replies(lambda c: c.update(more=ConfigRecord({"x": 1}))), "records are 'more',"),
+    "an update of another kind": (replies(lambda c: c.update({VECTOR: ConfigRecord()})), "is a ConfigRecord"),
+    "one array more": (
+        replies(lambda c: c[VECTOR].update(more=Array(np.zeros(3)))),
+        "arrays are 'more', 'values', expected 'values'",
+    ),
+    "twenty times the size": (update(Array("float32", (D,), "numpy.ndarray", bytes(80 * D))), "begins with"),
+    "another version": (replies(lambda c: c[WORDS].update(version=77)), "answers version 77, was asked for version"),
+    "a loss of NaN": (replies(lambda c: c[WORDS].update(value=float("nan"))), "loss is nan"),
+    "a negative loss": (replies(lambda c: c[WORDS].update(value=-1.0)), "loss is -1.0"),
+    "a loss in words": (replies(lambda c: c[WORDS].update(value="low")), "loss is 'low'"),
+} | {f"array: {name}": (update(array), "array 'values'") for name, (array, _) in BAD_ARRAYS.items()}
+
+
+def in_turn(bads):
+    """An app that misbehaves in each of these ways, one after the other."""
+
+    def of(app):
+        ways = [bad(app) for bad in bads]
+
+        def node(message, context):
+            words = message.content[WORDS]
+            return (ways[words["turn"]] if words["kind"] == "train" else app)(message, context)
+
+        return node
+
+    return of
+
+
+PATIENT = Discipline(strikes=1000, misses=1000)
+
+
+def test_what_is_signed_and_not_fit_is_refused_and_a_strike(tmp_path):
+    told = run(tmp_path, in_turn([bad for bad, _ in SIGNED.values()]), until=len(SIGNED), discipline=PATIENT)
+    assert told.error is None
+    assert told.served == [{0, 1, 2}] * len(SIGNED)
+    assert len(told.refused) == len(SIGNED)
+    for (name, (_, why)), reason in zip(SIGNED.items(), told.refused, strict=True):
+        assert re.search(why, reason), f"{name}: {reason}"
+    assert told.transport.register.standing(BAD).strikes == len(SIGNED)
+    assert torch.isfinite(told.lines[-1].state.model).all()
+
+
+def test_after_three_strikes_a_client_is_not_asked_any_more(tmp_path):
+    told = run(tmp_path, filled(np.nan), until=5)
+    assert told.served == [{0, 1, 2}] * 5
+    assert len(told.refused) == 3
+    barred = told.transport.register.barred(BAD)
+    assert re.fullmatch(
+        rf"suspended for 3\d+ s more after 3 strikes, the last: update holds {D} NaN of {D} values", barred
+    )
+
+
+# --- who it is from
+
+
+def signed_by_another(message, reply, context):
+    reply.content[WORDS]["key"] = KEYS[0].public_key().public_bytes_raw()
+    return Message(resigned(message, reply.content, KEYS[0]), reply_to=message)
+
+
+def signed_by_a_stranger(message, reply, context):
+    reply.content[WORDS]["key"] = KEYS[9].public_key().public_bytes_raw()
+    return Message(resigned(message, reply.content, KEYS[9]), reply_to=message)
+
+
+def with_another_key_and_its_name(message, reply, context):
+    return Message(resigned(message, reply.content, KEYS[9]), reply_to=message)
+
+
+def changed_after_signing(message, reply, context):
+    reply.content[VECTOR] = codec.encode(torch.ones(D))
+    return reply
+
+
+def unsigned(message, reply, context):
+    del reply.content[WORDS]["signature"]
+    return reply
+
+
+def nothing_at_all(message, reply, context):
+    return Message(RecordDict(), reply_to=message)
+
+
+def as_somebody_else(message, reply, context):
+    reply.metadata.__dict__["_src_node_id"] = FIRST_NODE
+    return reply
+
+
+def for_another_message(message, reply, context):
+    reply.metadata.__dict__["_reply_to_message_id"] = "0" * 64
+    return reply
+
+
+def replayed():
+    """The first answer, again and again."""
+    first = []
+
+    def change(message, reply, context):
+        first.append(reply.content)
+        return Message(first[0], reply_to=message)
+
+    return change
+
+
+def answering_another_task():
+    """The answer to client 0's task: right in all, but for another task."""
+
+    def change(message, reply, context):
+        task = codec.Task(**{name: message.content[WORDS][name] for name in codec.Task._fields})
+        other = task._replace(client=0, nonce=b"x" * 32)
+        reply.content[WORDS]["nonce"] = other.nonce
+        reply.content[WORDS]["signature"] = KEYS[BAD].sign(codec.stated(other, reply.content))
+        return reply
+
+    return change
+
+
+UNSIGNED = {
+    "signed by another client": (signed_by_another, "signed by client 0 (clinic-0)"),
+    "signed by a stranger": (signed_by_a_stranger, "signed by a key that is not in the roster"),
+    "signed by a key that it is not": (with_another_key_and_its_name, "its signature is not valid"),
+    "changed after it was signed": (changed_after_signing, "its signature is not valid"),
+    "without a signature": (unsigned, "unsigned: record 'phalanx' holds"),
+    "without anything": (nothing_at_all, "unsigned: record 'phalanx' is a NoneType"),
+    "by another node, as it says": (as_somebody_else, "says that it is by node 100"),
+    "for another message, as it says": (for_another_message, "answers another message"),
+    "for another task": (answering_another_task(), "meant for another task: its nonce is another"),
+}
+
+
+def test_what_is_not_surely_signed_is_refused_and_no_strike(tmp_path):
+    ways = [lambda app, change=change: attacked(app, change) for change, _ in UNSIGNED.values()]
+    told = run(tmp_path, in_turn(ways), until=len(ways), discipline=PATIENT)
+    assert told.error is None
+    assert told.served == [{0, 1, 2}] * len(ways)
+    for (name, (_, why)), reason in zip(UNSIGNED.items(), told.refused, strict=True):
+        assert why in reason, f"{name}: {reason}"
+    standing = told.transport.register.standing(BAD)
+    assert (standing.strikes, standing.misses) == (0, len(ways)), "anybody could have sent it"
+
+
+def test_three_misses_in_a_row_suspend_a_client_and_a_good_answer_ends_the_row(tmp_path):
+    def well(message, reply, context):
+        return reply
+
+    ways = [unsigned, unsigned, well, unsigned, unsigned, unsigned]
+    told = run(tmp_path, in_turn([lambda app, w=w: attacked(app, w) for w in ways]), until=8)
+    assert [BAD in served for served in told.served] == [False, False, True, False, False, False, False, False]
+    assert len(told.refused) == 5
+    assert "3 misses in a row, the last: unsigned" in told.transport.register.barred(BAD)
+
+
+def test_an_answer_that_is_replayed_is_taken_once(tmp_path):
+    told = run(tmp_path, lambda app: attacked(app, replayed()))
+    assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
+    assert all("replayed" in reason for reason in told.refused)
+
+
+class Twice(Rehearsal):
+    """Hands out each reply twice, and the first reply of each node for all later messages too."""
+
+    def __init__(self, nodes):
+        super().__init__(nodes)
+        self.first = {}
+
+    def pull_messages(self, message_ids):
+        found = super().pull_messages(message_ids)
+        found = [self.first.setdefault(r.metadata.src_node_id, r) if _trained(r) else r for r in found]
+        return found * 2
+
+
+def _trained(reply):
+    return reply.metadata.message_type == "train" and reply.metadata.src_node_id == FIRST_NODE + BAD
+
+
+def test_a_second_copy_counts_for_nothing_and_an_old_one_answers_nothing_new(tmp_path):
+    told = run(tmp_path, lambda app: app, grid=Twice)
+    assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
+    assert all("answers another message" in reason for reason in told.refused)
+
+
+# --- what never comes
+
+
+class Announced(Rehearsal):
+    """One node announces its replies and uploads nothing: whoever pulls them is blocked for long."""
+
+    def pull_messages(self, message_ids):
+        for number in message_ids:
+            delivery = self._deliveries.get(number)
+            asks_to_train = delivery and b"train" in b"".join(delivery.contents.values())
+            if asks_to_train and delivery.node == FIRST_NODE + BAD:
+                time.sleep(30)
+        return super().pull_messages(message_ids)
+
+
+SHORT = dataclasses.replace(QUICK, answer=1.5)
+
+
+def test_a_reply_that_is_announced_and_never_uploaded_holds_nobody_beyond_the_deadline(tmp_path):
+    told = run(tmp_path, lambda app: app, grid=Announced, patience=SHORT, until=2)
+    assert told.served == [{0, 1, 2}] * 2
+    assert told.lost == ["no answer within 1.5 s"] * 2
+    assert 3.0 <= told.seconds < 6.0
+
+
+def test_in_an_asynchronous_run_nobody_waits_for_it_at_all(tmp_path):
+    told = run(tmp_path, lambda app: app, grid=Announced, algorithm=FedAsync(), until=12)
+    assert {client for served in told.served for client in served} == {0, 1, 2}
+    assert told.lost == []
+    assert told.seconds < QUICK.answer / 2
+
+
+def test_a_client_that_never_answers_is_lost_at_the_deadline_and_then_suspended(tmp_path):
+    told = run(tmp_path, silent(), patience=SHORT, until=5)
+    assert told.served == [{0, 1, 2}] * 5
+    assert told.lost == ["no answer within 1.5 s"] * 3, "after three misses it is not asked any more"
+    assert told.seconds < 3 * 1.5 + 3
+
+
+def test_an_app_that_fails_is_lost_with_what_it_said(tmp_path):
+    def fails(message, reply, context):
+        raise OSError("disk\x1b[31m full" + "!" * 1000)
+
+    told = run(tmp_path, lambda app: attacked(app, fails))
+    assert told.served == [{0, 1, 2}] * 3
+    assert all(reason.startswith("its app failed: disk [31m full!!!") and len(reason) < 250 for reason in told.lost)
+
+
+class Unreadable(Rehearsal):
+    """What one node sends makes Flower raise."""
+
+    def pull_messages(self, message_ids):
+        found = super().pull_messages(message_ids)
+        if any(_trained(reply) for reply in found):
+            raise KeyError("CustomDataClass")
+        return found
+
+
+def test_a_reply_that_flower_cannot_read_is_refused(tmp_path):
+    told = run(tmp_path, lambda app: app, grid=Unreadable)
+    assert told.served == [{0, 1, 2}] * 3
+    assert told.refused == ["its reply cannot be read: KeyError: 'CustomDataClass'"] * 3
+
+
+# --- enrolment
+
+
+def declares(value):
+    def change(message, reply, context):
+        reply.content[WORDS]["value"] = value
+        return Message(resigned(message, reply.content, KEYS[BAD]), reply_to=message)
+
+    return lambda app: attacked(app, change, "query")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (-5, "declares -5 examples, allowed are 1 to 1,000,000,000"),
+        (0, "declares 0 examples"),
+        (10**18, "declares 1,000,000,000,000,000,000 examples"),
+        (float("nan"), "declares nan examples, which is not an integer"),
+        (2.5, "declares 2.5 examples, which is not an integer"),
+        (1e300, "declares 1e+300 examples, which is not an integer"),
+        ("many", "declares 'many' examples, which is not an integer"),
+    ],
+)
+def test_a_client_that_declares_an_impossible_size_does_not_take_part(value, why, tmp_path):
+    told = run(tmp_path, declares(value), until=2)
+    assert told.lines[0].refused.keys() == {BAD}
+    assert told.lines[0].refused[BAD].startswith(why)
+    assert told.served == [{0, 1, 2}] * 2
+
+
+@pytest.mark.parametrize("value", [True, [1, 2], b"\x00"])
+def test_a_size_that_is_no_number_at_all_is_not_let_in(value, tmp_path):
+    told = run(tmp_path, declares(value), until=1)
+    assert told.served == [{0, 1, 2}]
+    assert "as its number of examples" in told.transport.register.strangers[FIRST_NODE + BAD]
+
+
+def introduced(change):
+    return lambda app: attacked(app, change, "query")
+
+
+STRANGERS = {
+    "unknown": (introduced(signed_by_a_stranger), "its key is not in the roster"),
+    "unsigned": (introduced(unsigned), "record 'phalanx' holds"),
+    "client 0, as it says": (
+        introduced(lambda m, r, c: (r.content[WORDS].update(key=KEYS[0].public_key().public_bytes_raw()), r)[1]),
+        "it says it is client 0 (clinic-0), and has not signed that",
+    ),
+    "replayed": (introduced(answering_another_task()), "has not signed that, for this question"),
+    "silent": (lambda app: lambda message, context: None, "did not say who it is within 1.5 s"),
+}
+
+
+@pytest.mark.parametrize(("bad", "why"), STRANGERS.values(), ids=STRANGERS)
+def test_strangers_are_not_let_in(bad, why, tmp_path):
+    patience = dataclasses.replace(SHORT, enrolment=3.0)
+    told = run(tmp_path, bad, until=2, patience=patience)
+    assert told.served == [{0, 1, 2}] * 2
+    assert why in told.transport.register.strangers[FIRST_NODE + BAD]
+
+
+def test_a_client_that_never_enrols_is_named(tmp_path):
+    patience = dataclasses.replace(QUICK, enrolment=1.0)
+    told = run(tmp_path, lambda app: None, least=4, patience=patience)
+    assert isinstance(told.error, Infeasible)
+    assert str(told.error).startswith("3 of the 4 clients that are needed enrolled within 1 s. Missing: 3 (clinic-3).")
+    assert told.seconds < 3
+
+
+def test_a_revoked_client_is_not_let_in(tmp_path):
+    patience = dataclasses.replace(QUICK, enrolment=2.0)
+    told = run(tmp_path, lambda app: app, roster=roster_of(4).changing(BAD, revoked=True), until=1, patience=patience)
+    assert told.served == [{0, 1, 2}]
+    assert told.transport.register.strangers[FIRST_NODE + BAD] == "client 3 (clinic-3) is revoked"
+
+
+# --- suspension, and the way back
+
+
+def test_after_enough_strikes_a_client_is_not_asked_until_its_sentence_is_over(tmp_path):
+    told = run(tmp_path, filled(np.nan), until=40, discipline=Discipline(strikes=2, sentence=0.5))
+    assert 2 < len(told.refused) < 20
+    assert told.error is None
+
+
+def test_a_suspended_client_is_let_in_again_by_the_server(tmp_path):
+    plan, apps = PLAN, honest(PLAN, tmp_path)
+    sick = {"ill": True}
+
+    def change(message, reply, context):
+        if sick["ill"]:
+            reply.content[WORDS].update(value=-1.0)
+        return Message(resigned(message, reply.content, KEYS[BAD]), reply_to=message)
+
+    apps[BAD] = attacked(apps[BAD], change)
+    served = []
+    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+
+        def observer(progress):
+            served.append(set(progress.updates.clients) if progress.updates else None)
+            if progress.step == 5:
+                sick["ill"] = False
+                transport.register.readmit(BAD)
+
+        start = Federation(plan).start
+        phalanx.run(FedAvg(), transport, start, until=7, observers=[transport, observer])
+    assert served[1:] == [{0, 1, 2}] * 5 + [{0, 1, 2, 3}] * 2
+
+
+def test_a_new_term_in_the_roster_lets_a_suspended_client_in_again(tmp_path):
+    path = tmp_path / "roster.yaml"
+    roster_of(4).save(path)
+    seen = []
+
+    def bad(app):
+        return filled(np.nan)(app)
+
+    apps = honest(PLAN, tmp_path)
+    apps[BAD] = bad(apps[BAD])
+    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, path, patience=QUICK) as transport:
+
+        def observer(progress):
+            seen.append(BAD in progress.refused)
+            if progress.step == 5:
+                roster_of(4).changing(BAD, term=2).save(path)
+                deadline = time.monotonic() + 5
+                while transport.register.roster.active[BAD].term == 1 and time.monotonic() < deadline:
+                    time.sleep(0.02)
+
+        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=7, observers=[transport, observer])
+    assert seen[1:] == [True, True, True, False, False, True, True]
+
+
+def test_a_client_that_is_revoked_in_mid_run_is_not_asked_any_more(tmp_path):
+    path, served = tmp_path / "roster.yaml", []
+    roster_of(4).save(path)
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, FlowerTransport(grid, path, patience=QUICK) as transport:
+
+        def observer(progress):
+            served.append(set(progress.updates.clients) if progress.updates else None)
+            if progress.step == 2:
+                roster_of(4).changing(BAD, revoked=True).save(path)
+                while BAD in transport.register.roster.active:
+                    time.sleep(0.02)
+
+        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=4, observers=[transport, observer])
+    assert served[1:] == [{0, 1, 2, 3}] * 2 + [{0, 1, 2}] * 2
+
+
+def test_who_answers_at_once_gets_no_more_turns_than_the_others(tmp_path):
+    """The honest take 0.3 s; the attacker none.  Without a limit it has most of the arrivals."""
+
+    def slow(app):
+        def node(message, context):
+            if message.metadata.message_type == "train":
+                time.sleep(0.3)
+            return app(message, context)
+
+        node.waits = True
+        return node
+
+    def share(interval):
+        apps = {i: app if i == BAD else slow(app) for i, app in honest(PLAN, tmp_path).items()}
+        arrivals = []
+        with Rehearsal(at_nodes(apps)) as grid:
+            discipline = Discipline(interval=interval)
+            with FlowerTransport(grid, roster_of(4), patience=QUICK, discipline=discipline) as transport:
+                observe = lambda p: arrivals.extend(p.updates.clients if p.updates else ())  # noqa: E731
+                phalanx.run(FedAsync(), transport, Federation(PLAN).start, until=24, observers=[observe])
+        return arrivals.count(BAD) / len(arrivals)
+
+    assert share(0.0) > 0.5
+    assert share(0.4) < 0.35

@@ -1,0 +1,82 @@
+"""Keys and the roster."""
+
+import pytest
+
+from flower.federations import KEYS, roster_of
+from phalanx.flower import Member, Roster, load_key, new_key
+from phalanx.flower.identity import as_text, from_text, public_bytes
+
+
+def test_a_key_is_read_as_it_was_made_and_by_nobody_else(tmp_path):
+    key = new_key(tmp_path / "keys" / "a.pem")
+    assert public_bytes(load_key(tmp_path / "keys" / "a.pem")) == public_bytes(key)
+    assert (tmp_path / "keys" / "a.pem").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        new_key(tmp_path / "keys" / "a.pem")
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path):
+    new_key(tmp_path / "a.pem")
+    (tmp_path / "a.pem").chmod(0o640)
+    with pytest.raises(ValueError, match=r"can be read by others \(mode 640\).*chmod 600"):
+        load_key(tmp_path / "a.pem")
+
+
+def test_what_is_no_key_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"There is no key in .* `phalanx flower key"):
+        load_key(tmp_path / "none.pem")
+    (tmp_path / "b.pem").touch(0o600)
+    with pytest.raises(ValueError, match="holds no private key"):
+        load_key(tmp_path / "b.pem")
+
+
+def test_public_keys_as_text():
+    key = public_bytes(KEYS[0])
+    assert from_text(as_text(key)) == key
+    for wrong in ("", "ed25519:", as_text(key)[:-4], as_text(key)[8:], "ed25519:" + "!" * 44, as_text(key + b"x")):
+        with pytest.raises(ValueError, match="A public key is ed25519: and 44 characters"):
+            from_text(wrong)
+
+
+def test_a_roster_is_read_as_it_was_written(tmp_path):
+    roster = roster_of(3).changing(1, revoked=True).changing(2, term=4)
+    roster.save(tmp_path / "roster.yaml")
+    assert Roster.load(tmp_path / "roster.yaml") == roster
+    assert list(roster.active) == [0, 2]
+
+
+def test_ids_are_never_given_twice():
+    roster = roster_of(2).changing(1, revoked=True).adding("new", public_bytes(KEYS[5]))
+    assert [m.id for m in roster.members] == [0, 1, 2]
+
+
+def test_nobody_takes_part_twice():
+    with pytest.raises(ValueError, match=r"a key of its own, ed25519:.* stands in the roster twice"):
+        roster_of(2).adding("sybil", public_bytes(KEYS[1]))
+    with pytest.raises(ValueError, match="an id of its own, 0 stands"):
+        Roster((Member(0, "a", public_bytes(KEYS[0])), Member(0, "b", public_bytes(KEYS[1]))))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is not a roster"),
+        ("clients: 3", "is not a roster"),
+        ("members: []", "'clients' is missing"),
+        ("clients: [{id: 0, name: a, key: abc}]", "A public key is"),
+        ("clients: [{id: zero, key: abc}]", "id must be int, got 'zero'"),
+        ("clients: [{id: -1, key: abc}]", "id must be at least 0"),
+        ("clients: [{id: 0, key: abc, rank: 3}]", "unknown rank"),
+        ("clients: [{id: 0, key: abc, revoked: 1}]", "revoked must be bool, got 1"),
+        ("!!python/object/apply:os.system [exit]", "is not a roster"),
+    ],
+)
+def test_a_damaged_roster_is_refused(text, why, tmp_path):
+    (tmp_path / "roster.yaml").write_text(text)
+    with pytest.raises(ValueError, match=why):
+        Roster.load(tmp_path / "roster.yaml")
+
+
+def test_a_client_that_is_not_there_cannot_be_changed():
+    with pytest.raises(ValueError, match="There is no client 9 in the roster, which has 0, 1"):
+        roster_of(2).changing(9, revoked=True)

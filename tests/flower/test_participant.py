@@ -1,0 +1,118 @@
+"""A client's side: what it refuses to be, and what it remembers."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from flower.federations import KEYS, SMALL
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import ALIE, Duplicate, Flood, Gaussian, HoldBack, LazyFreeRider, Replay, Rescale, Together
+from phalanx.core import Infeasible, Local
+from phalanx.flower import Malformed, participant_of
+from phalanx.flower.client import Known, Memory, Worker
+from phalanx.flower.codec import VECTOR, Task, answer_content, encode, read_answer, read_update, task_content
+from phalanx.runs import Federation
+
+TASK = Task("train", "abc", bytes(32), 1, 0, 0, "float32")
+
+
+def known(value):
+    local = Local(torch.full((3,), value), torch.full((3,), -value), torch.tensor([value]))
+    return Known(local, torch.full((3,), 10 * value))
+
+
+def attacker(attack, tmp_path):
+    plan = dataclasses.replace(SMALL, attack=attack, byzantine=1)
+    (client,) = plan.attackers()
+    return participant_of(plan, client, KEYS[0], tmp_path)
+
+
+def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(Infeasible, match="ALIE needs to see what others send, and a real client sees only its own"):
+        attacker(ALIE(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "attack", [Flood(), HoldBack(), Replay(), Duplicate(), Together(Rescale(2.0), Flood())], ids=str
+)
+def test_attacks_by_time_are_refused_with_the_reason(attack, tmp_path):
+    with pytest.raises(Infeasible, match="acts by when it answers, or how often"):
+        attacker(attack, tmp_path)
+
+
+@pytest.mark.parametrize("attack", [Gaussian(), LazyFreeRider(), Together(Rescale(2.0), Gaussian())], ids=str)
+def test_local_attacks_are_not(attack, tmp_path):
+    assert attacker(attack, tmp_path).attack == attack
+
+
+def test_who_has_to_remember_needs_a_place_for_it(tmp_path):
+    with pytest.raises(Infeasible, match="LazyFreeRider remembers something from task to task"):
+        dataclasses.replace(attacker(LazyFreeRider(), tmp_path), memory=None)
+
+
+def test_a_client_remembers_the_turn_before(tmp_path):
+    memory = Memory(tmp_path)
+    assert memory.before(TASK) == Known(None, None)
+    memory.keep(TASK, known(1.0))
+    found = memory.before(TASK._replace(turn=1))
+    assert found.local.params.tolist() == [1.0] * 3
+    assert found.local.memory.tolist() == [1.0]
+    assert found.previous.tolist() == [10.0] * 3
+    assert memory.before(TASK._replace(turn=1, session="def")) == Known(None, None), "another run"
+
+
+def test_a_turn_that_was_lost_leaves_a_gap(tmp_path):
+    memory = Memory(tmp_path)
+    memory.keep(TASK, known(1.0))
+    assert memory.before(TASK._replace(turn=5)).local.params.tolist() == [1.0] * 3
+
+
+def test_a_server_that_was_killed_can_go_back_one_turn_and_no_further(tmp_path):
+    memory = Memory(tmp_path)
+    for turn in range(4):
+        memory.keep(TASK._replace(turn=turn), known(float(turn)))
+    assert memory.before(TASK._replace(turn=3)).local.params.tolist() == [2.0] * 3
+    assert len(list(tmp_path.iterdir())) == 1, "what it was told after that is forgotten"
+    with pytest.raises(Malformed, match="asked for turn 2, and remembers turns 2 to 2 only"):
+        memory.before(TASK._replace(turn=2))
+
+
+def test_what_is_remembered_is_no_pickle(tmp_path):
+    Memory(tmp_path).keep(TASK, Known(None, torch.ones(2)))
+    (path,) = tmp_path.iterdir()
+    with np.load(path, allow_pickle=False) as file:
+        assert file.files == ["previous"]
+
+
+def test_a_client_trains_as_it_is_told_to(tmp_path):
+    federation = Federation(SMALL)
+    worker = Worker(participant_of(SMALL, 1, KEYS[1], tmp_path, federation))
+    content = worker.train(task_content(TASK, federation.start))
+    out, expected = torch.empty_like(federation.start), torch.empty_like(federation.start)
+    read_update(content, "float32", out)
+    trainer = federation.transport.trainer
+    loss = trainer.train(federation.start, federation.data[1], client=1, turn=0, version=0, out=expected)
+    assert out.equal(expected)
+    assert read_answer(content).value == loss
+    assert read_answer(worker.introduce(task_content(TASK._replace(kind="enrol")))).value == 10
+
+
+def test_a_client_does_not_train_what_is_not_its_model(tmp_path):
+    worker = Worker(participant_of(SMALL, 1, KEYS[1], tmp_path))
+    with pytest.raises(Malformed, match=r"says it is float32 \(3,\)"):
+        worker.train(task_content(TASK, torch.zeros(3)))
+    with pytest.raises(Malformed, match="records are 'phalanx', expected"):
+        worker.train(task_content(TASK))
+    with pytest.raises(Malformed, match="record 'phalanx' holds"):
+        worker.train(answer_content(read_answer(worker.introduce(task_content(TASK))), encode(torch.zeros(3))))
+    session = task_content(TASK._replace(session="../../etc"), torch.zeros(3))
+    with pytest.raises(Malformed, match="no session of letters and digits"):
+        worker.train(session)
+    assert VECTOR in session
+
+
+def test_algorithms_without_memory_need_no_folder():
+    assert participant_of(SMALL, 0, KEYS[0]).memory is None
+    assert isinstance(SMALL.algorithm, FedAvg)

@@ -1,0 +1,227 @@
+"""The coordinator: a server that is killed goes on, clients come, go and are slow."""
+
+import dataclasses
+import json
+import threading
+import time
+
+import pytest
+import torch
+
+import phalanx
+from flower.federations import (
+    FIRST_NODE,
+    QUICK,
+    SMALL,
+    at_nodes,
+    coordinator,
+    honest,
+    roster_of,
+    states_in_simulation,
+)
+from phalanx.algorithms import ClusteredFL, FedAsync, FedAvg
+from phalanx.core import Infeasible, Stalled
+from phalanx.flower import FlowerTransport, Patience, Rehearsal, coordinate
+from phalanx.runs import Federation
+from test_checkpoint import Personal
+from test_packing import same
+
+PLAN = dataclasses.replace(SMALL, clients=4)
+
+
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+def killed_at(step):
+    def observer(progress):
+        if progress.step == step:
+            raise Killed
+
+    return observer
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), Personal()], ids=["plain", "clients with memory"])
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_server_that_was_killed_goes_on_to_the_same_bits(algorithm, step, tmp_path):
+    """Whether Ctrl-C or a power cut: the checkpoint is of the beginning of the step."""
+    plan = dataclasses.replace(SMALL, algorithm=algorithm)
+    states = []
+    for observers in ([killed_at(step)], [lambda progress: states.append(progress.state)]):
+        made = coordinator(plan, folder=tmp_path / "run", observers=observers)
+        with Rehearsal(at_nodes(honest(plan, tmp_path / "memory"))) as grid:
+            try:
+                coordinate(grid, made)
+            except Killed:
+                assert (tmp_path / "run" / "checkpoint").is_file() or step == 1
+    assert same(states[-1], states_in_simulation(plan)[-1])
+    lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(7))
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    module = coordinator(plan).model
+    module.load_state_dict(torch.load(tmp_path / "run" / "model.pt", weights_only=True))
+
+
+def test_tasks_under_way_are_given_again_after_a_kill(tmp_path):
+    plan = dataclasses.replace(PLAN, algorithm=FedAsync(), until=phalanx.Until(9))
+    seen = []
+    for observers in ([killed_at(4)], [seen.append]):
+        with Rehearsal(at_nodes(honest(plan, tmp_path))) as grid:
+            try:
+                coordinate(grid, coordinator(plan, folder=tmp_path / "run", observers=observers))
+            except Killed:
+                continue
+    assert [progress.step for progress in seen][-1] == 9
+    assert seen[0].step == 3, "the step that was under way is done again"
+    assert {i for p in seen if p.updates for i in p.updates.clients} == {0, 1, 2, 3}
+
+
+def test_strikes_survive_a_kill(tmp_path):
+    roster = roster_of(4)
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+        with FlowerTransport(grid, roster, patience=QUICK) as first:
+            first.enroll()
+            first.register.struck(2, "NaN")
+            kept = first.snapshot()
+        with FlowerTransport(grid, roster, patience=QUICK) as second:
+            second.restore(kept)
+            assert second.register.standing(2).strikes == 1
+            assert second.register.session == kept.session
+
+
+# --- who comes and goes
+
+
+class Switchable:
+    """A node that can be unplugged."""
+
+    waits = True
+
+    def __init__(self, app, seconds=0.0):
+        self.app, self.on, self.seconds = app, True, seconds
+
+    def __call__(self, message, context):
+        training = message.metadata.message_type == "train"
+        if training:
+            time.sleep(self.seconds)
+        return self.app(message, context) if self.on or not training else None
+
+
+def test_clients_that_leave_are_not_waited_for_and_are_asked_again_when_they_are_back(tmp_path):
+    apps, served = honest(PLAN, tmp_path), []
+    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+
+        def observer(progress):
+            served.append(set(progress.updates.clients) if progress.updates else None)
+            if progress.step == 2:
+                grid.disconnect(FIRST_NODE)
+            if progress.step == 4:
+                grid.connect(900, apps[0])  # Flower gives it another number
+            time.sleep(0.3)
+
+        start = Federation(PLAN).start
+        phalanx.run(FedAvg(), transport, start, until=6, observers=[observer])
+    assert served[1:3] == [{0, 1, 2, 3}] * 2
+    assert served[4] == {1, 2, 3}
+    assert served[6] == {0, 1, 2, 3}, "under its key, whatever its number"
+
+
+def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
+    plan = dataclasses.replace(SMALL, until=phalanx.Until(4))
+    apps = {i: Switchable(app) for i, app in honest(plan, tmp_path).items()}
+    patience, lines = dataclasses.replace(QUICK, answer=1.0), []
+
+    def observer(progress):
+        lines.append(progress)
+        if progress.step == 1:
+            apps[0].on = apps[1].on = False
+
+    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), patience=patience) as transport:
+        begun = time.monotonic()
+        phalanx.run(FedAvg(), transport, Federation(plan).start, until=4, observers=[observer])
+    assert [set(line.updates.clients) for line in lines[1:]] == [set(range(6))] + [{2, 3, 4, 5}] * 3
+    assert all(line.lost == dict.fromkeys((0, 1), "no answer within 1 s") for line in lines[2:])
+    assert time.monotonic() - begun < 3 * 1.0 + 6
+
+
+def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(tmp_path):
+    patience = dataclasses.replace(QUICK, answer=1.0)
+    apps = honest(PLAN, tmp_path)
+    apps[0] = Switchable(apps[0], seconds=2.5)
+    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
+        lines = []
+        phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=1, observers=[lines.append])
+        assert lines[-1].lost == {0: "no answer within 1 s"}
+    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+        order = []
+        observe = lambda p: order.extend(p.updates.clients if p.updates else ())  # noqa: E731
+        phalanx.run(FedAsync(), transport, Federation(PLAN).start, until=9, observers=[observe])
+    assert 0 not in order
+
+
+def test_where_nobody_is_left_the_run_ends_and_says_who_is_missing(tmp_path):
+    patience = dataclasses.replace(QUICK, absent=0.1)
+    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
+
+        def observer(progress):
+            if progress.step == 1:
+                for i in range(4):
+                    grid.disconnect(FIRST_NODE + i)
+                time.sleep(0.3)
+
+        with pytest.raises(Stalled, match=r"client 0: .*(not connected|no longer connected)"):
+            phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=5, observers=[observer])
+
+
+def test_enrolment_waits_for_the_last_one(tmp_path):
+    apps = honest(PLAN, tmp_path)
+    nodes = at_nodes(apps)
+    late = nodes.pop(FIRST_NODE + 3)
+    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+        threading.Timer(0.5, grid.connect, (FIRST_NODE + 3, late)).start()
+        assert transport.enroll().keys() == {0, 1, 2, 3}
+
+
+def test_late_joiners_are_taken_in_while_training_runs(tmp_path):
+    plan = dataclasses.replace(PLAN, algorithm=ClusteredFL(), until=phalanx.Until(6))
+    nodes = at_nodes(honest(plan, tmp_path))
+    late, served = nodes.pop(FIRST_NODE + 3), []
+    patience = dataclasses.replace(QUICK, least=3, enrolment=1.0)
+    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
+
+        def observer(progress):
+            served.append(set(progress.updates.clients) if progress.updates else None)
+            if progress.step == 2:
+                grid.connect(FIRST_NODE + 3, late)
+                time.sleep(0.5)
+
+        phalanx.run(plan.algorithm, transport, Federation(plan).start, until=6, observers=[observer])
+    assert served[1] == {0, 1, 2}
+    assert served[-1] == {0, 1, 2, 3}
+
+
+def test_fewer_clients_than_are_needed_are_not_asked(tmp_path):
+    patience = dataclasses.replace(QUICK, least=4, absent=0.2)
+    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
+
+        def observer(progress):
+            if progress.step == 1:
+                grid.disconnect(FIRST_NODE)
+                time.sleep(0.3)
+
+        with pytest.raises(Stalled, match=r"waits until 4 clients can be reached|not connected"):
+            phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=5, observers=[observer])
+
+
+def test_a_model_that_is_not_float32_is_refused(tmp_path):
+    grid, why = Rehearsal(at_nodes(honest(PLAN, tmp_path))), r"travel as float32 from the CPU, got torch.float64 on cpu"
+    with grid, FlowerTransport(grid, roster_of(4)) as transport, pytest.raises(Infeasible, match=why):
+        transport.send({0: torch.zeros(3, dtype=torch.float64)}, 0)
+
+
+@pytest.mark.parametrize("bad", [{"answer": 0}, {"poll": float("inf")}, {"least": 0}])
+def test_patience_that_cannot_be_is_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        Patience(**bad)

@@ -1,0 +1,201 @@
+"""Our rules in an app of the shape of Flower's quickstart: one line of it is another."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from torch import nn
+
+from flower.test_codec import BAD_ARRAYS
+from phalanx import Guard
+from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
+from phalanx.flower import PhalanxStrategy, Rehearsal
+from phalanx.weighting import Ignore, Truncate
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.norm = nn.BatchNorm1d(2)
+
+
+def trained(state, client):
+    """What a client makes of a model: adds its number and one."""
+    return {k: v + (client + 1) if v.is_floating_point() else v + 5 for k, v in state.items()}
+
+
+def quickstart_client(client, change=lambda reply: None, examples=10):
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        model = Net()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        record = ArrayRecord(trained(model.state_dict(), client))
+        metrics = MetricRecord({"train_loss": 0.5 + client, "num-examples": examples})
+        reply = Message(RecordDict({"arrays": record, "metrics": metrics}), reply_to=message)
+        return change(reply) or reply
+
+    @app.evaluate()
+    def evaluate(message, context):
+        metrics = MetricRecord({"eval_acc": 0.1 * client, "num-examples": 10})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def quickstart(strategy, clients, rounds=1):
+    """The server of the quickstart; returns what it started from and what it got."""
+    app, kept = ServerApp(), {}
+
+    @app.main()
+    def main(grid, context):
+        start = Net().state_dict()
+        kept["start"] = {k: v.clone() for k, v in start.items()}
+        kept["result"] = strategy.start(
+            grid=grid, initial_arrays=ArrayRecord(start), num_rounds=rounds, train_config=ConfigRecord({"lr": 0.1})
+        )
+
+    with Rehearsal({10 + i: client for i, client in enumerate(clients)}) as grid:
+        app(grid, grid.context({}))
+    return kept["start"], kept["result"]
+
+
+def moved(start, result):
+    """By how much each floating-point entry has moved; one number, as all move alike."""
+    end = result.arrays.to_torch_state_dict()
+    assert end.keys() == start.keys()
+    shifts = torch.cat([(end[k] - start[k]).flatten() for k in start if start[k].is_floating_point()])
+    assert torch.allclose(shifts, shifts[0].expand_as(shifts), atol=1e-5)
+    return float(shifts[0])
+
+
+HONEST = [quickstart_client(i) for i in range(4)]
+
+
+@pytest.mark.parametrize(("rule", "expected"), [(Mean(), 2.5), (Median(), 2.5), (TrimmedMean(0.25), 2.5)], ids=str)
+def test_an_honest_round(rule, expected):
+    strategy = PhalanxStrategy(rule)
+    start, result = quickstart(strategy, HONEST)
+    assert moved(start, result) == pytest.approx(expected, abs=1e-5)
+    assert strategy.verdicts[1].keys() == {10, 11, 12, 13}
+    assert strategy.refused == {1: {}}
+    assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(2.0)
+    assert result.evaluate_metrics_clientapp[1]["eval_acc"] == pytest.approx(0.15)
+
+
+def test_whole_numbers_stay_the_servers():
+    start, result = quickstart(PhalanxStrategy(), HONEST)
+    assert int(result.arrays.to_torch_state_dict()["norm.num_batches_tracked"]) == int(
+        start["norm.num_batches_tracked"]
+    )
+
+
+def test_several_rounds():
+    start, result = quickstart(PhalanxStrategy(Median()), HONEST, rounds=3)
+    assert moved(start, result) == pytest.approx(7.5, abs=1e-4)
+
+
+def test_sizes_weigh_unless_they_are_truncated_or_ignored():
+    clients = [quickstart_client(i, examples=10**6 if i == 3 else 10) for i in range(4)]
+    assert moved(*quickstart(PhalanxStrategy(), clients)) == pytest.approx(4.0, abs=1e-3)
+    assert moved(*quickstart(PhalanxStrategy(preprocess=Ignore()), clients)) == pytest.approx(2.5, abs=1e-5)
+    bounded = PhalanxStrategy(Median(), Truncate(0.25, 0.4))
+    assert moved(*quickstart(bounded, clients)) == pytest.approx(2.0, abs=1.0)
+    assert max(v.weight for v in bounded.verdicts[1].values()) <= 0.4
+
+
+def record_of(array):
+    def change(reply):
+        reply.content["arrays"]["layer.bias"] = array
+
+    return change
+
+
+def metric(value):
+    def change(reply):
+        reply.content["metrics"]["num-examples"] = value
+
+    return change
+
+
+def missing(name):
+    def change(reply):
+        del reply.content[name]
+
+    return change
+
+
+def fails(reply):
+    raise RuntimeError("out of memory")
+
+
+BAD = {
+    "NaN": (record_of(Array(np.full(2, np.nan, np.float32))), "2 NaN of"),
+    "1e30": (record_of(Array(np.full(2, 1e30, np.float32))), "norm"),
+    "another shape": (record_of(Array(np.zeros(1, np.float32))), r"says it is float32 \(1,\)"),
+    "another dtype": (record_of(Array(np.zeros(2))), "says it is float64"),
+    "no array": (lambda reply: reply.content["arrays"].pop("layer.bias") and None, "arrays are"),
+    "no record": (missing("arrays"), "holds 0 ArrayRecords and 1"),
+    "no metrics": (missing("metrics"), "holds 1 ArrayRecords and 0"),
+    "one record more": (lambda r: r.content.update(more=MetricRecord({"x": 1})), "and 2 MetricRecords"),
+    "negative examples": (metric(-10), "declares -10 examples"),
+    "no examples": (metric(0), "declares 0 examples"),
+    "half an example": (metric(0.5), "declares 0.5 examples"),
+    "NaN examples": (metric(float("nan")), "declares nan examples"),
+    "10^18 examples": (metric(10**18), "declares 1,000,000,000,000,000,000 examples"),
+    "a failure": (fails, "its app failed: out of memory"),
+} | {f"array: {name}": (record_of(array), "array 'layer.bias'") for name, (array, _) in BAD_ARRAYS.items()}
+
+
+@pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
+def test_a_malformed_reply_is_refused_and_the_round_goes_on(change, why):
+    strategy = PhalanxStrategy(Mean(), Ignore())
+    start, result = quickstart(strategy, [*HONEST[:3], quickstart_client(3, change)])
+    assert moved(start, result) == pytest.approx(2.0, abs=1e-5)
+    ((node, reason),) = strategy.refused[1].items()
+    assert node in (13, 1), "a failure is told by the SuperLink"
+    assert re.search(why, reason), reason
+    assert strategy.verdicts[1].keys() == {10, 11, 12}
+
+
+def test_a_round_without_a_fit_reply_changes_nothing():
+    bad = quickstart_client(0, metric(-1))
+    strategy = PhalanxStrategy()
+    _, result = quickstart(strategy, [bad, quickstart_client(1, metric(-1))], rounds=2)
+    assert len(result.arrays) == 0
+    assert strategy.verdicts == {}
+
+
+def test_a_rule_that_cannot_serve_so_few_changes_nothing(caplog):
+    strategy = PhalanxStrategy(Krum(5))
+    quickstart(strategy, HONEST)
+    assert strategy.verdicts == {}
+    assert "round 1 changes nothing" in caplog.text
+
+
+def test_a_limit_on_norms_is_a_defence():
+    far = quickstart_client(3, record_of(Array(np.full(2, 50.0, np.float32))))
+    strategy = PhalanxStrategy(Mean(), Ignore(), Guard(max_norm=30.0))
+    start, result = quickstart(strategy, [*HONEST[:3], far])
+    assert moved(start, result) == pytest.approx(2.0, abs=1e-5)
+
+
+def test_a_node_that_answers_twice_counts_once():
+    strategy = PhalanxStrategy(Mean(), Ignore())
+
+    class Twice(Rehearsal):
+        def send_and_receive(self, messages, *, timeout=None):
+            replies = super().send_and_receive(messages, timeout=timeout)
+            return replies + [r for r in replies if r.metadata.src_node_id == 13] * 3
+
+    with Twice({10 + i: client for i, client in enumerate(HONEST)}) as grid:
+        start = Net().state_dict()
+        result = strategy.start(grid=grid, initial_arrays=ArrayRecord(start), num_rounds=1)
+    assert moved(start, result) == pytest.approx(2.5, abs=1e-5)
+    assert "duplicate" in strategy.refused[1][13]
