@@ -3,14 +3,14 @@
 python benchmarks/engine.py [--clients 100 1000 10000] [--arrivals 5000] [--repeats 5] [--profile]
 
 Training is switched off: a client's change is one constant, written into its row.  What is left is the loop, the books,
-the guard, the virtual clock and the simulated clients, on a model of 10 parameters.  The time of `FedAsync.step` is
-found by replaying its steps alone, and taken off.  All times are CPU times of the one thread, so that others on the
-machine disturb them less.  The table has the median of the repeats, in microseconds per arrival; the line above it says
-how fast the machine is at present.
+the guard, the virtual clock and the simulated clients, on a model of 10 parameters.  An arrival takes from one call of
+an observer to the next; the time of `FedAsync.step`, found by replaying steps alone, is taken off.  Both are medians
+over arrivals, so that others on the machine disturb them little, and over repeats.  Microseconds.
 """
 
 import argparse
 import cProfile
+import itertools
 import pstats
 import statistics
 import time
@@ -81,32 +81,37 @@ def federation(clients: int, setting: Setting) -> tuple[Simulation, Vector]:
 def arrival(clients: int, arrivals: int, setting: Setting) -> tuple[float, float]:
     """Microseconds per arrival of the engine, and of the algorithm, after the first round, in which all are asked."""
     simulation, start = federation(clients, setting)
-    warm, begun = clients // 10 + 200, 0.0
+    warm, times = clients // 10 + 200, list[float]()
     steps = list[tuple[FedAsyncState, Updates]]()
 
     def watch(progress: Progress) -> None:
-        nonlocal begun
         if progress.updates is not None and progress.step < warm:
             steps.append((progress.state, progress.updates))
-        if progress.step == warm and not begun:
-            begun = time.thread_time()
+        elif progress.updates is not None:
+            times.append(time.perf_counter())
 
     phalanx.run(FedAsync(), simulation, start, until=warm + arrivals, observers=[watch])
-    total = (time.thread_time() - begun) / arrivals
-    algorithm, begun = FedAsync(), time.thread_time()
-    for state, updates in steps:
-        algorithm.step(state, updates)
-    own = (time.thread_time() - begun) / len(steps)
-    return 1e6 * (total - own), 1e6 * own
+    whole = statistics.median(later - before for before, later in itertools.pairwise(times))
+    own = statistics.median(itertools.starmap(replayed, steps))
+    return 1e6 * (whole - own), 1e6 * own
+
+
+def replayed(state: FedAsyncState, updates: Updates) -> float:
+    """Seconds for a step."""
+    begun = time.perf_counter()
+    FedAsync().step(state, updates)
+    return time.perf_counter() - begun
 
 
 def addition(times: int = 20_000) -> float:
     """Microseconds for the addition of two tensors of 10 numbers."""
     a, b = torch.ones(10), torch.ones(10)
-    begun = time.thread_time()
+    seconds = list[float]()
     for _ in range(times):
+        begun = time.perf_counter()
         torch.add(a, b)
-    return 1e6 * (time.thread_time() - begun) / times
+        seconds.append(time.perf_counter() - begun)
+    return 1e6 * statistics.median(seconds)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from phalanx import Algorithm, Guard, LocalSGD, Run, Until, cli
 from phalanx.aggregators import Mean, Median, TrimmedMean
-from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import AFLGuard, ByzantineCFL, FedAsync, FedAvg
 from phalanx.algorithms.fedasync import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
 from phalanx.canonical import canonical, configurable, digest, identity, import_path, source
@@ -21,7 +21,7 @@ from phalanx.core import Infeasible
 from phalanx.data import Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
 from phalanx.models import MLP, LeNet
 from phalanx.models.module import TorchModule
-from phalanx.simulation import Constant, Late
+from phalanx.simulation import Constant, Deadline, Late, OnOff
 from phalanx.simulation.latency import Lognormal
 from phalanx.training import Exponential, Steps
 from phalanx.weighting import AsDeclared, Ignore
@@ -47,6 +47,8 @@ OTHER = {
     "form": "strict",
     "start": "glorot",
     "byzantine_per_round": 1,
+    "availability": OnOff(),
+    "deadline": Deadline(),
 }
 RICH = Run(
     algorithm=FedAvg(TrimmedMean(0.2), AsDeclared(), 0.5),
@@ -77,6 +79,9 @@ def variants(value):
     """The value with one field changed, wherever in it; each with the path of the field."""
     for f in dataclasses.fields(value):
         inner = getattr(value, f.name)
+        if f.name == "server_examples":  # which only some algorithms need
+            yield f.name, replace(value, algorithm=AFLGuard(), participation=1.0, server_examples=50)
+            continue
         if not dataclasses.is_dataclass(inner) or f.name in OTHER:
             yield f.name, replace(value, **{f.name: changed(f.name, inner)})
         if dataclasses.is_dataclass(inner):
@@ -105,6 +110,10 @@ def test_identity_changes_with_every_field(path):
 def test_no_two_of_them_share_an_identity():
     found = {run.identity for run in VARIANTS.values()} | {RICH.identity}
     assert len(found) == len(VARIANTS) + 1
+
+
+def test_the_examples_of_the_server_are_told_apart():
+    assert Run(AFLGuard(), server_examples=50).identity != Run(AFLGuard(), server_examples=60).identity
 
 
 def test_classes_of_one_form_are_told_apart():

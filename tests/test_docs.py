@@ -21,6 +21,7 @@ CLUSTERING, CLUSTERED, REPRODUCTION = (DOCS / f"{name}.md" for name in ("cluster
 CATALYST = DOCS / "catalyst.md"
 RFFL_PAGE, FAIRNESS = DOCS / "rffl.md", DOCS / "fairness.md"
 RIVALS = DOCS / "asynchronous-rules.md"
+ASYNCHRONY = DOCS / "asynchrony.md"
 FAIR_RIVALS = DOCS / "fair-rivals.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
@@ -32,7 +33,19 @@ COMMANDS = re.findall(r"^phalanx (run .*)$", OVERVIEW.read_text(), re.MULTILINE)
 
 each_page = pytest.mark.parametrize(
     "page",
-    [OVERVIEW, WEIGHTING, CLUSTERING, CLUSTERED, CATALYST, RFFL_PAGE, FAIRNESS, RIVALS, FAIR_RIVALS, *PAGES],
+    [
+        OVERVIEW,
+        WEIGHTING,
+        CLUSTERING,
+        CLUSTERED,
+        CATALYST,
+        RFFL_PAGE,
+        FAIRNESS,
+        RIVALS,
+        FAIR_RIVALS,
+        ASYNCHRONY,
+        *PAGES,
+    ],
     ids=lambda page: page.stem,
 )
 
@@ -92,6 +105,7 @@ LINKED = [
     FAIRNESS,
     RIVALS,
     FAIR_RIVALS,
+    ASYNCHRONY,
     *PAGES,
 ]
 

@@ -1,12 +1,13 @@
 import json
 import math
 import shutil
+from itertools import pairwise
 
 import pandas
 import pytest
 import torch
 
-from phalanx.algorithms import ByzantineCFL
+from phalanx.algorithms import ByzantineCFL, FedAsync
 from phalanx.core import Progress, Until, Verdict
 from phalanx.evaluation import Evaluation
 from phalanx.history import (
@@ -96,6 +97,17 @@ def test_a_run_that_ends_at_a_time_has_its_last_state_measured():
     in_steps = simulate(Run(clients=4, until=Until(3), evaluation=Evaluation(every=10))).history
     assert in_steps[-1]["accuracy"] == history[-1]["accuracy"]
     assert len(in_steps) == 4
+
+
+def test_versions_tell_the_ages_of_updates_that_come_one_by_one():
+    history = simulate(Run(FedAsync(), clients=3, until=Until(9), evaluation=Evaluation(every=9))).history
+    pairs = pairwise(history)
+    ages = [before["version"] - version for before, here in pairs for version in here["versions"].values()]
+    assert len(ages) == 9
+    assert ages[0] == 0
+    assert min(ages) >= 0
+    assert max(ages) > 0
+    assert not any("versions" in here for here in simulate(Run(clients=3, until=Until(2))).history)
 
 
 def test_the_file_is_made_with_the_first_line(tmp_path):

@@ -1,4 +1,4 @@
-"""The command line: `phalanx run`, `demo`, `partition`, `report`, `reproduce`, `weights`, `flower`."""
+"""The command line: `phalanx run`, `demo`, `partition`, `report`, `reproduce`, `weights`, `doctor`, `flower`."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import phalanx
-from phalanx import advice, demo, terminal
+from phalanx import advice, demo, doctor, terminal
 from phalanx.checkpoint import Checkpoint, peek
 from phalanx.core import Infeasible, Observer, Progress, Stalled
 from phalanx.data import holdings
@@ -105,6 +105,7 @@ def _main(arguments: Sequence[str]) -> int:
         "report": _report_parser(),
         "reproduce": _reproduce_parser(),
         "weights": _weights_parser(),
+        "doctor": _doctor_parser(),
         "flower": _flower_parser(),
     }
     parser = Parser(
@@ -123,6 +124,7 @@ def _main(arguments: Sequence[str]) -> int:
         "report": report_command,
         "reproduce": reproduce_command,
         "weights": weights.weights_command,
+        "doctor": doctor_command,
         "flower": flower_command,
     }
     try:
@@ -243,6 +245,11 @@ def reproduce_command(options: Namespace, console: Console) -> int:
     _check_device(options.device)
     _check_folder(given["folder"])
     return command.reproduce(command.Options.of(given), console)
+
+
+def doctor_command(options: Namespace, console: Console) -> int:
+    """Whether all that is needed is there."""
+    return doctor.doctor(console, folder=options.folder, data_dir=_data_dir(options), ports=options.ports)
 
 
 def flower_command(options: Namespace, console: Console) -> int:
@@ -385,6 +392,14 @@ def _weights_parser() -> Parser:
     return parser
 
 
+def _doctor_parser() -> Parser:
+    parser = Parser(description="Look whether what a run or a federation needs is there, and say the remedy if not.")
+    parser.add_argument("--folder", type=Path | None, help="Of a coordinator or a client: certificates, keys, roster.")
+    parser.add_argument("--ports", nargs="+", type=int, default=[doctor.PORT], help="That should be free here.")
+    _add_data_dir(parser)
+    return parser
+
+
 def _flower_parser() -> Parser:
     return Parser(description="Real clients over Flower: keys, the roster of who may take part, a local federation.")
 
@@ -397,6 +412,8 @@ def _add_flower_actions(parser: Parser) -> None:
     up.add_argument("--asynchronous", action="store_true", help="FedAsync, instead of FedAvg with the median.")
     up.add_argument("--app", type=Path | None, help="A Flower app of your own, in place of the demonstration.")
     up.add_argument("--folder", type=Path, default=Path("runs/flower"), help="Where keys, logs and results go.")
+    watch = Parser(description="Watch a run that goes on: rounds, who is there, the last verdicts.")
+    watch.add_argument("folder", type=Path, help="The run's: what the coordinator calls `folder`.")
     key = Parser(description="Make a client's private key, and show the public one, which the coordinator enters.")
     key.add_argument("file", type=Path, help="Where the private key goes.")
     enrol = Parser(description="Enter a client in the roster.")
@@ -411,7 +428,7 @@ def _add_flower_actions(parser: Parser) -> None:
     certificates.add_argument("hosts", nargs="+", type=str, help="Names and addresses under which clients reach it.")
     certificates.add_argument("--folder", type=Path, default=Path("certificates"), help="Where they go.")
     certificates.add_argument("--days", type=int, default=365, help="For how long they are valid.")
-    made = {"up": up, "key": key, "certificates": certificates, "enrol": enrol}
+    made = {"up": up, "watch": watch, "key": key, "certificates": certificates, "enrol": enrol}
     for name, description in change.items():
         made[name] = sub = Parser(description=description)
         sub.add_argument("client", type=int, help="Its id.")
@@ -419,7 +436,7 @@ def _add_flower_actions(parser: Parser) -> None:
             sub.add_argument("key", type=str, help="The new public key.")
     made["roster"] = Parser(description="Show who may take part.")
     for name, sub in made.items():
-        if name not in ("up", "key", "certificates"):
+        if name not in ("up", "watch", "key", "certificates"):
             sub.add_argument("--roster", type=Path, default=Path("roster.yaml"), help="The file of the roster.")
         actions.add_subcommand(name, sub, help=sub.description)
 

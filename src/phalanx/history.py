@@ -11,6 +11,9 @@ Each line has
   each client took;
 * `state`, the figures of the algorithm itself;
 * `verdicts`, one for each client whose update came, or was decided, in this step;
+* `versions`, for each client whose update came in this step, the version of the model that it answers; only where
+  updates come one by one, or some of a round are late: the age of an update is the `version` of the line above, less
+  this;
 * `refused` and `lost`, clients with the reason.
 
 A number that is not finite is null.  Line 0 is the model before training.  A line that repeats the step of the line
@@ -76,7 +79,7 @@ class History:
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
-        self._last = progress
+        before, self._last = self._last, progress
         if self.lines and not self._begun:
             self._begin()
             return
@@ -87,6 +90,8 @@ class History:
         if updates is not None:
             line["state"] = {name: getattr(state, name) for name in self._observed}
             line["verdicts"] = {i: verdict._asdict() for i, verdict in sorted(state.verdicts.items())}
+            if len(updates) == 1 or (before is not None and min(updates.versions) < before.state.version):
+                line["versions"] = dict(zip(updates.clients, updates.versions, strict=True))
         line |= {name: dict(what) for name, what in (("refused", progress.refused), ("lost", progress.lost)) if what}
         self._write(line)
 
@@ -218,6 +223,8 @@ class Record:
                 command = f"phalanx run --config {folder / CONFIG}"
                 saved = (folder / CHECKPOINT).is_file()
                 remedy = f"finish it: {command} --folder {folder}" if saved else f"repeat it: {command}"
+                if "engine" in _read(folder / CONFIG, "a run's configuration"):
+                    remedy = "go on, start its server again, with this folder."
                 hint = f"Its run was killed, or goes on. To {remedy}"
             raise FileNotFoundError(f"{folder} holds no finished run: {', '.join(missing)} missing. {hint}")
         config = _read(folder / CONFIG, "a run's configuration")

@@ -25,9 +25,10 @@ def ending(error: BaseException | None) -> dict[str, Any]:
 
 
 def outcome(history: Sequence[Line]) -> dict[str, Any]:
-    """How far a run came, and what its models were worth at the end and at best."""
+    """How far a run came, and what its models were worth at the end and at best, where that was measured."""
     measured = [line for line in history if line.get("accuracy") is not None]
-    last, best = measured[-1], max(measured, key=lambda line: float(line["accuracy"]))
+    unmeasured = [{"accuracy": None, "step": history[-1]["step"]}]
+    last, best = (measured or unmeasured)[-1], max(measured or unmeasured, key=lambda line: line["accuracy"] or 0.0)
     figures = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
     return {
         "steps": history[-1]["step"],

@@ -62,15 +62,15 @@ def results(records: Sequence[Record]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
         s, d = record.summary, record.summary["detection"]
-        hits, wrong = d["true_positives"], d["false_positives"]
-        byzantine = hits + d["false_negatives"]
+        hits, wrong = d.get("true_positives", 0), d.get("false_positives", 0)
+        byzantine = hits + d.get("false_negatives", 0)
         table.add_row(
             escape(record.name) + STATUS.get(s["status"], ""),
-            percent(s["final"]["accuracy"]),
+            percent(s["final"].get("accuracy")),
             f"{percent(s['best']['accuracy'])} @{s['best']['step']}",
             (f"{hits} of {byzantine}" + (f", {wrong} honest" if wrong else "")) if byzantine else str(wrong),
-            percent(d["precision"]),
-            percent(d["recall"]),
+            percent(d.get("precision")),
+            percent(d.get("recall")),
             *([percent(s["final"].get("attack_success"))] if wanted else []),
             f"{s['wall_seconds']:.1f} s",
         )
@@ -83,10 +83,10 @@ def removals(records: Sequence[Record]) -> Table | None:
     for heading in ("run", "step", "clients", "truth", "reason"):
         table.add_column(heading, justify="right" if heading == "step" else "left")
     for record in records:
-        fates = [(c["removed"]["step"], c["byzantine"], c["removed"]["reason"], int(i))
+        fates = [(c["removed"]["step"], c.get("byzantine"), c["removed"]["reason"], int(i))
                  for i, c in record.summary["clients"].items() if c["removed"]]  # fmt: skip
         for (step, byzantine, reason), group in groupby(sorted(fates), key=lambda fate: fate[:3]):
-            truth = "Byzantine" if byzantine else "[yellow]honest[/]"
+            truth = "unknown" if byzantine is None else "Byzantine" if byzantine else "[yellow]honest[/]"
             clients = listed(sorted(f[3] for f in group))
             table.add_row(escape(record.name), str(step), clients, truth, escape(reason))
     return table if table.row_count else None

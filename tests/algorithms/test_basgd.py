@@ -6,6 +6,7 @@ from phalanx.algorithms import BASGD, FedBuff
 from phalanx.algorithms.fedasync import Constant
 from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Verdict
+from phalanx.packing import pack
 from rivals import accuracy
 from toys import close, updates
 
@@ -31,7 +32,7 @@ def test_the_paper_s_loop_by_hand():
     assert start.assigned == {0: 0, 1: 1, 2: 2, 3: 0}
     states = feed(algorithm, start, [(0, 0, 2.0), (3, 0, 6.0), (0, 0, 10.0), (1, 0, 1.0), (2, 0, -9.0)])
     assert [float(s.buffers[0].mean) for s in states[:4]] == [2.0, 4.0, 6.0, 6.0]  # running means
-    assert [s.buffers[0].clients for s in states[:4]] == [(0,), (0, 3), (0, 3, 0), (0, 3, 0)]
+    assert [s.buffers[0].counts for s in states[:4]] == [{0: 1}, {0: 1, 3: 1}, {0: 2, 3: 1}, {0: 2, 3: 1}]
     assert [s.filled for s in states] == [1, 1, 1, 2, 0]
     assert [s.version for s in states] == [0, 0, 0, 0, 1]
     assert [s.model.tolist() for s in states[:4]] == [[0.0]] * 4
@@ -40,7 +41,7 @@ def test_the_paper_s_loop_by_hand():
     }
     last = states[-1]
     assert close(last.model, [0.5 * 1.0])  # the median of 6, 1 and -9
-    assert all(buffer == (None, ()) for buffer in last.buffers)
+    assert all(buffer == (None, {}, None) for buffer in last.buffers)
     shares = {i: v.weight for i, v in last.verdicts.items()}
     assert shares == pytest.approx({0: 2 / 9, 3: 1 / 9, 1: 1 / 3, 2: 1 / 3})
     assert last.verdicts[3].reason == "mean of 3 in buffer 0"
@@ -116,7 +117,7 @@ def test_a_few_fast_clients_cannot_have_the_others_dealt_out_anew():
     algorithm = BASGD(buffers=3, reassign_after=3)
     states = feed(algorithm, begin(algorithm, 6), [(i, 0, 1.0) for i in (0, 1, 0, 1, 0, 1, 0)])
     assert all(s.assigned == states[0].assigned for s in states)
-    assert states[-1].buffers[0].clients == (0, 0, 0, 0)
+    assert states[-1].buffers[0].counts == {0: 4}
 
 
 def test_the_three_quirks_of_the_catalyst_code():
@@ -131,6 +132,17 @@ def test_the_three_quirks_of_the_catalyst_code():
     (late,) = feed(algorithm, states[-1], [(4, 0, 3.0)])
     assert late.verdicts[4].reason == "1 updates old, only fresh ones are used"
     assert late.filled == 0
+
+
+def test_a_buffer_does_not_grow_with_what_waits_in_it():
+    """One client floods while buffer 1 stays empty: the state keeps one mean, and a count."""
+    algorithm = BASGD(buffers=2)
+    *_, state = feed(algorithm, begin(algorithm, 2), [(0, 0, 3.0)] * 50)
+    assert state.buffers[0].counts == {0: 50}
+    assert pack(state).size == pack(feed(algorithm, begin(algorithm, 2), [(0, 0, 3.0)])[0]).size
+    (last,) = feed(algorithm, state, [(1, 0, 1.0)])
+    assert close(last.model, [2.0])
+    assert last.verdicts[0].reason == "mean of 50 in buffer 0"
 
 
 def test_means_of_fresh_models_are_the_model_and_means_of_changes():

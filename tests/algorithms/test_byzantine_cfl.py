@@ -7,8 +7,8 @@ import torch
 
 from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL
-from phalanx.algorithms.byzantine_cfl import noise_floor
-from phalanx.core import Verdict
+from phalanx.algorithms.byzantine_cfl import AboveNoise, noise_floor
+from phalanx.core import Infeasible, Verdict
 from phalanx.weighting import AsDeclared
 from toys import close, updates
 
@@ -175,3 +175,116 @@ def test_those_who_stay_keep_their_own_weights():
     state, ready = algorithm.step(state, updates([[-1.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]))
     assert set(ready) == {1, 2, 3}
     assert close(state.model, [25 / 8, 0.0])
+
+
+# Clients that are tested again, and clients that come late
+
+GOOD, BAD = [1.0, 0.0], [-1.0, 0.0]
+
+
+def rounds(algorithm, state, *batches):
+    """The state, and who is ready, after each of some rounds in which only those report who were ready."""
+    ready, out = set(state.benign), []
+    for rows in batches:
+        sent = updates([rows[i] for i in sorted(ready)], clients=sorted(ready))
+        state, ready = algorithm.step(state, sent)
+        out.append((state, set(ready)))
+    return out
+
+
+@few_parameters
+def test_a_removed_client_is_asked_again_and_comes_back_if_it_is_similar():
+    """Removed in round 1, asked after two more, and tested in round 4: what it sends then counts for nothing."""
+    algorithm = ByzantineCFL(retest_after=2)
+    state, _ = begin(algorithm, 3)
+    good = [GOOD, [9.0, 0.0], GOOD]
+    found = rounds(algorithm, state, [GOOD, BAD, GOOD], good, good, good, good)
+    assert [ready for _, ready in found] == [{0, 2}, {0, 2}, {0, 1, 2}, {0, 1, 2}, {0, 1, 2}]
+    tested, after = found[3][0], found[4][0]
+    assert tested.verdicts[1] == Verdict(
+        False, 0.0, 1.0, "tested again: cosine 1.000 to the closest benign client, takes part from the next round on"
+    )
+    assert [s.model[0].item() for s, _ in found] == pytest.approx([1, 2, 3, 4, 4 + 11 / 3])
+    assert after.verdicts[1].accepted
+    assert after.removed == {}
+
+
+@few_parameters
+def test_who_is_still_dissimilar_stays_removed_and_is_asked_after_as_many_rounds():
+    algorithm = ByzantineCFL(retest_after=1)
+    state, _ = begin(algorithm, 3)
+    bad = [GOOD, BAD, GOOD]
+    found = rounds(algorithm, state, bad, bad, bad, bad)
+    assert [1 in ready for _, ready in found] == [False, True, False, True]
+    assert [s.removed for s, _ in found] == [{1: 1}, {1: 1}, {1: 3}, {1: 3}]
+    told = found[2][0].verdicts[1]
+    assert told.final
+    assert told.reason == "tested again: cosine -1.000 to the closest benign client, stays removed"
+    assert found[3][0].model[0] == 4.0, "an update that is tested is not averaged"
+
+
+@few_parameters
+def test_without_a_benign_client_nothing_is_learned_or_tested():
+    algorithm = ByzantineCFL(retest_after=1)
+    state, _ = begin(algorithm, 3)
+    state, ready = rounds(algorithm, state, [GOOD, BAD, GOOD], [GOOD, BAD, GOOD])[-1]
+    assert ready == {0, 1, 2}
+    after, ready = algorithm.step(state, updates([GOOD], clients=[1]))
+    assert (after.version, after.model.tolist(), ready) == (3, state.model.tolist(), {0, 1, 2})
+    assert after.verdicts[1].reason == "not tested: no benign client reported"
+
+
+@few_parameters
+def test_a_late_client_takes_part_at_once_and_is_compared_before_it_is_averaged():
+    algorithm = ByzantineCFL(preprocess=AsDeclared())
+    state, _ = begin(algorithm, 3)
+    state = algorithm.join(algorithm.join(state, 7, 10), 8, 30)
+    assert state.benign == {0, 1, 2, 7, 8}
+    state, ready = algorithm.step(state, updates([GOOD, GOOD, GOOD, BAD, GOOD], clients=[0, 1, 2, 7, 8]))
+    assert ready == {0, 1, 2, 8}
+    assert [state.verdicts[i].weight for i in (0, 8)] == pytest.approx([1 / 6, 1 / 2])
+    with pytest.raises(ValueError, match="Client 7 takes part already"):
+        algorithm.join(state, 7, 10)
+
+
+@few_parameters
+def test_those_who_come_late_count_for_the_majority():
+    """Two of four agree after one has come: they are no majority any more."""
+    algorithm = ByzantineCFL()
+    state, _ = begin(algorithm, 3)
+    state = algorithm.join(state, 3, 10)
+    state, ready = algorithm.step(state, updates([GOOD, GOOD, BAD, BAD]))
+    assert ready == {0, 1, 2, 3}
+
+
+def test_a_threshold_above_what_chance_makes():
+    m, d = 100, 5000
+    algorithm = ByzantineCFL(threshold=AboveNoise(margin=0.05, factor=3.0))
+    state, _ = begin(algorithm, m, d)  # no warning: it would be an error here
+    assert state.threshold == pytest.approx(0.05 + 3 * math.sqrt(2 * math.log(m) / d))
+    late = algorithm.join(state, m, 10)
+    assert late.threshold == pytest.approx(0.05 + 3 * math.sqrt(2 * math.log(m + 1) / d))
+    with pytest.raises(Infeasible, match="no threshold below 1"):
+        begin(algorithm, m, 50)
+
+
+def test_noise_leaves_a_small_model_with_the_threshold_for_its_dimension_only():
+    """5,000 parameters: noise is as similar as the paper's constant allows, and not as the other one does."""
+    d, honest, byzantine = 5_000, 14, 6
+    rng = torch.Generator().manual_seed(0)
+    direction = torch.randn(d, generator=rng)
+    rows = torch.cat([direction + torch.randn(honest, d, generator=rng), torch.randn(byzantine, d, generator=rng)])
+    state, _ = begin(ByzantineCFL(threshold=AboveNoise(), until_stable=True), 20, d)
+    state, _ = ByzantineCFL(threshold=AboveNoise(), until_stable=True).step(state, updates(rows.tolist()))
+    assert state.benign == set(range(honest))
+
+
+@pytest.mark.parametrize("wrong", [{"margin": -0.1}, {"margin": 1.0}, {"factor": 0.5}, {"factor": math.inf}])
+def test_above_noise_says_what_it_takes(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):
+        AboveNoise(**wrong)
+
+
+def test_retest_after_is_at_least_a_round():
+    with pytest.raises(ValueError, match="retest_after must be at least 1 round"):
+        ByzantineCFL(retest_after=0)

@@ -10,13 +10,13 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import FoolsGoldWeights
 from phalanx.algorithms import FedAvg, FoolsGold
 from phalanx.attacks import LabelFlip
-from phalanx.core import Infeasible
+from phalanx.core import Infeasible, Verdict
 from phalanx.data import Shards
 from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
 from toys import close, updates
 
-HALF = math.log(0.5 / 0.5) + 0.5
+HALF = math.log(0.5 / 0.5) + 0.5  # of kappa = 1
 
 
 def begin(algorithm, m, d=2):
@@ -31,7 +31,7 @@ def test_by_hand():
     assert close(state.model, [0.0, 2.0])
     assert set(ready) == {0, 1, 2}
     assert (state.verdicts[0].accepted, state.verdicts[0].reason) == (False, "cosine 1.000 with client 1")
-    assert state.verdicts[2] == (True, 1.0, 1.0, "", False)
+    assert state.verdicts[2] == Verdict(True, 1.0, 1.0)
 
 
 def test_a_cosine_of_one_half_counts_for_one_half():

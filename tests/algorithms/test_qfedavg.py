@@ -157,7 +157,7 @@ def test_a_step_leads_to_the_minimum_of_the_objective():
 
 @pytest.mark.slow
 def test_a_larger_q_makes_losses_more_alike_on_the_digits():
-    """A convex model and whole gradients, until hardly anything moves; some half a minute."""
+    """A convex model and whole gradients, until hardly anything moves."""
     spread, largest = [], []
     for q in (0.0, 1.0):
         record = simulate(dataclasses.replace(UNEQUAL, algorithm=QFedAvg(q=q, lr=0.2)))

@@ -8,7 +8,7 @@ from incongruent import Divided
 
 import phalanx
 from phalanx.aggregators import GeometricMedian, Krum, Mean, Median, TrimmedMean
-from phalanx.algorithms import ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Rotated
+from phalanx.algorithms import ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Quorum, Rotated, ZenoPlusPlus
 from phalanx.algorithms.wrappers import hartley
 from phalanx.attacks import Rescale
 from phalanx.core import Algorithm, Local
@@ -50,6 +50,18 @@ def test_permuted_models_are_the_same_to_the_bit(federation, algorithm):
     for one, other in zip(plain, hidden, strict=True):
         assert torch.equal(one, other)
     assert not torch.equal(hidden_state.model, plain[0]), "the server has something else"
+
+
+@pytest.mark.parametrize("kind", [Permuted, Rotated])
+def test_a_server_that_trains_itself_must_see_models(kind):
+    with pytest.raises(ValueError, match=rf"{kind.__name__} hides models from the server, and ZenoPlusPlus has .* alone"):
+        kind(ZenoPlusPlus())
+
+    class Judging(FedAvg):
+        needs_reference = True
+
+    with pytest.raises(ValueError, match=f"{kind.__name__} hides models"):
+        kind(Quorum(Judging(), 2))
 
 
 def test_clusters_are_found_under_a_permutation(federation):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from phalanx.data import Dataset
-from phalanx.experiments.catalyst.populations import LabelGroups, LabelsEach, LateOnes, RareLabels
+from phalanx.data import Dataset, Digits
+from phalanx.experiments.catalyst.populations import LabelGroups, LabelsEach, LateOnes, RareLabels, Subset
 from phalanx.rng import numpy_generator
 from phalanx.simulation import Constant
 from phalanx.simulation.latency import Task
@@ -44,21 +44,21 @@ def test_a_label_that_nobody_would_hold_is_an_error():
         LabelsEach(0)
 
 
-def test_the_last_clients_hold_the_rare_labels_alone():
+def test_the_last_clients_hold_the_rare_labels_and_their_share_of_the_others():
     parts = RareLabels((8, 9), 4).split(LABELS, 20, numpy_generator(0, "partition"))
-    assert all(set(labels) <= {8, 9} for labels in held(parts)[-4:])
-    assert all(set(labels) <= set(range(8)) for labels in held(parts)[:-4])
-    assert [len(part) for part in parts] == [105] * 20
+    assert all(labels == list(range(10)) for labels in held(parts)[-4:])
+    assert all(labels == list(range(8)) for labels in held(parts)[:-4])
+    assert [len(part) for part in parts] == [84] * 16 + [84 + 105] * 4
     with pytest.raises(ValueError, match=r"holders must lie in 1\.\.19, got 20"):
         RareLabels((8, 9), 20).split(LABELS, 20, numpy_generator(0, "partition"))
 
 
-def test_each_group_sees_its_labels():
+def test_one_group_sees_common_labels_and_the_other_all():
     groups = LabelGroups((8, 9), 4)
     assert groups.of(20) == (0,) * 16 + (1,) * 4
     data = Dataset(torch.zeros(len(LABELS), 1), LABELS, 10)
-    assert sorted(set(groups.seen_by(1, data).y.tolist())) == [8, 9]
-    assert sorted(set(groups.seen_by(0, data).y.tolist())) == list(range(8))
+    assert groups.seen_by(1, data).y.equal(LABELS)
+    assert groups.seen_by(0, data).y.equal(LABELS[LABELS < 8])
     with pytest.raises(ValueError, match=r"holders must lie in 1\.\.3, got 4"):
         groups.of(4)
 
@@ -66,5 +66,15 @@ def test_each_group_sees_its_labels():
 def test_the_last_clients_are_slower():
     clock = LateOnes(Constant(10.0), 4, 3.0)
     assert [clock.seconds(Task(i, clients=20), 0) for i in (0, 15, 16, 19)] == [10.0, 10.0, 30.0, 30.0]
-    with pytest.raises(ValueError, match="factor must be at least 1, got 0.5"):
+    with pytest.raises(ValueError, match=r"factor must be at least 1, got 0\.5"):
         LateOnes(factor=0.5)
+
+
+def test_a_subset_is_drawn_by_its_seed():
+    train, test = Subset(Digits(), 100, 50, seed=1).load()
+    assert (len(train), len(test)) == (100, 50)
+    again, whole = Subset(Digits(), 100, seed=1).load()
+    assert again.fingerprint() == train.fingerprint() != Subset(Digits(), 100, seed=2).load()[0].fingerprint()
+    assert len(whole) == len(Digits().load()[1])
+    with pytest.raises(ValueError, match=r"The train part has 1,438 examples, of which 5,000 cannot be drawn"):
+        Subset(Digits(), 5000).load()

@@ -179,6 +179,28 @@ def test_cosines_to_the_aggregate_by_hand():
     assert cosines_to_aggregate(updates([[1.0, 0.0], [-2.0, 0.0]])) == {0: 0.0, 1: 0.0}
 
 
+def test_directions_that_cancel_out_but_for_rounding_have_no_aggregate():
+    """Three at 120 degrees: their float32 directions add up to 1e-8, which points anywhere."""
+    half = 3**0.5 / 2
+    batch = updates([[1.0, 0.0], [-1.0, 2 * half], [-1.5, -3 * half]])
+    assert cosines_to_aggregate(batch) == {0: 0.0, 1: 0.0, 2: 0.0}
+    game = CosineGame(batch)
+    assert [game(frozenset(c)) for c in ((0,), (0, 1), (0, 1, 2))] == [0.0] * 3
+    beside = CosineGame(updates([[1.0, 0.0], [-1.0, 2 * half], [-1.5, -3 * half], [0.0, 2.0]]))
+    assert beside(frozenset({0, 1, 2})) == 0.0
+    assert beside(frozenset({0, 1, 2, 3})) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("measure", [CosineGame, cosines_to_aggregate])
+@pytest.mark.parametrize("weights", [{0: 1.0}, {0: 1.0, 1: -1.0}, {0: 1.0, 1: math.nan}, {}])
+def test_weights_that_are_none(measure, weights):
+    batch = updates([[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(ValueError, match="weights must give each client of the round a number of at least 0, not so"):
+        measure(batch, weights)
+    with pytest.raises(ValueError, match="weights must give"):
+        RoundGame(torch.zeros(2), batch, lambda w: 0.0, weights=weights)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cosine_ranks_clients_as_the_exact_value_of_its_game(seed):
     """What the paper's approximation is for, in O(m d): honest before noise before reversed."""

@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.cli import main
 from phalanx.flower import Roster, load_key
-from phalanx.flower.command import _told
+from phalanx.flower.live import told
 from phalanx.flower.identity import public_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
@@ -96,7 +96,7 @@ def shaken_hands(client, server, host):
 def test_a_line_of_the_history_for_people():
     line = {"step": 3, "seconds": 17.25, "accuracy": 0.5, "lost": {"2": "no answer within 90 s"}}
     line |= {"verdicts": {"0": {"accepted": True, "reason": ""}, "1": {"accepted": False, "reason": "far away"}}}
-    assert _told(line) == (
+    assert told(line) == (
         "step   3    17.2 s  accuracy 50.0 %  updates of clients 0, 1  not used: 1 (far away)  "
         "lost: 2 (no answer within 90 s)"
     )

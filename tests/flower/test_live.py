@@ -77,6 +77,7 @@ def test_rounds_go_on_without_a_node_that_was_killed_and_a_killed_server_goes_on
 
     four.kill_server_app()
     run.kill()
+    run.wait()
     before = lines_of(results)
     assert (results / "checkpoint").is_file()
     four.start_node(3)  # comes back: under another number of Flower's perhaps, and the same key

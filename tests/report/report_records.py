@@ -182,6 +182,7 @@ def make_async(arrivals: int = 3000, clients: int = 20) -> Record:
             "refused": {},
             "lost": {},
         }
+        line["versions"] = {str(c): max(0, step - 1 - int(stale))}
         if step % 611 == 0:
             line["refused"] = {"11": "delta holds NaN"}
         if step % 100 == 0:
@@ -199,6 +200,63 @@ def make_async(arrivals: int = 3000, clients: int = 20) -> Record:
         "best": {"accuracy": final.get("accuracy"), "step": arrivals},
     }
     return Record("FedAsync, clean", base.config, history, summary)
+
+
+def make_clusters(clients: int = 12, groups: int = 4) -> Record:
+    """ClusteredFL: one group after the other is split off, from step 3 on; group g gets to 0.5 + g / 100."""
+    base = make("ClusteredFL", attacked=False, clients=clients, steps=groups + 4)
+    group = {c: c * groups // clients for c in range(clients)}
+    members = {g: [c for c in group if group[c] == g] for g in range(groups)}
+    for c, about in base.summary["clients"].items():
+        about["group"] = group[int(c)]
+    leaves, parents, born = {0: list(range(groups))}, {0: None}, {0: 0}
+    for line in base.history[1:]:
+        step = line["step"]
+        now = {v: sorted(c for g in of for c in members[g]) for v, of in leaves.items()}
+        split = max(leaves) if step >= 3 and len(leaves[max(leaves)]) > 1 else None
+        separation = {v: {"alpha_cross": -0.1 * step if len(of) > 1 else 0.4, "gap": 0.9 if len(of) > 1 else 0.05}
+                      for v, of in leaves.items()}  # fmt: skip
+        cosine = [[1.0 if i == j else 0.8 if group[i] == group[j] else -0.2 for j in now[0]] for i in now.get(0, ())]
+        if split is not None:
+            first, *rest = leaves.pop(split)
+            n = len(parents)
+            leaves |= {n: [first], n + 1: rest}
+            parents |= {n: split, n + 1: split}
+            born |= {n: step, n + 1: step}
+        line["state"] = {
+            "clusters": {str(v): sorted(c for g in of for c in members[g]) for v, of in leaves.items()},
+            "parents": {str(v): p for v, p in parents.items()},
+            "born": {str(v): b for v, b in born.items()},
+            "norms": {str(v): {"mean": 1.0 / step, "max": 1.0, "epsilon1": 0.4, "epsilon2": 0.6} for v in now},
+            "separation": {str(v): about for v, about in separation.items()},
+            "similarity": {"0": {"clients": now[0], "alpha": cosine}} if cosine else {},
+        }
+        line["received_accuracy"] = {
+            str(c): 0.5 + group[c] / 100 if step == groups + 4 else 0.2 for c in range(clients)
+        }  # fmt: skip
+    return base
+
+
+def make_reputations(clients: int = 6) -> Record:
+    """RFFL: the last client attacks, and is removed in step 2 with a reputation of 0.01."""
+    base = make("RFFL", attacked=False, clients=clients, steps=5)
+    last = clients - 1
+    base.summary["clients"][str(last)] |= {"byzantine": True, "removed": {"step": 2, "reason": "reputation"}}
+    for line in base.history[1:]:
+        step = line["step"]
+        left = range(clients if step < 2 else last)
+        line["state"] = {"reputation": {str(c): (c + step) / 100 for c in left}, "threshold": 0.02 + step / 1000}
+        told = {"accepted": False, "weight": 0.0, "score": 0.01, "reason": "reputation", "final": True}
+        line["verdicts"] = {str(last): told} if step == 2 else {}
+        line["received_accuracy"] = {str(c): 0.5 + 0.02 * c + 0.01 * step for c in range(last)}
+    return base
+
+
+def make_alone(clients: int = 6) -> Record:
+    """Standalone, with the participants of `make_reputations`."""
+    base = make("Standalone", attacked=False, clients=clients, steps=5)
+    base.history[-1]["received_accuracy"] = {str(c): 0.4 + 0.03 * c for c in range(clients - 1)}
+    return base
 
 
 def six(**size: int) -> list[Record]:

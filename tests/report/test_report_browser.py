@@ -64,6 +64,50 @@ def test_page_in_a_browser(browser: "sync_api.Browser", report: Path, width: int
     page.close()
 
 
+SECTIONS = (
+    "Time to accuracy", "How old updates were", "Whose updates came", "Who worked when", "What became of late updates",
+    "Which clients went together", "Standing still together, moving alone", "Who pulls in whose direction",
+    "Similarity across the two best parts", "Separation gaps", "Reputations", "What each received, and could do alone",
+)  # fmt: skip
+
+# Pictures of which some text reaches past the edge, or covers another text.
+CLASHES = """() => [...document.querySelectorAll("figure svg")].flatMap(svg => {
+    const frame = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll("text")].filter(t => t.textContent.trim());
+    const boxes = texts.map(t => [t.textContent.trim(), t.getBoundingClientRect()]);
+    const out = boxes.filter(([, b]) => b.left < frame.left - 1 || b.right > frame.right + 1
+        || b.top < frame.top - 1 || b.bottom > frame.bottom + 1).map(([t]) => ["outside", t]);
+    boxes.forEach(([t, a], i) => boxes.slice(i + 1).forEach(([u, b]) => {
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (wide > 3 && high > 5) out.push(["overlap", t, u]);
+    }));
+    return out.map(what => [svg.getAttribute("aria-label").slice(0, 40), ...what]);
+})"""
+
+
+@pytest.mark.parametrize("clients", [6, 100])
+def test_sections_of_kinds_of_runs(browser: "sync_api.Browser", tmp_path: Path, clients: int) -> None:
+    runs = [
+        records.make_async(600, clients=clients),
+        records.make_clusters(clients, 2 if clients == 6 else 12),
+        records.make_reputations(clients),
+        records.make_alone(clients),
+    ]
+    path = write(runs, tmp_path / "report.html", "Kinds of runs")
+    for width, scheme in ((1280, "light"), (390, "dark")):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.goto(path.as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        for title in SECTIONS:
+            assert page.get_by_role("heading", name=title, exact=True).first.is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(TOO_WIDE) == []
+        if width == 1280:
+            assert page.evaluate(CLASHES) == []
+        page.close()
+
+
 def test_colours_follow_the_scheme(browser: "sync_api.Browser", report: Path) -> None:
     seen = set()
     for scheme in ("light", "dark"):

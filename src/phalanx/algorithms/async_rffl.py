@@ -12,11 +12,19 @@ is their algorithm.  What a round does at once is done here when a participant r
   taken in since it was last paid: over one turn of everybody, as much as a round pays.
 
 Ages are not looked at: participants' models differ anyway, and a late update is judged by where it points.
-The server keeps the last update of each participant, as many vectors as there are participants.
+
+`MedianNorm` is the median over all participants, and who has not sent anything counts with length zero.  So nothing is
+used, and nobody judged, until half of them have reported: a median of the first few lengths would be an attacker's who
+is fast.
+
+The server keeps three vectors for each participant: its last update, what it was paid, and the model that it was last
+paid of.
 """
 
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -44,6 +52,7 @@ class Account(NamedTuple):
     average: float  # moving average of its cosines, from zero
     judged: int  # how many cosines that are
     latest: Vector | None  # what it sent last
+    length: float  # the norm of that; zero if it has sent nothing
     seen: Vector  # w_g when it was last paid
     paid: Vector  # w^(0) and all that it was allocated, which it downloads
 
@@ -67,7 +76,8 @@ class AsyncRFFL(Participant[AsyncRFFLState]):
         fade: alpha in [0, 1), the weight of the past in a reputation.
         threshold: c in r_th = c / |R|, in [0, 1). 0 removes nobody.
         warmup: cosines of a participant that do not remove it yet, at least 0: one alone is mostly chance.
-        clip: largest norm of an update; `MedianNorm` is that of everybody's last one. None for no limit.
+        clip: largest norm of an update; `MedianNorm` is that of the last ones of all participants. None for no
+            limit.
         allocation: of what a quota takes the largest entries.
         own: as in `RFFL`: "subtracted", "kept" or "replaced".
         aggregate: what an update is compared with: the rule, with reputations as weights, on the others' last updates.
@@ -96,7 +106,7 @@ class AsyncRFFL(Participant[AsyncRFFLState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AsyncRFFLState, Set[int]]:
         """See `Algorithm`."""
         self.allocation.parts(len(model))
-        accounts = dict.fromkeys(sizes, Account(0.0, 0, None, model, model))
+        accounts = dict.fromkeys(sizes, Account(0.0, 0, None, 0.0, model, model))
         equal = dict.fromkeys(sizes, 1 / len(sizes))
         return AsyncRFFLState(0, model, accounts, equal, self.threshold / len(sizes), {}), sizes.keys()
 
@@ -115,9 +125,10 @@ class AsyncRFFL(Participant[AsyncRFFLState]):
 
     def _arrived(self, state: AsyncRFFLState, i: int, delta: Vector) -> AsyncRFFLState:
         """The state after one arrival."""
-        account = state.accounts[i]._replace(latest=delta)
-        dw_i = self._shortened(state, i, delta)
-        if (dw_others := self._others(state, i)) is not None:
+        account = state.accounts[i]._replace(latest=delta, length=float(norms(delta[None])[0]))
+        radius = self._radius({**state.accounts, i: account}, state.reputation.keys())
+        dw_i = shortened(delta[None], radius)[0]
+        if (dw_others := self._others(state, i, radius)) is not None:
             cosine = float(cos_sim(dw_others, dw_i[None])[0])
             average = self.fade * account.average + (1 - self.fade) * cosine
             account = account._replace(average=average, judged=account.judged + 1)
@@ -133,31 +144,24 @@ class AsyncRFFL(Participant[AsyncRFFLState]):
         w_g = state.model + r[i] * dw_i
         paid = account.paid + self._allocated(account, w_g, r[i] / max(r.values()), r[i] * dw_i)
         accounts = {**state.accounts, i: account._replace(seen=w_g, paid=paid)}
-        return state._replace(model=w_g, accounts=accounts, reputation=r, verdicts={i: Verdict(True, r[i], r[i])})
+        used = Verdict(True, r[i], r[i])
+        if radius == 0:
+            used = Verdict(False, 0.0, r[i], "only recorded: the median norm of all participants is zero so far")
+        return state._replace(model=w_g, accounts=accounts, reputation=r, verdicts={i: used})
 
-    def _shortened(self, state: AsyncRFFLState, i: int, delta: Vector) -> Vector:
-        """The update, at most as long as `clip`."""
-        if self.clip is None:
-            return delta
+    def _radius(self, accounts: Mapping[int, Account], members: Set[int]) -> float:
+        """The largest norm of an update at present."""
         if not isinstance(self.clip, MedianNorm):
-            return shortened(delta[None], self.clip)[0]
-        last = [
-            a.latest for j, a in state.accounts.items() if j in state.reputation and j != i and a.latest is not None
-        ]
-        median = float(norms(torch.stack([delta, *last])).quantile(0.5))
-        return shortened(delta[None], self.clip.factor * median)[0]
+            return math.inf if self.clip is None else self.clip
+        return self.clip.factor * median(accounts[j].length for j in members)
 
-    def _others(self, state: AsyncRFFLState, i: int) -> Vector | None:
+    def _others(self, state: AsyncRFFLState, i: int, radius: float) -> Vector | None:
         """The reputation-weighted aggregate of what the others sent last; None if there is none."""
         last = {j: a.latest for j, a in state.accounts.items() if a.latest is not None and j != i}
         last = {j: dw_j for j, dw_j in last.items() if state.reputation.get(j, 0.0) > 0}
-        if not last:
+        if not last or radius == 0:
             return None
-        rows = torch.stack([dw_j for dw_j in last.values() if dw_j is not None])
-        if isinstance(self.clip, MedianNorm):
-            rows = shortened(rows, self.clip.factor * float(norms(rows).quantile(0.5)))
-        elif self.clip is not None:
-            rows = shortened(rows, self.clip)
+        rows = shortened(torch.stack([dw_j for dw_j in last.values() if dw_j is not None]), radius)
         weights = torch.tensor([state.reputation[j] for j in last], dtype=torch.float64, device=rows.device)
         return self.aggregate(rows, weights, turn=state.version)
 

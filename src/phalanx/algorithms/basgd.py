@@ -38,7 +38,13 @@ class Buffer(NamedTuple):
     """What came from the clients of one buffer since the last step."""
 
     mean: Vector | None = None  # minus h_b; None if nothing came
-    clients: tuple[int, ...] = ()  # whose gradients these are, N_b of them
+    counts: Mapping[int, int] = {}  # client -> how many of these gradients are its own, N_b together
+    first: int | None = None  # whose came first
+
+    @property
+    def total(self) -> int:
+        """N_b."""
+        return sum(self.counts.values())
 
 
 class BASGDState(NamedTuple):
@@ -143,16 +149,17 @@ class BASGD(Algorithm[BASGDState]):
         """Why an update is not taken into its buffer; empty if it is."""
         if self.fresh_only and tau:
             return f"{tau} updates old, only fresh ones are used"
-        if self.first_only and s in buffer.clients:
+        if self.first_only and s in buffer.counts:
             return "a second update before the next step"
         return ""
 
     def _add(self, state: BASGDState, b: int, arrival: Arrival) -> BASGDState:
         s, tau, h = arrival.client, state.version - arrival.version, state.buffers[b]
-        n = len(h.clients) + 1  # N_b
+        n = h.total + 1  # N_b
         counted = max(n - 1, 1) if self.forgets_first else n
         mean = arrival.delta if h.mean is None else ((counted - 1) * h.mean + arrival.delta) / counted
-        buffers = (*state.buffers[:b], Buffer(mean, (*h.clients, s)), *state.buffers[b + 1 :])
+        added = Buffer(mean, {**h.counts, s: h.counts.get(s, 0) + 1}, s if h.first is None else h.first)
+        buffers = (*state.buffers[:b], added, *state.buffers[b + 1 :])
         filled = sum(buffer.mean is not None for buffer in buffers)
         told = f"waits in buffer {b} with {n - 1} others; {filled} of {self.buffers} buffers have some"
         told = "; ".join(filter(None, (told, told_of_age(tau))))
@@ -181,11 +188,12 @@ class BASGD(Algorithm[BASGDState]):
             share = 1 / len(buffers) if choice is None else float(choice.shares[b])
             score = None if choice is None or choice.scores is None else float(choice.scores[b])
             why = choice.reasons[b] if choice is not None and choice.reasons else ""
-            told = f"mean of {len(buffer.clients)} in buffer {b}" + (f": {why}" if why else "")
-            counted = buffer.clients[1:] if self.forgets_first and len(buffer.clients) > 1 else buffer.clients
-            for s in buffer.clients:
-                weight = share * counted.count(s) / len(counted)
-                verdicts[s] = Verdict(weight > 0, weight, score, told if s in counted else f"{told}, but for the first")
+            told = f"mean of {buffer.total} in buffer {b}" + (f": {why}" if why else "")
+            forgotten = buffer.first if self.forgets_first and buffer.total > 1 else None
+            for s, count in buffer.counts.items():
+                counted = count - (s == forgotten)
+                weight = share * counted / (buffer.total - (forgotten is not None))
+                verdicts[s] = Verdict(weight > 0, weight, score, told if counted else f"{told}, but for the first")
         return verdicts
 
     def _reassign(self, state: BASGDState) -> BASGDState:
@@ -195,7 +203,7 @@ class BASGD(Algorithm[BASGDState]):
         if len(state.senders) < self.buffers:
             return state
         order = sorted(state.senders) + sorted(state.assigned.keys() - state.senders)
-        dropped = {s for buffer in state.buffers for s in buffer.clients} | state.verdicts.keys()
+        dropped = {s for buffer in state.buffers for s in buffer.counts} | state.verdicts.keys()
         return state._replace(
             assigned={s: rank % self.buffers for rank, s in enumerate(order)},
             buffers=(Buffer(),) * self.buffers,

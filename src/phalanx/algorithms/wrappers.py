@@ -79,9 +79,20 @@ class Hidden(Wrapper):
     Args:
         algorithm: what is done otherwise.
         seed: of the transform; known to the clients only.
+
+    Raises:
+        ValueError: the algorithm compares updates with training of the server's own, which needs models in the clear.
     """
 
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.algorithm.needs_reference:
+            name = type(self.algorithm).__name__
+            raise ValueError(
+                f"{type(self).__name__} hides models from the server, and {name} has the server train them on examples "
+                "of its own: use it alone, or choose an algorithm whose server has no examples."
+            )
 
     @abstractmethod
     def hidden(self, vector: Vector) -> Vector:

@@ -30,6 +30,7 @@ from phalanx.rng import numpy_generator
 Coalition = frozenset[int]
 Game = Callable[[Coalition], float]  # what a coalition of clients is worth
 MOST_EXACT = 10  # clients of an exact Shapley value: 1,024 coalitions
+CANCELLED = 1e-7  # a sum of directions shorter than this share of their weight is rounding, and counts as zero
 
 
 class RoundGame:
@@ -54,7 +55,7 @@ class RoundGame:
     ) -> None:
         self.players = updates.clients
         self._model, self._updates, self._value = model, updates, value
-        self._rule, self._weights = aggregate or Mean(), weights or dict.fromkeys(updates.clients, 1.0)
+        self._rule, self._weights = aggregate or Mean(), _given(updates, weights)
         self._known = dict[Coalition, float]()
 
     @property
@@ -87,15 +88,21 @@ class CosineGame:
 
     def __init__(self, updates: Updates, weights: Mapping[int, float] | None = None) -> None:
         self.players = updates.clients
-        n = _weights(updates, weights)
-        u = _normalised(updates.deltas).double() * n[:, None]
+        self._weights = _weights(updates, weights)
+        u = _normalised(updates.deltas) * self._weights[:, None]
         self._products = u @ u.T  # all that the game looks at
 
     def __call__(self, coalition: Coalition) -> float:
         """The worth of a coalition."""
         rows = [k for k, i in enumerate(self.players) if i in coalition]
-        square = float(self._products[rows][:, rows].sum()) * float(self._products.sum())
-        return float(self._products[rows].sum()) / math.sqrt(square) if square > 0 else 0.0
+        own, all_ = float(self._products[rows][:, rows].sum()), float(self._products.sum())
+        if own <= self._least(rows) or all_ <= self._least(list(range(len(self.players)))):
+            return 0.0
+        return float(self._products[rows].sum()) / math.sqrt(own * all_)
+
+    def _least(self, rows: list[int]) -> float:
+        """The squared length from which on an aggregate of these has a direction."""
+        return (CANCELLED * float(self._weights[rows].sum())) ** 2
 
 
 def cosines_to_aggregate(updates: Updates, weights: Mapping[int, float] | None = None) -> dict[int, float]:
@@ -108,10 +115,10 @@ def cosines_to_aggregate(updates: Updates, weights: Mapping[int, float] | None =
     Returns:
         For each client a figure in [-1, 1]; 0 for a zero update, and for all where the updates cancel out.
     """
-    u = _normalised(updates.deltas).double()
-    total = _weights(updates, weights) @ u
+    u, n = _normalised(updates.deltas), _weights(updates, weights)
+    total = n @ u
     length = float(total.norm())
-    cosines = (u @ total / length).tolist() if length > 0 else [0.0] * len(updates)
+    cosines = (u @ total / length).tolist() if length > CANCELLED * float(n.sum()) else [0.0] * len(updates)
     return dict(zip(updates.clients, cosines, strict=True))
 
 
@@ -228,11 +235,20 @@ class Contributions:
 
 
 def _normalised(deltas: Matrix) -> Matrix:
-    """The rows with length one; zero rows as they are."""
+    """The rows with length one, float64; zero rows as they are."""
     lengths = norms(deltas)
-    return deltas / torch.where(lengths > 0, lengths, 1.0).to(deltas.dtype)[:, None]
+    return deltas.double() / torch.where(lengths > 0, lengths, 1.0)[:, None]
 
 
 def _weights(updates: Updates, weights: Mapping[int, float] | None) -> Weights:
-    given = weights or dict.fromkeys(updates.clients, 1.0)
+    given = _given(updates, weights)
     return torch.tensor([given[i] for i in updates.clients], dtype=torch.float64, device=updates.deltas.device)
+
+
+def _given(updates: Updates, weights: Mapping[int, float] | None) -> Mapping[int, float]:
+    """The weight of each client, equal if not given."""
+    if weights is None:
+        return dict.fromkeys(updates.clients, 1.0)
+    if bad := [i for i in updates.clients if not 0 <= weights.get(i, -1.0) < math.inf]:
+        raise ValueError(f"weights must give each client of the round a number of at least 0, not so for {bad}.")
+    return weights

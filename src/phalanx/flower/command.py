@@ -1,8 +1,5 @@
 """`phalanx flower`: keys, the roster, and a federation on one machine."""
 
-import json
-import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from phalanx.core import Infeasible
+from phalanx.flower import live
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
 from phalanx.flower.demo import write_app
 from phalanx.flower.identity import Roster, as_text, from_text, new_key, public_bytes
 from phalanx.flower.local import LOGS, ROSTER, LocalFederation, stopped_like_ctrl_c
-from phalanx.history import HISTORY
-
-LOOK = 0.5  # seconds between two looks at the history
 
 
 def up(options: Namespace, console: Console) -> int:
@@ -39,48 +34,25 @@ def up(options: Namespace, console: Console) -> int:
     with stopped_like_ctrl_c(), LocalFederation(folder, options.clients, nodes) as federation:
         console.print(f"The SuperLink listens on {federation.address}. Waiting for clients to enrol.")
         run = federation.run(app.absolute(), config)
-        ended = _follow(run, results / HISTORY, console)
+        live.follow(results, console, lambda: run.poll() is not None)
+        ended = run.wait()
         console.print("Shutting down.")
     if ended != 0:
         text = (folder / LOGS / "run.log").read_text(errors="replace")
         console.print(escape(text[-1500:]), soft_wrap=True)
-    last = _lines(results / HISTORY)
-    done = ended == 0 and bool(last) and (results / "model.pt").is_file()
+    done = ended == 0 and bool(live.lines(results)) and (results / "model.pt").is_file()
     console.print(f"{'Done' if done else 'The run failed'}. Results: {results}", soft_wrap=True)
     return 0 if done else 1
 
 
-def _follow(run: subprocess.Popen[bytes], history: Path, console: Console) -> int:
-    """Shows each line of a history until the run ends; returns its exit status."""
-    shown = 0
-    while True:
-        ended = run.poll()
-        for line in _lines(history)[shown:]:
-            shown += 1
-            console.print(escape(_told(line)), soft_wrap=True)
-        if ended is not None:
-            return ended
-        time.sleep(LOOK)
-
-
-def _lines(history: Path) -> list[dict[str, Any]]:
-    """The whole lines of a history; none if there is none."""
-    if not history.is_file():
-        return []
-    whole = history.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
-
-
-def _told(line: Mapping[str, Any]) -> str:
-    """A line of a history for people."""
-    words = [f"step {line['step']:>3}", f"{line['seconds']:6.1f} s"]
-    words += [f"accuracy {100 * line['accuracy']:.1f} %"] if line.get("accuracy") is not None else []
-    if verdicts := line.get("verdicts"):
-        words.append(f"updates of clients {', '.join(sorted(verdicts, key=int))}")
-        words += [f"not used: {i} ({v['reason']})" for i, v in sorted(verdicts.items()) if not v["accepted"]]
-    for what in ("refused", "lost"):
-        words += [f"{what}: {i} ({why})" for i, why in line.get(what, {}).items()]
-    return "  ".join(words)
+def watch(options: Namespace, console: Console) -> int:
+    """A live view of a run, until it is over."""
+    if not options.folder.is_dir():
+        raise Infeasible(
+            f"There is no folder {options.folder}. Name that of a run, as the coordinator's `folder` says."
+        )
+    live.follow(options.folder, console, lambda: live.ended(options.folder))
+    return 0
 
 
 def key(options: Namespace, console: Console) -> int:
@@ -144,6 +116,7 @@ def roster(options: Namespace, console: Console) -> int:
 
 COMMANDS: dict[str, Callable[[Namespace, Console], int]] = {
     "up": up,
+    "watch": watch,
     "key": key,
     "certificates": certificates,
     "enrol": enrol,

@@ -60,6 +60,7 @@ class LocalFederation:
         self.server: subprocess.Popen[bytes] | None = None
         self.executor: subprocess.Popen[bytes] | None = None
         self.nodes = dict[int, subprocess.Popen[bytes]]()
+        self.runs = list[subprocess.Popen[bytes]]()
 
     def __enter__(self) -> "LocalFederation":
         try:
@@ -154,7 +155,8 @@ class LocalFederation:
     def run(self, app: Path, config: Mapping[str, Any]) -> subprocess.Popen[bytes]:
         """Has the federation run an app; what comes back ends when the run does, and its log is run.log."""
         told = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
-        return self._start("run", "flwr", "run", app, "here", "--stream", "--run-config", told)
+        self.runs.append(self._start("run", "flwr", "run", app, "here", "--stream", "--run-config", told))
+        return self.runs[-1]
 
     def flwr(self, *arguments: str, timeout: float = 120.0) -> str:
         """Carries out one of Flower's commands and returns what it says.
@@ -196,7 +198,7 @@ class LocalFederation:
             self._stop()
 
     def _stop(self) -> None:
-        asked = [*self.nodes.values(), *(p for p in (self.executor, self.server) if p is not None)]
+        asked = [*self.runs, *self.nodes.values(), *(p for p in (self.executor, self.server) if p is not None)]
         for process in asked[:-1]:
             process.terminate()
         _wait(asked[:-1], 3.0)
@@ -211,7 +213,7 @@ class LocalFederation:
             for pid in left:
                 _kill(pid)
             time.sleep(0.05)
-        self.nodes, self.server, self.executor = {}, None, None
+        self.nodes, self.runs, self.server, self.executor = {}, [], None, None
 
 
 @contextmanager

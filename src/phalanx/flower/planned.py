@@ -4,6 +4,7 @@ For demonstrations and tests, where the data of all clients can be dealt out by 
 same bits as `phalanx.simulate`, as long as its algorithm is synchronous and nobody is late.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from phalanx.flower.identity import Roster
 from phalanx.flower.server import Coordinator, nothing
 from phalanx.rng import borrowed
 from phalanx.runs import Federation, Run
+from phalanx.summary import population
 
 
 def participant_of(
@@ -73,6 +75,9 @@ def coordinator_of(
             "buffers": plan.buffers,
             "reference": made.reference,
             "measure": nothing if plan.algorithm.remembers else made.measure,
+            "name": plan.title,
+            "setup": plan.config,
+            "known": partial(population, made),
             **options,
         },
     )

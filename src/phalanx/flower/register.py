@@ -9,13 +9,14 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from phalanx.flower import codec
+from phalanx.flower.audit import Note
 from phalanx.flower.codec import Malformed, Task
 from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Member, Roster, signed_by
@@ -24,7 +25,12 @@ from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pulled, short
 
 log = logging.getLogger("phalanx.flower")
 
+SERVED = "its sentence is over"
 AT_ONCE = 64  # nodes that nobody knows, of which it is being asked at one time who they are
+
+
+def forget(note: Note) -> None:
+    """Takes no notice."""
 
 
 class Register:
@@ -36,12 +42,20 @@ class Register:
         patience: how long it waits.
         discipline: who is suspended.
         came: is called when a client enrols.
+        tell: is told of what becomes of clients.
     """
 
     def __init__(
-        self, grid: Grid, roster: Path | Roster, patience: Patience, discipline: Discipline, came: Callable[[], None]
+        self,
+        grid: Grid,
+        roster: Path | Roster,
+        patience: Patience,
+        discipline: Discipline,
+        *,
+        came: Callable[[], None],
+        tell: Callable[[Note], None] = forget,
     ) -> None:
-        self.grid, self.patience, self.discipline, self._came = grid, patience, discipline, came
+        self.grid, self.patience, self.discipline, self._came, self._tell = grid, patience, discipline, came, tell
         self.session = ""  # names the run
         self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
         self._file = roster if isinstance(roster, Path) else None
@@ -52,6 +66,7 @@ class Register:
         self._asked = dict[int, float]()  # nodes that were asked in vain who they are: until when they are left alone
         self._at = dict[int, int]()  # client -> node
         self._present: frozenset[int] = frozenset()  # nodes that are connected
+        self._suspended = set[int]()  # clients of which nobody has been told yet that they are let in again
         self._new = dict[int, object]()  # clients that came since this was last asked for
         self._changed = threading.Condition()
         self._begun, self._closed = time.monotonic(), threading.Event()
@@ -94,6 +109,8 @@ class Register:
     def set_clock(self, now: float) -> None:
         """Goes on from so many seconds after the beginning."""
         self._begun = time.monotonic() - now
+        with self._changed:
+            self._suspended = {client for client, standing in self.standings.items() if standing.until > now}
 
     def newcomers(self) -> dict[int, object]:
         """The sizes of clients that enrolled for the first time since this was last asked for."""
@@ -144,14 +161,30 @@ class Register:
     def readmit(self, client: int) -> None:
         """Wipes out what is on record about a client."""
         self._note(client, lambda standing: Standing(term=standing.term))
-        log.info("client %d is let in again", client)
+        self._let_in_again(client, "what was on record is wiped out")
 
     def _note(self, client: int, change: Callable[[Standing], Standing]) -> None:
         with self._changed:
             before = self._standing(client)
             after = self.standings[client] = change(before)
+            if after.until > before.until:
+                self._suspended.add(client)
         if after.until > before.until:
             log.warning("client %d is suspended for %g s after %s", client, self.discipline.sentence, after.why)
+            self._tell(Note("suspended", client, f"for {self.discipline.sentence:g} s, after {after.why}"))
+
+    def _let_in_again(self, client: int, why: str) -> None:
+        with self._changed:
+            self._suspended.discard(client)
+        log.info("client %d is let in again: %s", client, why)
+        self._tell(Note("re-admitted", client, why))
+
+    def _end_sentences(self) -> None:
+        """Tells of clients whose suspension is over."""
+        with self._changed:
+            over = [client for client in sorted(self._suspended) if self._standing(client).until <= self.now]
+        for client in over:
+            self._let_in_again(client, SERVED)
 
     def kept(self) -> tuple[Mapping[int, object], Mapping[int, Standing]]:
         """Sizes and standings, for a snapshot."""
@@ -172,6 +205,7 @@ class Register:
             else:
                 for node in self._unknown(nodes):
                     self._threads.begin(self._meet, node)
+            self._end_sentences()
             self._closed.wait(self.patience.roll_call)
 
     def _unknown(self, nodes: frozenset[int]) -> list[int]:
@@ -201,13 +235,18 @@ class Register:
             return
         self._stamp = stamp
         with self._changed:
-            before, self.roster = self.roster, roster
+            before, self.roster, suspended = self.roster, roster, frozenset(self._suspended)
             for client in [*self._at]:
                 now, then = roster.active.get(client), before.active.get(client)
                 if now is None or then is None or now.key != then.key:
                     del self._at[client]  # revoked, or under a new key: it has to say who it is
             self._asked = {node: until for node, until in self._asked.items() if until == math.inf}
             self._changed.notify_all()
+        for note in changes(before, roster, suspended):
+            if note.event == "re-admitted" and note.client is not None:
+                self._let_in_again(note.client, note.why)
+            else:
+                self._tell(note)
 
     def _meet(self, node: int) -> None:
         """Asks a node who it is."""
@@ -225,6 +264,7 @@ class Register:
                 self.strangers[node] = short(error)
                 self._asked[node] = time.monotonic() + self.patience.absent
             log.warning("node %d is not let in: %s", node, short(error))
+            self._tell(Note("turned away", None, f"node {node}: {short(error)}"))
             return
         self._let_in(node, member, size)
 
@@ -249,8 +289,36 @@ class Register:
             self._at[member.id] = node
             self._asked.pop(node, None)
             self.strangers.pop(node, None)
-            if member.id not in self.declared:
+            first = member.id not in self.declared
+            if first:
                 self.declared[member.id] = self._new[member.id] = size
             self._changed.notify_all()
         self._came()
-        log.info("client %s is at node %d and declares %r examples", member, node, size)
+        log.info("client %s is at node %d and declares %s examples", member, node, short(repr(size)))
+        if first:
+            self._tell(Note("enrolled", member.id, f"declares {short(repr(size))} examples"))
+
+
+def changes(before: Roster, now: Roster, suspended: Set[int]) -> Iterator[Note]:
+    """What a new roster changes for clients that the old one had.
+
+    Args:
+        before: the old one.
+        now: the new one.
+        suspended: who is suspended; a new term lets them in again.
+    """
+    then = {member.id: member for member in before.members}
+    for member in sorted(now.members, key=lambda m: m.id):
+        old = then.get(member.id)
+        if old is None:
+            continue
+        if member.revoked and not old.revoked:
+            yield Note("revoked", member.id, "by the roster")
+        elif old.revoked and not member.revoked:
+            yield Note("re-admitted", member.id, "by the roster, after it was revoked")
+        elif old.term != member.term and member.id in suspended:
+            yield Note("re-admitted", member.id, f"by the roster, in term {member.term}")
+        if member.key != old.key:
+            yield Note("new key", member.id, "by the roster")
+    for client in sorted(then.keys() - {member.id for member in now.members}):
+        yield Note("revoked", client, "no longer in the roster")

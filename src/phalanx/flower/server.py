@@ -2,8 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,24 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 import phalanx
+from phalanx.aggregators import Aggregator
 from phalanx.canonical import canonical, digest, source
 from phalanx.checkpoint import Checkpoint, Keeper, Origin, resumption
 from phalanx.core import Algorithm, AnyState, Observer, Progress, Until
 from phalanx.engine import Sampler, Train, everyone, run
+from phalanx.flower.audit import AUDIT, Audit
+from phalanx.flower.board import STATUS, Board
 from phalanx.flower.codec import Transfer
 from phalanx.flower.discipline import Discipline
 from phalanx.flower.identity import Roster
+from phalanx.flower.metrics import HOST, Metrics
 from phalanx.flower.patience import Patience
+from phalanx.flower.record import ENGINE, population, unknown
+from phalanx.flower.speech import Form, speak
 from phalanx.flower.transport import FlowerTransport
 from phalanx.guard import Guard
-from phalanx.history import HISTORY, History, Record
+from phalanx.history import HISTORY, History, Line, Record
+from phalanx.summary import ending, environment, outcome
 from phalanx.vector import BufferPolicy, FlatModule
 
 log = logging.getLogger("phalanx.flower")
@@ -58,6 +67,11 @@ class Coordinator:
         reference: the server's own training, for algorithms that compare updates with one.
         observers: are shown each step.
         checkpoint: when the run is saved on its way.
+        log: how the log is written: lines for people, or one JSON object per line.
+        metrics: the port of the loopback address at which figures for Prometheus are served; None: none are.
+        name: of the run, for people; made from the algorithm if empty.
+        setup: what else the record says of the run's configuration, beside what the server knows.
+        known: what else its summary says, by its history: of a `Run` that everybody knows, who holds what and attacks.
     """
 
     algorithm: Algorithm
@@ -75,6 +89,18 @@ class Coordinator:
     reference: Train | None = None
     observers: Sequence[Observer] = ()
     checkpoint: Checkpoint = EVERY_STEP
+    log: Form = "text"
+    metrics: int | None = None
+    name: str = ""
+    setup: Mapping[str, Any] = field(default_factory=dict)
+    known: Callable[[Sequence[Line]], Mapping[str, Any]] = unknown
+
+    @property
+    def title(self) -> str:
+        """The name of the run, such as `FedAvg(Median), real clients`."""
+        rule = getattr(self.algorithm, "aggregate", None)
+        inner = f"({rule.title})" if isinstance(rule, Aggregator) else ""
+        return self.name or f"{type(self.algorithm).__name__}{inner}, real clients"
 
     def config(self, dimension: int) -> dict[str, Any]:
         """What decides whether a run can go on from another's checkpoint."""
@@ -84,6 +110,15 @@ class Coordinator:
             "guard": canonical(self.guard, Guard),
             "transfer": self.transfer,
         }
+
+    def told(self, dimension: int) -> dict[str, Any]:
+        """What the record says of the configuration."""
+        parts: dict[str, Any] = {
+            "until": canonical(Until.of(self.until), Until),
+            "patience": canonical(self.patience, Patience),
+            "discipline": canonical(self.discipline, Discipline),
+        }
+        return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
 
 
 def tell(progress: Progress) -> None:
@@ -97,6 +132,8 @@ def tell(progress: Progress) -> None:
 def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
     """Trains with the clients that `grid` reaches; goes on where a killed server stopped.
 
+    The folder holds a record as that of a simulated run, for `phalanx report`, also of a run that failed.
+
     Returns:
         The last state.
 
@@ -106,28 +143,49 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
     """
     model = FlatModule(coordinator.model, coordinator.buffers)
     start, folder = model.read(), coordinator.folder
-    config = coordinator.config(len(start))
-    origin = Origin(digest(config), source(coordinator.algorithm), phalanx.__version__, {}, {})
+    made_by = source(coordinator.algorithm)
+    origin = Origin(digest(coordinator.config(len(start))), made_by, phalanx.__version__, {}, {})
     resumed = resumption(folder, coordinator.checkpoint, origin, torch.device("cpu"))
+    goes_on = resumed.snapshot is not None
+    config = coordinator.told(len(start))
     begun = time.perf_counter() - resumed.seconds
     history = History(
         coordinator.algorithm.observed,
         coordinator.measure,
         folder / HISTORY if folder else None,
-        lambda: Record.begin(folder, config, resumed=resumed.snapshot is not None) if folder else None,
+        lambda: _prepare(folder, config, resumed=goes_on) if folder else None,
         resumed.lines,
     )
     keeper = Keeper(folder, coordinator.checkpoint, origin, history, begun)
+    audit = Audit(
+        folder / AUDIT if folder else None, lambda: transport.now, lambda i: name_of(transport, i), resumed=goes_on
+    )
     transport = FlowerTransport(
         grid,
         coordinator.roster,
         patience=coordinator.patience,
         discipline=coordinator.discipline,
         transfer=coordinator.transfer,
+        tell=audit.note,
     )
     if resumed.snapshot is not None:
         log.info("goes on after step %d", resumed.snapshot.step)
-    with transport, history:
+
+    def record(error: BaseException | None) -> None:
+        how = ending(error)
+        audit.end(": ".join(filter(None, (how["status"], how["error"]))))
+        if folder is None or not history.lines:
+            return
+        register = transport.register
+        known = coordinator.known(history.lines)
+        summary: dict[str, Any] = how | {"identity": digest(config), "source": made_by, "dimension": len(start)}
+        summary |= {"wall_seconds": round(time.perf_counter() - begun, 3)} | outcome(history.lines)
+        summary |= population(history.lines, register.kept()[0], register.roster, coordinator.guard, known)
+        summary |= {"environment": environment("cpu") | {"engine": f"flwr {version('flwr')}"}}
+        Record(coordinator.title, config, history.lines, summary).save(folder)
+
+    board = Board(folder / STATUS if folder else None, transport.register, coordinator.patience.roll_call)
+    with transport, history, board, _served(coordinator.metrics, board) as metrics:
         try:
             state: AnyState = run(
                 coordinator.algorithm,
@@ -137,18 +195,45 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
                 sample=coordinator.sample,
                 guard=coordinator.guard,
                 reference=coordinator.reference,
-                observers=(transport, history, tell, *coordinator.observers),
+                observers=(history, audit, transport, tell, board, *metrics, *coordinator.observers),
                 keep=keeper,
                 resume=resumed.snapshot,
             )
-        except BaseException:
+        except BaseException as error:
             keeper.leave()
+            record(error)
             raise
     if folder is not None:
         model.load(state.model)
         torch.save(model.module.state_dict(), folder / MODEL)
+    record(None)
     keeper.discard()
     return state
+
+
+def _prepare(folder: Path, config: Mapping[str, Any], *, resumed: bool) -> None:
+    """Makes the folder ready: what another run left there goes, but for audit trails."""
+    Record.begin(folder, config, resumed=resumed)
+    (folder / STATUS).unlink(missing_ok=True)
+
+
+@contextmanager
+def _served(port: int | None, board: Board) -> Iterator[tuple[Metrics, ...]]:
+    """Figures for Prometheus, where they are asked for."""
+    if port is None:
+        yield ()
+        return
+    metrics = Metrics(board.counts)
+    log.info("metrics: http://%s:%d/metrics", HOST, metrics.serve(port))
+    try:
+        yield (metrics,)
+    finally:
+        metrics.close()
+
+
+def name_of(transport: FlowerTransport, client: int) -> str:
+    """What the roster calls a client."""
+    return next((member.name for member in transport.register.roster.members if member.id == client), "")
 
 
 def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> ServerApp:
@@ -161,18 +246,9 @@ def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> S
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        _speak()
+        speak("text")
         made = coordinator if isinstance(coordinator, Coordinator) else coordinator(context)
+        speak(made.log)
         coordinate(grid, made)
 
     return app
-
-
-def _speak() -> None:
-    """Has the log of this package come out, and not that of each request, which Flower would send over the wire."""
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False

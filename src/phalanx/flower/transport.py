@@ -11,7 +11,7 @@ import math
 import queue
 import secrets
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +20,13 @@ from flwr.serverapp import Grid
 
 from phalanx.core import Arrivals, Infeasible, Progress, Reply, Vector
 from phalanx.flower import codec
+from phalanx.flower.audit import Note
 from phalanx.flower.codec import Task, Transfer
 from phalanx.flower.courier import Courier, Errand, Lost, Outcome, Refused
 from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Roster
 from phalanx.flower.patience import Patience
-from phalanx.flower.register import Register
+from phalanx.flower.register import Register, forget
 
 log = logging.getLogger("phalanx.flower")
 
@@ -74,6 +75,7 @@ class FlowerTransport:
         patience: how long it waits.
         discipline: who is suspended, and how often clients are asked.
         transfer: in which form updates travel.
+        tell: is told, from any thread, of what becomes of clients beside the steps.
     """
 
     def __init__(
@@ -84,9 +86,10 @@ class FlowerTransport:
         patience: Patience | None = None,
         discipline: Discipline | None = None,
         transfer: Transfer = "float32",
+        tell: Callable[[Note], None] = forget,
     ) -> None:
         self.patience, self.discipline, self.transfer = patience or Patience(), discipline or Discipline(), transfer
-        self.register = Register(grid, roster, self.patience, self.discipline, lambda: self._courier.inbox.put(None))
+        self.register = Register(grid, roster, self.patience, self.discipline, came=self._wake, tell=tell)
         self._courier = Courier(grid, self.register, self.patience)
         self._open = dict[int, Errand]()
         self._away = dict[int, str]()  # clients that were to be asked and could not be, with the reason
@@ -95,6 +98,10 @@ class FlowerTransport:
         self._last_asked = dict[int, float]()  # by time.monotonic
         self._joined = dict[int, object]()  # clients that enrolled, and were not told of yet
         self._delivered: frozenset[int] = frozenset()  # clients of which the last arrivals held a reply
+
+    def _wake(self) -> None:
+        """Has a wait look who is there."""
+        self._courier.inbox.put(None)
 
     def __enter__(self) -> "FlowerTransport":
         return self

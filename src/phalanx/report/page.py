@@ -13,11 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phalanx.report import lateness
 from phalanx.report.figures import accuracy
 from phalanx.report.figures.drawing import MARKERS, Style
 from phalanx.report.ledger import Ledger, attacked
 from phalanx.report.names import distinct
 from phalanx.report.run import section
+from phalanx.report.speed import speed
 from phalanx.report.tables import columns
 from phalanx.report.words import NONE, ids, plural
 
@@ -107,6 +109,8 @@ def render(records: "Sequence[Record]", title: str) -> str:
         facts=_facts(ledgers),
         runs=runs,
         pictures=accuracy.pictures(records, looks),
+        speed=speed(records),
+        late_columns=lateness.COLUMNS,
         columns=columns([run.row for run in runs]),
         unfolded=len(runs) <= OPEN,
         dash=NONE,

@@ -5,8 +5,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from phalanx.report import counterfactual, outcome, tables
-from phalanx.report.figures import holdings, participation, progress, similarity, weights
+from phalanx.report import counterfactual, lateness, outcome, tables
+from phalanx.report.arrivals import flights
+from phalanx.report.clusters import Clusters
+from phalanx.report.figures import (
+    alone,
+    cosines,
+    holdings,
+    norms,
+    participation,
+    progress,
+    reputation,
+    separation,
+    shares,
+    similarity,
+    staleness,
+    timeline,
+    tree,
+    weights,
+)
 from phalanx.report.figures.drawing import Picture, Style
 from phalanx.report.ledger import Ledger
 from phalanx.report.troubles import Trouble, troubles
@@ -62,6 +79,7 @@ class Run:
     costs: tuple[str, ...]
     removals: tuple[outcome.Removal, ...]
     pictures: tuple[Picture, ...]
+    late: tuple[lateness.Row, ...]  # what became of updates by age; empty where ages are not known
     weights: Counterfactual | None  # None where declared sizes are not known
     troubles: tuple[Trouble, ...]
     hidden: int  # kinds of trouble that the table leaves out
@@ -94,7 +112,8 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
         tiles=tables.tiles(ledger),
         costs=outcome.costs(ledger, records),
         removals=outcome.removals(ledger),
-        pictures=_pictures(ledger, anchor),
+        pictures=_pictures(ledger, records, anchor),
+        late=lateness.rows(ledger),
         weights=_weights(ledger, anchor),
         troubles=tuple(met[:KINDS]),
         hidden=max(0, len(met) - KINDS),
@@ -105,11 +124,24 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
     )
 
 
-def _pictures(ledger: Ledger, anchor: str) -> tuple[Picture, ...]:
+def _pictures(ledger: Ledger, records: "Sequence[Record]", anchor: str) -> tuple[Picture, ...]:
+    tasks, clusters = flights(ledger.record), Clusters(ledger)
+    matrix = cosines.picture(clusters, f"{anchor}-cosines")
     course = progress.picture(ledger, f"{anchor}-progress", full=not similarity.measured(ledger.record))
+    fairness = alone.picture(ledger, records, f"{anchor}-alone")
     candidates = (
         course,
         similarity.picture(ledger, f"{anchor}-alpha", full=course is None),
+        reputation.picture(ledger, f"{anchor}-reputation", full=fairness is None),
+        fairness,
+        tree.picture(clusters, f"{anchor}-tree"),
+        norms.picture(clusters, f"{anchor}-norms", full=matrix is None),
+        matrix,
+        separation.alpha(clusters, f"{anchor}-across"),
+        separation.gap(clusters, f"{anchor}-gap"),
+        staleness.picture(ledger, tasks, f"{anchor}-ages"),
+        shares.picture(ledger, tasks, f"{anchor}-shares"),
+        timeline.picture(ledger, tasks, f"{anchor}-timeline"),
         participation.picture(ledger, f"{anchor}-weights"),
         holdings.picture(ledger, f"{anchor}-data"),
     )

@@ -56,7 +56,9 @@ def troubles(history: "Iterable[Line]", kinds: Sequence[str] = ("refused", "lost
 def _told(line: "Line") -> Iterator[tuple[str, int, str]]:
     """Kind, client and reason of each trouble in a line."""
     for client, verdict in (line.get("verdicts") or {}).items():
-        reason = "" if verdict.get("waits") else str(verdict.get("reason") or "")
+        if verdict.get("waits"):
+            continue  # a later verdict decides
+        reason = str(verdict.get("reason") or "")
         if not verdict["accepted"]:
             yield "rejected", int(client), reason
         elif reason:

@@ -83,7 +83,7 @@ def base(data: str, clients: int, scale: Scale, seed: int) -> Run:
     task = TASKS[data]
     if scale == "quick":
         return Run(
-            data=Drawn(task.source, clients * EACH[clients], 2000, seed),
+            data=Drawn(task.source, clients * EACH[clients], 2000, seed=seed),
             clients=clients,
             model=task.model,
             training=LocalSGD(batch_size=10, lr=0.02, momentum=task.momentum),

@@ -19,4 +19,4 @@ def render(records: grid.Records, context: Context) -> Rendering:
     """The curves, and who is how far."""
     quick = context.scale == "quick"
     notes = (table1_cifar10.QUICK if quick else table1_cifar10.PAPER,)
-    return grid.over_time(grid.Shown("CIFAR-10"), records, context, 1500.0 if quick else 7000.0, notes)
+    return grid.over_time(grid.Shown("CIFAR-10"), records, context, 750.0 if quick else 7000.0, notes)

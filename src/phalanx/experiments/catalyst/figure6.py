@@ -19,4 +19,4 @@ def render(records: grid.Records, context: Context) -> Rendering:
     """The curves, and who is how far."""
     quick = context.scale == "quick"
     shown, notes = grid.Shown("WikiText-2", "loss"), (table1_wikitext2.QUICK if quick else table1_wikitext2.PAPER,)
-    return grid.over_time(shown, records, context, 1500.0 if quick else 600.0, notes)
+    return grid.over_time(shown, records, context, 750.0 if quick else 600.0, notes)

@@ -18,7 +18,7 @@ Records = Mapping[str, Sequence[Trace]]
 TOLERANCE = 3.0  # points of accuracy
 BASGD_ALONE = (
     'BASGD, "no attack": with f = 0 there is one buffer. In the authors\' program each fresh model then replaces the '
-    "server's, which is the published number; ours is asynchronous SGD with a server's learning rate of 0.4."
+    "server's, which is the published number; ours is asynchronous SGD with a server's learning rate of 0.1."
 )
 NOTES = (
     '"authors": as their published program has it, by named flags; "ours": the paper, repaired. "Published" is the '

@@ -1,15 +1,50 @@
 """Which client holds what, and how fast it is."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import torch
 
-from phalanx.data import Dataset, Groups, Partition
+from phalanx.data import MNIST, Dataset, Groups, Partition, Source
 from phalanx.data.partition import Ints
+from phalanx.rng import numpy_generator
 from phalanx.simulation import Latency, Normal
 from phalanx.simulation.latency import Task
 
-COMMON, RARE = 0, 1  # groups of `LabelGroups`
+COMMON, ALL = 0, 1  # groups of `LabelGroups`
+
+
+@dataclass(frozen=True)
+class Subset(Source):
+    """Some examples of a data set, drawn at random.
+
+    Args:
+        source: the data set.
+        examples: how many train examples, at most those that there are.
+        tests: how many test examples; all if not given.
+        seed: of the draw.
+    """
+
+    source: Source = MNIST()
+    examples: int = 6000
+    tests: int | None = None
+    seed: int = 0
+
+    def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        """See `Source`.
+
+        Raises:
+            ValueError: there are fewer examples.
+        """
+        train, test = self.source.load(data_dir)
+        return self._some(train, self.examples, "train"), self._some(test, self.tests or len(test), "test")
+
+    def _some(self, data: Dataset, count: int, part: str) -> Dataset:
+        if not 1 <= count <= len(data):
+            raise ValueError(f"The {part} part has {len(data):,} examples, of which {count:,} cannot be drawn.")
+        drawn = numpy_generator(self.seed, "subset", part).choice(len(data), count, replace=False)
+        return data.of(torch.from_numpy(drawn).sort().values)
 
 
 @dataclass(frozen=True)
@@ -67,10 +102,10 @@ class LabelsEach(Partition):
 
 @dataclass(frozen=True)
 class RareLabels(Partition):
-    """The last clients hold some labels alone, and no others; the rest of the examples is dealt evenly to the others.
+    """The last clients hold all examples of some labels; the rest of the examples is dealt evenly to all clients.
 
     Args:
-        rare: labels that the last clients hold.
+        rare: labels that only the last clients hold.
         holders: how many clients these are.
     """
 
@@ -83,25 +118,23 @@ class RareLabels(Partition):
         Raises:
             ValueError: the holders are all clients, or none.
         """
-        if not 1 <= self.holders < clients:
-            raise ValueError(f"holders must lie in 1..{clients - 1}, got {self.holders}.")
+        _check_holders(self.holders, clients)
         rare = np.isin(labels, self.rare)
         owners = np.empty_like(labels)
-        for mask, held_by in ((rare, range(clients - self.holders, clients)), (~rare, range(clients - self.holders))):
+        for mask, first in ((rare, clients - self.holders), (~rare, 0)):
             members = rng.permutation(np.flatnonzero(mask))
-            owners[members] = np.resize(np.array(held_by), len(members))
+            owners[members] = np.resize(np.arange(first, clients), len(members))
         return owners
 
 
 @dataclass(frozen=True)
 class LabelGroups(Groups):
-    """Two groups, so that accuracy is measured on some labels and on the others apart: 0 has the common, 1 the rare.
+    """Two groups, so that accuracy is measured on common labels and on all labels: 0 sees the common ones, 1 sees all.
 
-    Nothing contradicts: a group sees the examples of its labels, for tests too.  It goes with `RareLabels`, whose
-    clients hold no others.
+    Nothing contradicts.  It goes with `RareLabels`, of whose clients those of group 0 hold no others.
 
     Args:
-        rare: labels of group 1.
+        rare: labels that group 0 does not see.
         holders: how many clients, the last ones, are of group 1.
     """
 
@@ -119,14 +152,21 @@ class LabelGroups(Groups):
         Raises:
             ValueError: the holders are all clients, or none.
         """
-        if not 1 <= self.holders < clients:
-            raise ValueError(f"holders must lie in 1..{clients - 1}, got {self.holders}.")
-        return (COMMON,) * (clients - self.holders) + (RARE,) * self.holders
+        _check_holders(self.holders, clients)
+        return (COMMON,) * (clients - self.holders) + (ALL,) * self.holders
 
     def seen_by(self, group: int, data: Dataset) -> Dataset:
         """See `Groups`."""
-        rare = sum((data.y == label for label in self.rare), start=data.y < 0)
-        return data.of(rare if group == RARE else ~rare)
+        if group == ALL:
+            return data
+        rare = torch.isin(data.y, torch.tensor(self.rare, device=data.y.device))
+        return data.of(~rare)
+
+
+def _check_holders(holders: int, clients: int) -> None:
+    """Raises ValueError if the holders are all clients, or none."""
+    if not 1 <= holders < clients:
+        raise ValueError(f"holders must lie in 1..{clients - 1}, got {holders}.")
 
 
 @dataclass(frozen=True)

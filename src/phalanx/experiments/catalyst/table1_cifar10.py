@@ -6,7 +6,7 @@ from phalanx.core import Until
 from phalanx.data import CIFAR10
 from phalanx.evaluation import Evaluation
 from phalanx.experiments.catalyst import grid, setting
-from phalanx.experiments.clustered_fl.setting import Drawn
+from phalanx.experiments.catalyst.populations import Subset
 from phalanx.experiments.experiment import Context, Scale
 from phalanx.experiments.results import Plot, Rendering
 from phalanx.models import ResNet18, XuLyuCifarCNN
@@ -17,8 +17,8 @@ CLAIM = "Catalyst is level with Kardam without an attack, and 7 to 29 points ahe
 MINUTES = {"quick": 8.0, "paper": 6000.0}
 QUICK = (
     "Quick scale: 20 clients (5 of them Byzantine under attack, f = 5) with 2,000 images in all, batches of 10, "
-    "learning rate 0.05, a network of three convolutional and two fully connected layers (122,570 parameters), 1,500 "
-    "s, 1,000 test images. So the numbers are not to be compared with the published ones, but with each other; 10 % is "
+    "learning rate 0.05, a network of three convolutional and two fully connected layers (122,570 parameters), 750 s, "
+    "1,000 test images. So the numbers are not to be compared with the published ones, but with each other; 10 % is "
     "chance."
 )
 PAPER = "The network is the ResNet-18 of the authors' program; the paper tells of three convolutional layers."
@@ -39,12 +39,12 @@ def task(scale: Scale, seed: int) -> setting.Task:
         return setting.Task(run, honest=30, byzantine=10)
     small = replace(
         run,
-        data=Drawn(CIFAR10(standardize=True), 2000, 1000, seed),
+        data=Subset(CIFAR10(standardize=True), 2000, 1000, seed),
         clients=20,
         model=XuLyuCifarCNN(),
         buffers="refuse",
         training=setting.recipe(0.05, 10),
-        until=Until(seconds=1500.0),
+        until=Until(seconds=750.0),
     )
     return setting.Task(small, honest=15, byzantine=5)
 
@@ -58,7 +58,7 @@ def render(records: grid.Records, context: Context) -> Rendering:
     """The block beside the published one."""
     quick = context.scale == "quick"
     shown = grid.Shown("CIFAR-10", tolerance=None if quick else grid.TOLERANCE)
-    title = f"CIFAR-10{', small' if quick else ''}: accuracy after {1500 if quick else 7000} s"
+    title = f"CIFAR-10{', small' if quick else ''}: accuracy after {750 if quick else 7000} s"
     table = grid.block(shown, records, context, title, (QUICK if quick else PAPER,))
     caption = "Accuracy on test images over virtual seconds; above the authors' form, below ours."
     return Rendering((table,), (Plot(grid.drawn(records, tuple(setting.ATTACKS)), caption=caption),))

@@ -9,7 +9,7 @@ from phalanx.core import Until
 from phalanx.data import MNIST, Uniform
 from phalanx.evaluation import Evaluation
 from phalanx.experiments.catalyst import setting
-from phalanx.experiments.clustered_fl.setting import Drawn
+from phalanx.experiments.catalyst.populations import Subset
 from phalanx.experiments.experiment import Context, Scale
 from phalanx.experiments.published import Published
 from phalanx.experiments.results import Cell, Comparison, Rendering, Sample, Table
@@ -61,7 +61,7 @@ def _base(scale: Scale, seed: int) -> Run:
     """Ten honest clients with like data."""
     quick = scale == "quick"
     return Run(
-        data=Drawn(MNIST(), 6000, 2000, seed) if quick else MNIST(),
+        data=Subset(MNIST(), 6000, 2000, seed) if quick else MNIST(),
         clients=CLIENTS,
         partition=Uniform(),
         model=MLP((64,)) if quick else CoxCNN(),

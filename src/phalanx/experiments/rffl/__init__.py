@@ -9,8 +9,8 @@ Where the paper is silent, or contradicts itself or its program:
 * The "power law" is a linear ramp, as in the program.  Class imbalance deals without replacement.
 * Attackers are beside the honest participants, and hold as many examples as one of these on average.
 * FedAvg weighs by declared sizes, as the paper has it.  Multi-Krum, Median and SignSGD ignore them.
-* Multi-Krum averages 80 % of the updates ("clip ratio 0.2"), and is told of two attackers of twelve, or of nine of 21,
-  the most that it can be told.
+* Multi-Krum averages 80 % of the updates ("clip ratio 0.2"), and is told that the others are attackers: two of twelve,
+  or four of 21.
 * SignSGD has no weight decay: the paper's 0.977 is the number of the learning rates' decay.  Its own learning rate,
   which the paper does not tell, is 0.01 and falls to a tenth of that.
 * FedAvg and q-FFL have one more local epoch where fairness or the best accuracy is measured.  In the tables with

@@ -37,7 +37,8 @@ FEDERATIONS = grid({"MNIST": (10,)}, SPLITS)
 ATTACKED = tuple(f for f in FEDERATIONS if f.split in (UNIFORM, RAMP))
 FLIPPERS = (
     "Nine tenths of a label flipper's examples are honest, and its updates point where those of the honest do: no "
-    "threshold on the cosine of whole updates tells it apart. Tables 5 and 14 show that the flips hardly succeed."
+    "threshold on the cosine of whole updates tells it apart. Tables 5, 6 and 14 show that the flips do not succeed "
+    "all the same: a participant keeps what its own training made of its own 1s."
 )
 UNIFORM_NOTE = (
     "Where data are dealt uniformly all could do the same alone, and fairness correlates noise with noise: it is told "

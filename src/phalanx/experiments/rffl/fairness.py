@@ -21,6 +21,7 @@ from phalanx.experiments.rffl.setting import FAIR, OURS, SMALLER, SMALLER_MNIST,
 from phalanx.runs import Run
 
 WITHOUT = tuple(method for method in FAIR if method != STANDALONE)
+COLLAPSED = "q-FFL: where some 10 % are published, the runs have collapsed; a model that always says the same has that."
 NOT_OF_USE = (
     "Models that nobody ever helped correlate perfectly with themselves, so that fairness is nothing without gains."
 )
@@ -72,7 +73,7 @@ class WithoutAttackers:
         columns = (
             "federation", "method", "max accuracy, %", "mean accuracy, %", "best over best, points", "mean gain, points"
         )  # fmt: skip
-        notes = ("Best over best: the best model over the best standalone one. All at the end of training.",)
+        notes = ("Best over best: the best model over the best standalone one. All at the end of training.", COLLAPSED)
         table = Table("Accuracy of the best participant", columns, rows, notes)
         return Rendering((table,), (), self._notes(context))
 
@@ -86,13 +87,13 @@ class WithoutAttackers:
         found = [pair.fairness for pair in both]
         values = [100 * c.coefficient for c in found if c.coefficient is not None]
         failed = len(traces(records, f, method)) - len(values)
-        fairness = Comparison(Sample.of(values), None, published, "", failed)
+        fairness = Comparison(Sample.of(values), None, published, "", failed, decimals=2)
         gained = signed(pair.gain for pair in both)
         return [told(f), method, fairness, interval(found), gained, honest_removed([p.run for p in both], method)]
 
     def _accurate(self, f: Federation, method: str, records: Records, published: Published | None) -> list[Cell]:
         all_, both = traces(records, f, method), pairs(records, f, method)
-        highest = compared_by(all_, best, published, remark=COLLAPSED if _collapsed(method, published) else "")
+        highest = compared_by(all_, best, published)
         over = ["", ""] if method == STANDALONE else [
             signed(pair.best_over_best for pair in both), signed(pair.gain for pair in both)
         ]  # fmt: skip
@@ -107,13 +108,6 @@ class WithoutAttackers:
                 data != {"MNIST"}
             )
         return notes + ([TEXTS] if data & {"MR", "SST"} else [])
-
-
-COLLAPSED = "The published runs have collapsed: a model that always says the same has some 10 %."
-
-
-def _collapsed(method: str, published: Published | None) -> bool:
-    return method == "q-FFL" and published is not None and published.value is not None and published.value <= 10
 
 
 def told(federation: Federation) -> str:

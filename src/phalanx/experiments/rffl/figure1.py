@@ -2,7 +2,7 @@
 
 from phalanx.experiments.drawing import curves
 from phalanx.experiments.experiment import Context, Scale
-from phalanx.experiments.results import Plot, Rendering, Table
+from phalanx.experiments.results import Cell, Plot, Rendering, Table
 from phalanx.experiments.rffl.fairness import grid
 from phalanx.experiments.rffl.measured import Records, compared_by, traces
 from phalanx.experiments.rffl.setting import FAIR, SMALLER_MNIST, SPLITS, cells
@@ -23,10 +23,10 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 def render(records: Records, context: Context) -> Rendering:
     """A panel for each split, and the last points in a table."""
     panels = {("", f.split): {method: traces(records, f, method) for method in FAIR} for f in FEDERATIONS}
-    rows = [
-        [method, *(compared_by(traces(records, f, method), lambda t: _percent(t.final(FIGURE))) for f in FEDERATIONS)]
-        for method in FAIR
-    ]
+    rows = list[list[Cell]]()
+    for method in FAIR:
+        ends = [compared_by(traces(records, f, method), lambda t: _percent(t.final(FIGURE))) for f in FEDERATIONS]
+        rows.append([method, *ends])
     columns = ("method", *(f"{f.split}, %" for f in FEDERATIONS))
     caption = "Accuracy of the best participant's model on the test images, by round."
     plots = (Plot(curves(panels, figure=FIGURE), caption=caption),)

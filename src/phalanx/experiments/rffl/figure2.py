@@ -76,10 +76,10 @@ def drawn(records: Records) -> "Figure":
                 _draw(axes, found[0])
             axes.set_title(f"{name}, {federation.split}")
             axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-            axes.set_ylim(bottom=0)
         row[0].set_ylabel("reputation")
     for axes in grid[-1]:
         axes.set_xlabel("round")
+    grid[0, 0].set_ylim(bottom=0)  # of all panels, as they share it
     return canvas
 
 

@@ -58,13 +58,11 @@ def compared_by(
     found: Sequence[Trace],
     figure: Callable[[Trace], float | None],
     published: Published | None = None,
-    remark: str = "",
-    decimals: int = 1,
 ) -> Comparison:
     """A comparison of some figure of each trace, over seeds."""
     values = [value for t in found if not t.failed and (value := figure(t)) is not None]
-    told = " ".join(filter(None, (remark, published.remark if published else "")))
-    return Comparison(Sample.of(values), None, published, told, len(found) - len(values), decimals)
+    told = published.remark if published else ""
+    return Comparison(Sample.of(values), None, published, told, len(found) - len(values))
 
 
 def best(trace: Trace) -> float | None:

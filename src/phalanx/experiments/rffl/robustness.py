@@ -103,10 +103,10 @@ class WithAttackers:
         for method in ROBUST:
             found = self._traces(records, method)
             published = self._published(method, context)
-            accuracy = compared_by(found, mean, self._mean(published), self._remark(method))
+            accuracy = compared_by(found, mean, self._mean(published))
             rows.append([method, each(found), accuracy, each_published(published), *self._ours(records, method)])
         columns = ("method", "participants 1 to 10, %", "mean accuracy, %", "published for each, %", *COLUMNS)
-        return Table(self.title, columns, rows, (COUNTED, *self._alike(context)), None)
+        return Table(self.title, columns, rows, (COUNTED, *self._alike(context), *self._reasons()))
 
     def _targeted(self, records: Records, context: Context) -> Table:
         rows = list[list[Cell]]()
@@ -116,26 +116,26 @@ class WithAttackers:
                 if method == STANDALONE and figure != "max accuracy":
                     row.append("")  # a run without attackers does not know what they are after
                     continue
-                why = self._remark(method) if figure == "max accuracy" else ""
-                row.append(compared_by(found, read, self._published_figure(method, figure, context), why))
+                row.append(compared_by(found, read, self._published_figure(method, figure, context)))
             rows.append([*row, *self._ours(records, method)])
         columns = ("method", *(f"{figure}, %" for figure in TARGETED), *COLUMNS)
-        return Table(self.title, columns, rows, (MEANT, COUNTED))
+        return Table(self.title, columns, rows, (MEANT, COUNTED, *self._reasons()))
 
     def _ours(self, records: Records, method: str) -> list[Cell]:
         """The columns that the paper lacks."""
         if method == STANDALONE:
             return ["", "", ""]
-        both = pairs(records, self.federation, method, self.enemy)
-        found = [pair.run for pair in both]
-        gained = signed(pair.gain for pair in both)
-        return [gained, attackers_removed(found, method), honest_removed(found, method)]
+        gained = signed(pair.gain for pair in pairs(records, self.federation, method, self.enemy))
+        begun = [trace for trace in self._traces(records, method) if trace.steps]  # a run can fail as all are removed
+        return [gained, attackers_removed(begun, method), honest_removed(begun, method)]
 
     def _traces(self, records: Records, method: str) -> Sequence[Trace]:
         return traces(records, self.federation, method, self.enemy)
 
-    def _remark(self, method: str) -> str:
-        return remark(method, self.attack, self.split, self.beside)
+    def _reasons(self) -> list[str]:
+        """Why some published numbers are not what the named methods do."""
+        told = {method: remark(method, self.attack, self.split, self.beside) for method in ROBUST}
+        return [f"{method}: {why}" for method, why in told.items() if why]
 
     def _published(self, method: str, context: Context) -> list[Published]:
         """For each participant; none for a method that is not in the paper."""

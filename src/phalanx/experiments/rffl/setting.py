@@ -171,7 +171,7 @@ def carried_out(federation: Federation, method: str, scale: Scale, seed: int, en
 def algorithm(method: str, clients: int, size: Size, beside: int = 0) -> Algorithm:
     """A method, as it is set for so many participants and attackers."""
     n = clients + beside
-    krum = MultiKrum(f=min(max(beside, 1), (n - 3) // 2), m=round(0.8 * n))
+    krum = MultiKrum(f=n - round(0.8 * n), m=round(0.8 * n))
     known: dict[str, Algorithm] = {
         "RFFL": RFFL(),
         FIXED: RFFL(clip=size.gamma),

@@ -67,6 +67,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
         "Who contributed when",
         "Each row is a client, each column a step; the darker the blue, the more its update weighed."
         + (binned if mosaic.size > 1 else "")
+        + (" An update that waited shows in the step that decided on it." if _waited(ledger) else "")
         + " The bars on the right sum up each client's share of all weight.",
         keys="mosaic",
         full=True,
@@ -96,15 +97,22 @@ def _mosaic(ledger: Ledger) -> Mosaic:
     return Mosaic(size, edges, weight, event, np.array([ledger.weight[c] / total for c in row]), ledger.groups)
 
 
+def _waited(ledger: Ledger) -> bool:
+    """Whether some update was kept for a later step."""
+    return any(v.get("waits") for line in ledger.record.history for v in (line.get("verdicts") or {}).values())
+
+
 def _accepted(line: "Line") -> dict[int, float]:
-    """The weights of the accepted updates, by client."""
+    """The weights of the accepted updates, by client; of those that wait, nothing."""
     verdicts = (line.get("verdicts") or {}).items()
-    return {int(name): finite(v.get("weight")) or 0.0 for name, v in verdicts if v["accepted"]}
+    used = {name: v for name, v in verdicts if v["accepted"] and not v.get("waits")}
+    return {int(name): finite(v.get("weight")) or 0.0 for name, v in used.items()}
 
 
 def _turned_away(line: "Line") -> dict[int, int]:
     """The worst that befell each client whose update was not accepted."""
-    rejected = [name for name, v in (line.get("verdicts") or {}).items() if not v["accepted"]]
+    verdicts = (line.get("verdicts") or {}).items()
+    rejected = [name for name, v in verdicts if not v["accepted"] and not v.get("waits")]
     cases = ((line.get("lost") or {}, LOST), (line.get("refused") or {}, REFUSED), (rejected, REJECTED))
     return {int(name): what for names, what in cases for name in names}
 

@@ -1,0 +1,313 @@
+"""`phalanx doctor`: whether what a run or a federation needs is there, with the remedy for what is not.
+
+It looks, and changes nothing.  Certificates, keys and the roster are looked at where a folder is named; that needs the
+extra `flower`.
+"""
+
+import datetime
+import os
+import platform
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+from rich.console import Console
+from rich.markup import escape
+
+Level = Literal["ok", "warning", "wrong"]
+COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "wrong": "red"}
+PACKAGES = ("torch", "numpy", "flwr", "cryptography")
+DATA = ("mnist", "MNIST", "fashion_mnist", "FashionMNIST", "cifar-10-batches-bin", "shakespeare", "ag_news",
+        "wikitext-2", "wikitext2", "rt-polaritydata", "mr", "sst")  # fmt: skip
+HOST, PORT = "127.0.0.1", 8000  # of the SuperLink, in `docs/deployment.md`
+SOON = 30  # days before its end from which on a certificate is warned of
+SPACE = 2e9  # bytes that should be free where results go
+DEEP = 2  # levels of folders that are looked through
+LARGEST = 100_000  # bytes of a file that could be a key or a certificate
+AHEAD = 300.0  # seconds by which a file may be newer than the clock, as on another machine's disk
+
+
+class Finding(NamedTuple):
+    """One line of what was found."""
+
+    level: Level
+    subject: str
+    what: str
+    remedy: str = ""  # empty if all is well
+
+
+def doctor(
+    console: Console, *, folder: Path | None = None, data_dir: Path | None = None, ports: Sequence[int] = (PORT,)
+) -> int:
+    """Looks at everything and says what it finds; 1 if something is wrong, else 0."""
+    found = [
+        *versions(),
+        *data(data_dir),
+        *clock(folder),
+        *([] if folder is None else at(folder)),
+        *free(ports, folder),
+    ]
+    for level, subject, what, remedy in found:
+        advice = f" {escape(remedy)}" if remedy else ""
+        console.print(f"[{COLOURS[level]}]{level:<7}[/]  {escape(subject)}: {escape(what)}{advice}", soft_wrap=True)
+    wrong = sum(finding.level == "wrong" for finding in found)
+    warned = sum(finding.level == "warning" for finding in found)
+    console.print(f"{wrong} wrong, {warned} to look at, {len(found) - wrong - warned} fine.")
+    return 1 if wrong else 0
+
+
+# Software
+
+
+def versions() -> Iterator[Finding]:
+    """Python, and the packages that matter, against what this library asks for."""
+    here = platform.python_version()
+    fine = Version(here) >= Version("3.11")
+    yield Finding("ok" if fine else "wrong", "python", here, "" if fine else "Install Python 3.11 or newer.")
+    wanted = {r.name: r for r in map(Requirement, requires("phalanx-fl") or ())}
+    for name in PACKAGES:
+        try:
+            has = version(name)
+        except PackageNotFoundError:
+            why = "for real clients: pip install 'phalanx-fl[flower]'."
+            level: Level = "ok" if name in ("flwr", "cryptography") else "wrong"
+            yield Finding(
+                level, name, "not installed,", f"needed {why}" if level == "ok" else "Install phalanx-fl anew."
+            )
+            continue
+        specifier = wanted[name].specifier if name in wanted else None
+        if specifier is None or specifier.contains(has, prereleases=True):
+            yield Finding("ok", name, has)
+        else:
+            yield Finding("wrong", name, f"{has}, expected {specifier}.", f"pip install '{name}{specifier}'.")
+
+
+# Data
+
+
+def data(folder: Path | None) -> Iterator[Finding]:
+    """The folder of data sets, and which of them are there."""
+    if folder is None:
+        yield Finding("ok", "data", "no folder is named, data sets are downloaded when they are needed")
+    elif not folder.is_dir():
+        yield Finding(
+            "wrong", "data", f"there is no folder {folder}.", "Name another one, by --data_dir or PHALANX_DATA."
+        )
+    elif not os.access(folder, os.R_OK | os.X_OK):
+        yield Finding("wrong", "data", f"{folder} cannot be read.", f"chmod u+rx {folder}.")
+    elif held := [name for name in DATA if (folder / name).is_dir()]:
+        yield Finding("ok", "data", f"{folder} holds {', '.join(held)}")
+    else:
+        what = f"{folder} holds none of the data sets that are known by name."
+        yield Finding("warning", "data", what, "docs/data.md tells what they are called.")
+
+
+# Time
+
+
+def clock(folder: Path | None) -> Iterator[Finding]:
+    """The clock: whether it is kept by the network, and not behind what it has dated itself."""
+    now = time.time()
+    shown = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    newest = max([Path(__file__).stat().st_mtime, *(path.stat().st_mtime for path in _files(folder))])
+    if newest > now + AHEAD:
+        what = f"it says {shown}, and there are files that are {newest - now:.0f} s newer."
+        yield Finding("wrong", "clock", what, "Set it: certificates and signed messages are refused by a wrong clock.")
+        return
+    kept = _kept_by_network()
+    if kept is False:
+        yield Finding("warning", "clock", f"{shown}, not kept by the network.", "timedatectl set-ntp true.")
+    else:
+        yield Finding("ok", "clock", shown + (", kept by the network" if kept else ""))
+
+
+def _kept_by_network() -> bool | None:
+    """What systemd says of it; None if there is none to ask."""
+    if shutil.which("timedatectl") is None:
+        return None
+    try:
+        command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"yes": True, "no": False}.get(said)
+
+
+# The folder of a coordinator or of a client
+
+
+def at(folder: Path) -> Iterator[Finding]:
+    """Certificates, private keys, the roster, and room on the disk."""
+    if not folder.is_dir():
+        yield Finding("wrong", "folder", f"there is no folder {folder}.", "Name another one: --folder.")
+        return
+    space = shutil.disk_usage(folder).free
+    level: Level = "ok" if space >= SPACE else "warning"
+    remedy = "" if level == "ok" else "Make room: checkpoints and models of a run go there."
+    yield Finding(level, "disk", f"{space / 1e9:.1f} GB are free at {folder}", remedy)
+    try:
+        import cryptography  # noqa: F401, PLC0415  (an optional dependency)
+    except ModuleNotFoundError:
+        yield Finding("warning", "keys", "are not looked at.", "That needs pip install 'phalanx-fl[flower]'.")
+        return
+    keys, papers = 0, 0
+    for path in _files(folder):
+        start = _start(path)
+        if b"PRIVATE KEY-----" in start.partition(b"\n")[0] or path.suffix == ".secret":
+            keys += 1
+            yield _private(path)
+        elif start.startswith(b"-----BEGIN CERTIFICATE-----"):
+            papers += 1
+            yield from _certificate(path)
+    if not keys:
+        yield Finding("warning", "keys", f"there is no private key in {folder}.", "A client's: `phalanx flower key`.")
+    if not papers:
+        what = f"there is no certificate in {folder}."
+        yield Finding("warning", "certificates", what, "A coordinator's: `phalanx flower certificates`.")
+    yield from _roster(folder / "roster.yaml")
+
+
+def _files(folder: Path | None, deep: int = DEEP) -> Iterator[Path]:
+    """The files of a folder that are small, and of folders in it."""
+    if folder is None or not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and deep and not path.is_symlink():
+            yield from _files(path, deep - 1)
+        elif path.is_file() and path.stat().st_size <= LARGEST:
+            yield path
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError:
+        return b""
+
+
+def _private(path: Path) -> Finding:
+    """Whether a private key is its owner's alone."""
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        what = f"can be read or changed by others (mode {mode:o})."
+        return Finding("wrong", str(path), what, f"If nobody has done so: chmod 600 {path}. Else make a new one.")
+    return Finding("ok", str(path), "a private key, which only its owner can read")
+
+
+def _certificate(path: Path) -> Iterator[Finding]:
+    """How long a certificate is valid, and whether its key and its authority, where they are beside it, fit."""
+    from cryptography import x509  # noqa: PLC0415
+
+    again = "Make new ones (`phalanx flower certificates`), and give ca.crt to the clients."
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (ValueError, OSError) as error:
+        yield Finding("wrong", str(path), f"cannot be read as a certificate: {error}.", again)
+        return
+    now = datetime.datetime.now(datetime.UTC)
+    end = certificate.not_valid_after_utc
+    left = (end - now).total_seconds() / 86400
+    if certificate.not_valid_before_utc > now:
+        what = (
+            f"is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, and it is {now:%Y-%m-%d %H:%M}."
+        )
+        yield Finding("wrong", str(path), what, "Set the clock.")
+    elif left < 0:
+        yield Finding("wrong", str(path), f"expired on {end:%Y-%m-%d}.", again)
+    elif left < SOON:
+        yield Finding("warning", str(path), f"expires on {end:%Y-%m-%d}, in {left:.0f} days.", again)
+    else:
+        yield Finding("ok", str(path), f"a certificate, valid to {end:%Y-%m-%d}")
+    if path.name == "server.crt":
+        yield from _beside(path, certificate, again)
+
+
+def _beside(path: Path, certificate: Any, again: str) -> Iterator[Finding]:
+    """Whether a server's key is there and its own, and its authority is the one beside it."""
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+    key, authority = path.with_suffix(".key"), path.with_name("ca.crt")
+    if not key.is_file():
+        yield Finding("wrong", str(path), f"has no key beside it, {key.name} is missing.", again)
+    else:
+        try:
+            fits = load_pem_private_key(key.read_bytes(), None).public_key() == certificate.public_key()
+        except (ValueError, TypeError) as error:
+            yield Finding("wrong", str(key), f"cannot be read: {error}.", again)
+        else:
+            if not fits:
+                yield Finding("wrong", str(key), f"is not the key of {path.name}.", again)
+    if authority.is_file():
+        try:
+            certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
+        except (ValueError, TypeError, InvalidSignature):
+            yield Finding("wrong", str(path), f"is not signed by {authority.name} beside it.", again)
+
+
+def _roster(path: Path) -> Iterator[Finding]:
+    """Who may take part, where there is a roster."""
+    from phalanx.flower.identity import Roster  # noqa: PLC0415
+
+    if not path.is_file():
+        return
+    try:
+        roster = Roster.load(path)
+    except ValueError as error:
+        yield Finding("wrong", "roster", f"{error}.", "Repair it, or restore it.")
+        return
+    out = len(roster.members) - len(roster.active)
+    if roster.active:
+        yield Finding("ok", "roster", f"{len(roster.active)} clients may take part, {out} are revoked")
+    else:
+        yield Finding(
+            "warning", "roster", f"nobody may take part, {out} are revoked.", "`phalanx flower enrol` adds one."
+        )
+
+
+# Ports
+
+
+def free(ports: Sequence[int], folder: Path | None) -> Iterator[Finding]:
+    """Whether ports of the loopback address are free, or a SuperLink answers there."""
+    for port in ports:
+        subject = f"port {port}"
+        try:
+            with socket.socket() as held:
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            if _answers(port, folder):
+                yield Finding("ok", subject, "a SuperLink answers there")
+            else:
+                what = f"cannot be taken: {getattr(error, 'strerror', None) or error}."
+                yield Finding(
+                    "wrong", subject, what, "End what listens there (`ss -ltnp`), or choose another: --ports."
+                )
+        else:
+            yield Finding("ok", subject, "free")
+
+
+def _answers(port: int, folder: Path | None) -> bool:
+    """Whether a SuperLink with the certificates of the folder is healthy there."""
+    authority = (folder or Path()) / "certificates" / "ca.crt"
+    if not authority.is_file():
+        return False
+    try:
+        context = ssl.create_default_context(cafile=str(authority))
+        with urllib.request.urlopen(f"https://{HOST}:{port}/health", timeout=5, context=context) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False

@@ -1,0 +1,138 @@
+"""What a run of clustered federated learning did: its tree of clusters, the splits, and what each cluster was like."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from phalanx.report.figures.series import Series, number
+from phalanx.report.ledger import BYZANTINE, Ledger
+from phalanx.report.words import finite
+
+if TYPE_CHECKING:
+    from phalanx.history import Line
+
+LEAST = ("clusters", "parents", "born")  # what a state must tell
+
+
+class Node(NamedTuple):
+    """A cluster that is, or was.
+
+    Args:
+        parent: the one that it was split off; None for the first.
+        born: the step in which that was; 0 for the first.
+        ended: the step in which it was split itself; None if it was not.
+        clients: who is in it, or was last, without those who joined later; in order.
+        accuracy: mean over its clients whose accuracy is known of what they were served, by the last evaluation before
+            it was split, or of the run; None if there is none.
+    """
+
+    parent: int | None
+    born: int
+    ended: int | None
+    clients: tuple[int, ...]
+    accuracy: float | None
+
+
+class Split(NamedTuple):
+    """One split.
+
+    Args:
+        step: when.
+        cluster: which.
+        alpha: largest cosine across the parts; NaN where there is none.
+        smaller: clients of the smaller part.
+        torn: whether honest clients of one true group came apart; None if the truth is unknown.
+    """
+
+    step: int
+    cluster: int
+    alpha: float
+    smaller: int
+    torn: bool | None
+
+
+class Clusters:
+    """The clusters of a run.
+
+    Attributes:
+        nodes: by number, parents before children.
+        splits: in order.
+        lines: those of the history that tell of clusters.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.lines = measured(ledger.record.history)
+        self.nodes: dict[int, Node] = self._nodes() if self.lines else {}
+        self.splits = sorted(self._splits(), key=lambda split: (split.step, split.cluster))
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The clusters at the end, so that those that were split last stand side by side."""
+        return tuple(self._below(0)) if self.nodes else ()
+
+    def children(self, node: int) -> tuple[int, ...]:
+        """The clusters that one was split in."""
+        return tuple(v for v, other in self.nodes.items() if other.parent == node)
+
+    def curve(self, cluster: int, part: str, field: str) -> Series:
+        """A number that the state tells of a cluster, such as ("norms", "mean"), over the steps in which it does."""
+        told = [(line["step"], (line["state"].get(part) or {}).get(str(cluster))) for line in self.lines]
+        known = [(float(step), number(about.get(field))) for step, about in told if about is not None]
+        return Series([step for step, _ in known], [value for _, value in known])
+
+    def _below(self, node: int) -> Iterator[int]:
+        children = self.children(node)
+        if not children:
+            yield node
+        for child in children:
+            yield from self._below(child)
+
+    def _nodes(self) -> dict[int, Node]:
+        state = self.lines[-1]["state"]
+        parents = {int(v): None if parent is None else int(parent) for v, parent in state["parents"].items()}
+        born = {int(v): int(step) for v, step in state["born"].items()}
+        clients = {int(v): tuple(who) for v, who in state["clusters"].items()}
+        out = dict[int, Node]()
+        for v in sorted(parents, reverse=True):  # children have larger numbers
+            children = [child for child, parent in parents.items() if parent == v]
+            ended = min((born[child] for child in children), default=None)
+            who = clients.get(v) or tuple(sorted(c for child in children for c in out[child].clients))
+            out[v] = Node(parents[v], born[v], ended, who, self._accuracy(who, ended))
+        return dict(sorted(out.items()))
+
+    def _accuracy(self, who: tuple[int, ...], ended: int | None) -> float | None:
+        lines = [line for line in self.ledger.record.history if line.get("received_accuracy")]
+        if ended is not None:
+            lines = [line for line in lines if int(line["step"]) < ended]
+        told = lines[-1]["received_accuracy"] if lines else {}
+        known = [value for c in who if (value := finite(told.get(str(c)))) is not None]
+        return sum(known) / len(known) if known else None
+
+    def _splits(self) -> Iterator[Split]:
+        for v, node in self.nodes.items():
+            if node.ended is None:
+                continue
+            parts = [self.nodes[child].clients for child in self.children(v)]
+            alpha = self.curve(v, "separation", "alpha_cross")
+            at = {int(x): y for x, y in zip(*alpha, strict=True)}
+            smaller = min(map(len, parts))
+            yield Split(node.ended, v, at.get(node.ended, float("nan")), smaller, self._torn(parts))
+
+    def _torn(self, parts: list[tuple[int, ...]]) -> bool | None:
+        about = self.ledger.clients
+        groups = [
+            {about[c].get("group") for c in part if c in about and self.ledger.truth[c] != BYZANTINE} for part in parts
+        ]
+        if any(None in of for of in groups):
+            return None
+        return bool(groups[0] & groups[1])
+
+
+def measured(history: "list[Line]") -> list[Mapping[str, Any]]:
+    """The lines of the history that tell of clusters."""
+    return [line for line in history if all((line.get("state") or {}).get(part) for part in LEAST)]
+
+
+def colour(cluster: int) -> str:
+    """The name of a cluster's colour: the same in all pictures; ink for the first, then six in turn."""
+    return "s6" if cluster == 0 else f"s{(cluster - 1) % 6}"

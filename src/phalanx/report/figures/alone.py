@@ -1,0 +1,116 @@
+"""What each participant received against what it can do alone: Equation 1 of Xu and Lyu (2020), as a picture."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from phalanx.fairness import Correlation, collaborative_fairness, gains, received_accuracy
+from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, canvas, styled, svg
+from phalanx.report.ledger import Ledger
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from phalanx.history import Record
+
+SAME = ("data", "partition", "clients", "groups", "model", "training", "seed")  # options that both runs share
+SIDES = ((12, 0), (-12, 0), (0, 12), (0, -12), (11, 10), (-11, 10), (11, -10), (-11, -10))  # pixels from dot to name
+
+
+class Beside(NamedTuple):
+    """What the picture shows: a run beside that of the same participants alone.
+
+    Args:
+        name: of the run alone.
+        alone: accuracy of each participant.
+        received: the same of what each was served.
+        fairness: their correlation.
+        gain: mean of received minus alone.
+    """
+
+    name: str
+    alone: Mapping[int, float]
+    received: Mapping[int, float]
+    fairness: Correlation
+    gain: float
+
+
+def picture(ledger: Ledger, records: "Sequence[Record]", key: str) -> Picture | None:
+    """The picture; None if the report has no run of `Standalone` with the same participants.
+
+    Args:
+        ledger: of the run.
+        records: all runs of the report.
+        key: unique in the page, prefixes every id.
+    """
+    told = beside(ledger.record, records)
+    if told is None:
+        return None
+    spoken = f"Collaborative fairness {told.fairness}; mean gain {100 * told.gain:+.1f} points."
+    return Picture(
+        _draw(told, key=key, label=f"Received against standalone accuracy of {len(told.alone)} participants. {spoken}"),
+        "What each received, and could do alone",
+        f"Each dot is an honest participant: its accuracy alone ({told.name}) and in this run, at the end; a number"
+        f" beside it, where there is room, is its id. Above the diagonal it has something of taking part. {spoken} In brackets: a 95 % interval.",
+    )
+
+
+def beside(record: "Record", records: "Sequence[Record]") -> Beside | None:
+    """The run beside the first of `Standalone` that has the same participants, data, model, training and seed."""
+    if _standalone(record) or not _told(record):
+        return None
+    for other in records:
+        alike = all(other.config.get(option) == record.config.get(option) for option in SAME)
+        if not (_standalone(other) and alike and _told(other)):
+            continue
+        alone, received = received_accuracy(other), received_accuracy(record)
+        if alone.keys() == received.keys() and len(alone) > 1:
+            gain = fmean(gains(alone, received).values())
+            return Beside(other.name, alone, received, collaborative_fairness(alone, received), gain)
+    return None
+
+
+def _standalone(record: "Record") -> bool:
+    path = (record.config.get("algorithm") or {}).get("class_path", "")
+    return str(path).rpartition(".")[2] == "Standalone"
+
+
+def _told(record: "Record") -> bool:
+    return any(line.get("received_accuracy") for line in record.history)
+
+
+def _draw(told: Beside, *, key: str, label: str) -> str:
+    values = [*told.alone.values(), *told.received.values()]
+    margin = 0.08 * max(max(values) - min(values), 0.05)
+    low, high = max(0.0, min(values) - margin), min(1.0, max(values) + margin)
+    with styled(key):
+        figure, axes = canvas(HALF, 340)
+        axes.plot([low, high], [low, high], color=COLOUR["muted"], linestyle=DASH, linewidth=1.2, zorder=1)
+        x, y = [[of[c] for c in sorted(of)] for of in (told.alone, told.received)]
+        axes.plot(x, y, "o", color=COLOUR["honest"], markersize=6.5, markeredgewidth=0, alpha=0.85, clip_on=False)
+        axes.set_xlim(low, high)
+        axes.set_ylim(low, high)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+        axes.locator_params(nbins=6)
+        axes.set_xlabel("accuracy alone")
+        axes.set_ylabel("accuracy received")
+        _name(axes, told)
+        return svg(figure, key, label)
+
+
+def _name(axes: "Axes", told: Beside) -> None:
+    """The ids of the participants, where there is room beside their dots."""
+    dots = {c: axes.transData.transform((told.alone[c], told.received[c])).tolist() for c in sorted(told.alone)}
+    taken = list(dots.values())
+    for c, (x, y) in dots.items():
+        places = ((right, up) for right, up in SIDES if _free(x + right, y + up, taken, (x, y)))
+        if (shift := next(places, None)) is not None:
+            taken.append((x + shift[0], y + shift[1]))
+            axes.annotate(str(c), (told.alone[c], told.received[c]), shift, textcoords="offset points", ha="center",
+                          va="center", fontsize=10.5, color=COLOUR["muted"], annotation_clip=False)  # fmt: skip
+
+
+def _free(x: float, y: float, taken: Sequence[tuple[float, float]], own: tuple[float, float]) -> bool:
+    """Whether a name at that place touches no other dot and no name that is there."""
+    return all(abs(x - a) > 14 or abs(y - b) > 11 for a, b in taken if [a, b] != list(own))

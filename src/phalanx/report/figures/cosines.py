@@ -1,0 +1,126 @@
+"""Who pulls in whose direction: the cosines between the clients' updates, sorted by cluster."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx.report.clusters import Clusters, colour
+from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
+from phalanx.report.figures.heatmap import BLUE, GREY, VERMILLION, stride
+from phalanx.report.figures.series import number
+from phalanx.report.ledger import BYZANTINE
+
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 26, 40  # pixels
+BARE = 26  # pixels of a cluster's side below which it is not named
+
+
+class Cosines(NamedTuple):
+    """What the picture shows.
+
+    Args:
+        step: when.
+        clients: whose updates, by cluster at the end.
+        alpha: (m, m), in the order of `clients`; NaN where there is no number.
+        blocks: cluster and number of its clients, in that order.
+        full: the cosine that is shown in full colour: the largest between two clients but outliers.
+    """
+
+    step: int
+    clients: tuple[int, ...]
+    alpha: NDArray[np.float64]
+    blocks: tuple[tuple[int, int], ...]
+    full: float
+
+
+def picture(clusters: Clusters, key: str) -> Picture | None:
+    """The picture; None if no cosines of three clients or more are known.
+
+    Args:
+        clusters: of the run.
+        key: unique in the page, prefixes every id.
+    """
+    told = cosines(clusters)
+    if told is None:
+        return None
+    spoken = f"Cosines between the updates of {len(told.clients)} clients in step {told.step}, sorted by cluster."
+    return Picture(
+        _draw(told, clusters, key=key, label=spoken),
+        "Who pulls in whose direction",
+        f"The cosine between the updates of any two clients in step {told.step}, the last in which most of them were in"
+        f" one cluster; sorted by the clusters of the end. Full colour: {told.full:.2f} and beyond.",
+        keys="cosines",
+    )
+
+
+def cosines(clusters: Clusters) -> Cosines | None:
+    """The last matrix of the largest cluster whose similarities are told."""
+    told = [
+        (len(about["clients"]), int(line["step"]), about)
+        for line in clusters.lines
+        for about in (line["state"].get("similarity") or {}).values()
+    ]
+    if not told or max(told, key=lambda item: item[:2])[0] < 3:
+        return None
+    _, step, about = max(told, key=lambda item: item[:2])
+    row = {client: place for place, client in enumerate(about["clients"])}
+    inside = [(v, [c for c in clusters.nodes[v].clients if c in row]) for v in clusters.leaves]
+    order = [c for _, who in inside for c in who]
+    rest = [c for c in row if c not in order]  # who is in no cluster at the end
+    blocks = [(v, len(who)) for v, who in inside if who] + ([(-1, len(rest))] if rest else [])
+    at = [row[c] for c in (*order, *rest)]
+    alpha = np.array([[number(value) for value in line] for line in about["alpha"]])[np.ix_(at, at)]
+    others = np.abs(alpha[~np.eye(len(at), dtype=bool)])
+    others = others[np.isfinite(others)]
+    full = float(np.percentile(others, 99)) if others.size else 1.0
+    return Cosines(step, (*order, *rest), alpha, tuple(blocks), full or 1.0)
+
+
+def _draw(told: Cosines, clusters: Clusters, *, key: str, label: str) -> str:
+    m, side = len(told.clients), HALF - LEFT - RIGHT
+    with styled(key):
+        figure, axes = canvas(HALF, side + TOP + BOTTOM, left=LEFT, right=RIGHT, top=TOP, bottom=BOTTOM, grid=False)
+        size = 16 if m <= 40 else 6
+        image = np.repeat(np.repeat(_pixels(told), size, axis=0), size, axis=1)
+        if side / m > 5:
+            image[size - 1 :: size] = 0
+            image[:, size - 1 :: size] = 0
+        axes.imshow(image, extent=(0, m, m, 0), aspect="auto", interpolation="none")
+        ends = list(accumulate(n for _, n in told.blocks))
+        for (v, n), end in zip(told.blocks, ends, strict=True):
+            shade = COLOUR["muted" if v < 0 else colour(v)]
+            axes.plot([end - n, end, end, end - n, end - n], [end - n, end - n, end, end, end - n], color=shade,
+                      linewidth=2, clip_on=False, zorder=4)  # fmt: skip
+            if n * side / m > BARE and v >= 0:
+                axes.annotate(str(v), (end - n / 2, 0), (0, 6), textcoords="offset points", ha="center", va="bottom",
+                              color=shade, fontweight="bold", annotation_clip=False)  # fmt: skip
+        axes.annotate("cluster", (0, 0), (-8, 6), textcoords="offset points", ha="right", va="bottom",
+                      color=COLOUR["muted"], annotation_clip=False)  # fmt: skip
+        _name(axes.xaxis, told.clients, clusters, stride((7 * len(str(max(told.clients))) + 8) / (side / m)))
+        _name(axes.yaxis, told.clients, clusters, stride(13 / (side / m)))
+        axes.set_xlabel("client")
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        return svg(figure, key, label)
+
+
+def _pixels(told: Cosines) -> NDArray[np.uint8]:
+    """(m, m, 4), blue where updates agree, vermillion where they contradict each other, grey for a client itself."""
+    out = np.zeros((*told.alpha.shape, 4), np.uint8)
+    shade = np.clip(np.nan_to_num(told.alpha) / told.full, -1, 1)
+    out[shade > 0, :3], out[shade <= 0, :3] = BLUE, VERMILLION
+    out[..., 3] = np.rint(255 * np.abs(shade))
+    out[np.eye(len(shade), dtype=bool)] = (*GREY, 70)
+    return out
+
+
+def _name(axis: object, clients: Sequence[int], clusters: Clusters, every: int) -> None:
+    """Ids at the axis, those of Byzantine clients bold."""
+    named = range(0, len(clients), every)
+    axis.set_ticks([place + 0.5 for place in named], [str(clients[place]) for place in named])  # type: ignore[attr-defined]
+    axis.set_tick_params(length=0)  # type: ignore[attr-defined]
+    for place, text in zip(named, axis.get_ticklabels(), strict=True):  # type: ignore[attr-defined]
+        if clusters.ledger.truth.get(clients[place]) == BYZANTINE:
+            text.set(color=COLOUR["byzantine"], fontweight="bold")

@@ -1,0 +1,116 @@
+"""Reputations over the steps of a run, the threshold, and who fell below it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from phalanx.report.figures.drawing import COLOUR, DASH, FULL, HALF, Picture, canvas, spread, styled, svg
+from phalanx.report.figures.progress import in_words
+from phalanx.report.figures.series import Series, number
+from phalanx.report.ledger import BYZANTINE, Ledger
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from phalanx.history import Line
+
+RIGHT = 104  # pixels for names
+POINTS = 250  # of a curve, at most
+NAMED = 14  # clients that are named at the ends of their curves, at most
+
+
+class Reputations(NamedTuple):
+    """What the picture shows.
+
+    Args:
+        curves: the reputation of each client over the steps in which it has one.
+        threshold: over the steps.
+        fell: for each removed client, the step and the reputation with which it was removed.
+    """
+
+    curves: Mapping[int, Series]
+    threshold: Series
+    fell: Mapping[int, tuple[int, float]]
+
+
+def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
+    """The picture; None if the algorithm keeps no reputations.
+
+    Args:
+        ledger: of the run.
+        key: unique in the page, prefixes every id.
+        full: whether it takes a row for itself.
+    """
+    told = reputations(ledger)
+    if not told.curves:
+        return None
+    final = ", ".join(f"client {c} {s.y[-1]:.3f}" for c, s in told.curves.items() if c not in told.fell)
+    label = f"Reputations over steps. Removals: {in_words(ledger.removals)}. At the end: {final or 'nobody is left'}."
+    return Picture(
+        _draw(ledger, told, key=key, label=label, width=FULL if full else HALF),
+        "Reputations",
+        "One curve for each client, those of Byzantine clients in orange; dashed: the threshold."
+        + (" A cross: the client is removed with that reputation." if told.fell else " Nobody was removed."),
+        full=full,
+    )
+
+
+def reputations(ledger: Ledger) -> Reputations:
+    """The curves; of long runs POINTS steps at even distances, and the last."""
+    lines = [line for line in ledger.record.history if isinstance((line.get("state") or {}).get("reputation"), dict)]
+    if not lines:
+        return Reputations({}, Series([], []), {})
+    fell = {c: (int(removed["step"]), _score(lines, c, int(removed["step"]))) for c, removed in ledger.removed.items()}
+    shown = [lines[k] for k in np.unique(np.linspace(0, len(lines) - 1, POINTS).round().astype(int))]
+    clients = sorted({int(c) for line in shown for c in line["state"]["reputation"]} | fell.keys())
+    curves = dict[int, Series]()
+    for c in clients:
+        told = [(float(line["step"]), number(line["state"]["reputation"].get(str(c)))) for line in shown]
+        known = [(x, y) for x, y in told if np.isfinite(y) and (c not in fell or x < fell[c][0])]
+        if c in fell and np.isfinite(fell[c][1]):
+            known.append((float(fell[c][0]), fell[c][1]))
+        if known:
+            curves[c] = Series(*map(list, zip(*known, strict=True)))
+    limits = [(float(line["step"]), number(line["state"].get("threshold"))) for line in shown]
+    return Reputations(curves, Series(*map(list, zip(*limits, strict=True))), fell)
+
+
+def _score(lines: "list[Line]", client: int, step: int) -> float:
+    """The score of the verdict by which the client was removed."""
+    verdicts = [(line.get("verdicts") or {}).get(str(client)) for line in lines if int(line["step"]) == step]
+    return next((number(verdict.get("score")) for verdict in verdicts if verdict), float("nan"))
+
+
+def _draw(ledger: Ledger, told: Reputations, *, key: str, label: str, width: int) -> str:
+    few = len(told.curves) <= NAMED
+    bad = set(ledger.of(BYZANTINE))
+    with styled(key):
+        figure, axes = canvas(width, 340, right=RIGHT)
+        for c, s in told.curves.items():
+            axes.plot(s.x, s.y, color=COLOUR["byzantine" if c in bad else "honest"], linewidth=1.6 if few else 0.9,
+                      marker="." if len(s.x) == 1 else None, zorder=4 if c in bad else 3)  # fmt: skip
+            if c in told.fell:
+                axes.plot(s.x[-1:], s.y[-1:], "x", color=COLOUR["byzantine" if c in bad else "honest"], markersize=8,
+                          markeredgewidth=2.2, zorder=6)  # fmt: skip
+        axes.plot(*told.threshold, color=COLOUR["muted"], linestyle=DASH, linewidth=1.6, zorder=5)
+        top = 1.06 * max(y for s in (*told.curves.values(), told.threshold) for y in s.finite)
+        axes.set_ylim(0, top or 1)
+        _name_ends(axes, told, bad, top or 1, few=few)
+        axes.set_xlabel("step")
+        axes.set_ylabel("reputation")
+        return svg(figure, key, label)
+
+
+def _name_ends(axes: "Axes", told: Reputations, bad: set[int], top: float, *, few: bool) -> None:
+    """The threshold, and the clients that are left if they are few, at the ends of their curves."""
+    ends = [(limit, "threshold", "muted") for limit in told.threshold.finite[-1:]]
+    if few:
+        ends += [
+            (s.y[-1], f"client {c}", "byzantine" if c in bad else "honest")
+            for c, s in told.curves.items()
+            if c not in told.fell
+        ]
+    ends.sort()
+    for y, (_, text, colour) in zip(spread([end[0] / top for end in ends], 0.056), ends, strict=True):
+        axes.text(1.02, y, text, color=COLOUR[colour], transform=axes.transAxes, va="center", fontsize=11)

@@ -1,0 +1,78 @@
+"""Who came how often: each client's share of all updates that came, and how much of that was accepted."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from phalanx.report.arrivals import ACCEPTED, Flight
+from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
+from phalanx.report.figures.heatmap import places, stride, tone
+from phalanx.report.ledger import Ledger
+from phalanx.report.words import percent
+
+LEFT, RIGHT, BOTTOM = 58, 16, 66  # pixels
+
+
+class Shares(NamedTuple):
+    """What the picture shows, by client.
+
+    Args:
+        came: share of all updates that came.
+        accepted: the same of those that were accepted, still of all that came.
+    """
+
+    came: Mapping[int, float]
+    accepted: Mapping[int, float]
+
+
+def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | None:
+    """The picture; None if no update is known to have come.
+
+    Args:
+        ledger: of the run.
+        flights: of the run.
+        key: unique in the page, prefixes every id.
+    """
+    told = shares(ledger, flights)
+    if not told.came:
+        return None
+    groups = ", ".join(f"{group.name} {percent(sum(told.came[c] for c in group.clients))}" for group in ledger.groups)
+    return Picture(
+        _draw(ledger, told, key=key, label=f"Share of all updates that came, by client. Together: {groups}."),
+        "Whose updates came",
+        "Each client's share of all updates that came: fast clients come often. Full colour: accepted; pale: rejected"
+        f" or still undecided. Dashed: equal shares. Together: {groups}.",
+    )
+
+
+def shares(ledger: Ledger, flights: Sequence[Flight]) -> Shares:
+    """The shares of every client; empty if nothing came."""
+    come = [flight for flight in flights if flight.age is not None]
+    came, used = Counter(f.client for f in come), Counter(f.client for f in come if f.fate == ACCEPTED)
+    if not come:
+        return Shares({}, {})
+    return Shares({c: came[c] / len(come) for c in ledger.clients}, {c: used[c] / len(come) for c in ledger.clients})
+
+
+def _draw(ledger: Ledger, told: Shares, *, key: str, label: str) -> str:
+    at = places(ledger.groups)
+    columns = len(at) + len(ledger.groups) - 1
+    width = (HALF - LEFT - RIGHT) / columns
+    with styled(key):
+        figure, axes = canvas(HALF, 280, left=LEFT, right=RIGHT, bottom=BOTTOM)
+        for group in ledger.groups:
+            x = [at[c][1] + 0.5 for c in group.clients]
+            colour = COLOUR[tone(group)]
+            axes.bar(x, [told.came[c] for c in group.clients], width=0.76, color=colour, alpha=0.35, linewidth=0)
+            axes.bar(x, [told.accepted[c] for c in group.clients], width=0.76, color=colour, linewidth=0)
+            axes.text(sum(x) / len(x), -46 / (280 - BOTTOM - 12), group.name, transform=axes.get_xaxis_transform(),
+                      ha="center", va="center", color=colour, fontweight="bold")  # fmt: skip
+        axes.axhline(1 / len(at), color=COLOUR["muted"], linewidth=1.2, linestyle=(0, (4.5, 2.2)))
+        axes.set_xlim(0, columns)
+        every = stride((7 * len(str(max(at))) + 8) / width)
+        named = [client for group in ledger.groups for client in group.clients[::every]]
+        axes.set_xticks([at[client][1] + 0.5 for client in named], [str(client) for client in named])
+        axes.tick_params(axis="x", length=0)
+        axes.locator_params(axis="y", nbins=5)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+        return svg(figure, key, label)

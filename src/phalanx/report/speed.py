@@ -1,0 +1,45 @@
+"""Time to accuracy: when each run first reached so much of the best accuracy of them all, on its own clock."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from phalanx.report.arrivals import asynchronous
+from phalanx.report.figures.series import series
+from phalanx.report.tables import Cell
+from phalanx.report.words import duration, percent
+
+if TYPE_CHECKING:
+    from phalanx.history import Record
+
+SHARES = (0.5, 0.8, 0.9)
+NEVER = float("inf")
+
+
+class Speed(NamedTuple):
+    """What the template shows.
+
+    Args:
+        best: the best accuracy of all runs, in words.
+        columns: what was to be reached.
+        rows: for each run its cells, one for each column.
+    """
+
+    best: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def speed(records: "Sequence[Record]") -> Speed | None:
+    """The table; None if no run is asynchronous, or no accuracy was measured."""
+    curves = [series(record, "accuracy", "seconds") for record in records]
+    best = max((y for curve in curves for y in curve.finite), default=0.0)
+    if not best > 0 or not any(map(asynchronous, records)):
+        return None
+    goals = [share * best for share in SHARES]
+    reached = zip(SHARES, goals, strict=True)
+    columns = tuple(f"{100 * share:g} % of the best ({percent(goal)})" for share, goal in reached)
+    rows = []
+    for curve in curves:
+        firsts = [next((x for x, y in zip(*curve, strict=True) if y >= goal), NEVER) for goal in goals]
+        rows.append(tuple(Cell("never", NEVER) if x == NEVER else Cell(duration(x), x) for x in firsts))
+    return Speed(percent(best), columns, tuple(rows))

@@ -1,0 +1,256 @@
+"""What is kept of a run with real clients: the record that a report shows, and the audit trail."""
+
+import dataclasses
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import phalanx
+from flower.federations import KEYS, QUICK, SMALL, at_nodes, attacked, coordinator, honest, resigned, roster_of
+from flower.test_server import Killed, killed_at
+from phalanx.aggregators import Median
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import Rescale
+from phalanx.cli import main
+from phalanx.core import Infeasible, Progress, Verdict
+from phalanx.flower import Discipline, Rehearsal, Roster, codec, coordinate, coordinator_of
+from phalanx.flower.audit import FIELDS, Audit, Note, read
+from phalanx.history import Record
+from phalanx.runs import simulate
+
+PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(3))
+ATTACKED = dataclasses.replace(PLAN, algorithm=FedAvg(aggregate=Median()), attack=Rescale(-10.0), byzantine=1)
+LEFT_OUT = {"seconds", "wall_seconds", "environment", "missing", "name"}
+
+
+def progress(step, verdicts=None, refused=(), lost=(), version=None):
+    state = SimpleNamespace(version=step if version is None else version, verdicts=verdicts or {})
+    return Progress(step, float(step), state, None if verdicts is None else object(), dict(refused), dict(lost))
+
+
+def told(path):
+    return [(e["event"], e["client"], e["step"], e["why"], e["score"]) for e in read(path)]
+
+
+# --- the record
+
+
+def test_a_run_that_everybody_knows_has_the_record_of_its_simulation(tmp_path):
+    """Population, detection, rejections, accuracies: what the report shows, to the bit."""
+    made = coordinator_of(ATTACKED, roster_of(4), folder=tmp_path / "run", patience=QUICK)
+    with Rehearsal(at_nodes(honest(ATTACKED, tmp_path / "memory"))) as grid:
+        coordinate(grid, made)
+    record, wanted = Record.load(tmp_path / "run"), simulate(ATTACKED, folder=tmp_path / "simulated")
+    assert record.name == "FedAvg(Median), Rescale x 1"
+    for key in wanted.summary.keys() - LEFT_OUT - {"clients", "identity"}:
+        assert record.summary[key] == json.loads(json.dumps(wanted.summary[key])), key
+    for i, about in wanted.summary["clients"].items():
+        assert record.summary["clients"][i] == {**json.loads(json.dumps(about)), "name": f"clinic-{i}"}
+    assert {**record.config, **wanted.config} == {**record.config, "until": wanted.config["until"]}
+
+
+def test_of_real_clients_the_record_says_what_they_declare_and_did_and_the_report_shows_it(tmp_path, capsys):
+    apps = honest(PLAN, tmp_path)
+    apps[2] = attacked(apps[2], lambda message, reply, context: None)
+    patience = dataclasses.replace(QUICK, answer=1.0)
+    with Rehearsal(at_nodes(apps)) as grid:
+        coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", patience=patience, roster=roster_of(4)))
+    record = Record.load(tmp_path / "run")
+    assert record.name == "FedAvg(Mean), real clients"
+    assert record.config["engine"] == "flower"
+    assert record.summary["status"] == "finished"
+    assert record.summary["final"] == {"accuracy": None}
+    assert [about["declared"] for about in record.summary["clients"].values()] == [15, 15, 15, 15]
+    assert record.summary["clients"]["2"]["name"] == "clinic-2"
+    assert record.summary["detection"] == {}
+    assert main(["report", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "no accuracy was measured" in page
+    assert "no answer within 1 s" in page
+
+
+def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path):
+    def stop(progress):
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
+        coordinate(grid, made)
+    assert Record.load(tmp_path / "run").summary["status"] == "stopped"
+    assert told(tmp_path / "run" / "audit.jsonl")[-1] == ("ended", None, 2, "stopped", None)
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+        coordinate(grid, dataclasses.replace(made, observers=()))
+    record = Record.load(tmp_path / "run")
+    assert record.summary["status"] == "finished"
+    assert [line["step"] for line in record.history] == [0, 1, 2, 3]
+
+
+def test_who_never_enrolled_is_named_and_nothing_is_written_of_a_run_that_cannot_begin(tmp_path):
+    nodes = at_nodes(honest(PLAN, tmp_path))
+    del nodes[103]
+    patience = dataclasses.replace(QUICK, enrolment=0.5)
+    made = coordinator(PLAN, folder=tmp_path / "run", patience=patience)
+    with Rehearsal(nodes) as grid, pytest.raises(Infeasible, match=r"Missing: 3 \(clinic-3\)"):
+        coordinate(grid, made)
+    assert not (tmp_path / "run").exists()
+    with Rehearsal(nodes) as grid:
+        coordinate(grid, dataclasses.replace(made, patience=dataclasses.replace(patience, least=3)))
+    assert Record.load(tmp_path / "run").summary["missing"] == {"3": "clinic-3"}
+
+
+def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(Killed):
+        coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", observers=[killed_at(2)]))
+    (tmp_path / "run" / "summary.json").unlink()  # what SIGKILL leaves
+    with pytest.raises(FileNotFoundError, match=r"To go on, start its server again, with this folder\."):
+        Record.load(tmp_path / "run")
+
+
+# --- the audit trail
+
+
+def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_path):
+    audit = Audit(tmp_path / "audit.jsonl", lambda: 7.25, {0: "Lyon", 1: "Basel"}.get)
+    audit.note(Note("enrolled", 1, "declares 60 examples"))
+    audit(progress(0, refused={0: "declares -1 examples"}))
+    verdicts = {
+        0: Verdict(True, 1.0, 0.9),
+        1: Verdict(False, 0.0, -0.25, "turned away"),
+        2: Verdict(True, 0, waits=True),
+    }
+    audit(progress(1, verdicts, lost={3: "silent"}, version=5))
+    audit(progress(2, {1: Verdict(False, 0.0, float("nan"), "for good", final=True)}, refused={0: 'a\n"b"'}))
+    audit(progress(3, {1: Verdict(False, 0.0, 0.1, "for good", final=True)}))
+    audit.end("finished")
+    assert told(tmp_path / "audit.jsonl") == [
+        ("begun", None, 0, "", None),
+        ("enrolled", 1, 0, "declares 60 examples", None),
+        ("not enrolled", 0, 0, "declares -1 examples", None),
+        ("lost", 3, 1, "silent", None),
+        ("rejected", 1, 1, "turned away", -0.25),
+        ("refused", 0, 2, 'a\n"b"', None),
+        ("removed", 1, 2, "for good", None),
+        ("ended", None, 3, "finished", None),
+    ]
+    lines = read(tmp_path / "audit.jsonl")
+    assert all(tuple(line) == FIELDS for line in lines)
+    assert (lines[4]["version"], lines[4]["name"], lines[4]["seconds"]) == (5, "Basel", 7.25)
+    assert lines[4]["time"].endswith("Z")
+
+
+def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_is(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    rejected = {0: Verdict(False, 0.0, 0.5, "far away")}
+
+    def begun(resumed):
+        audit = Audit(path, lambda: 0.0, str, resumed=resumed)
+        audit.note(Note("enrolled", 0, "declares 5 examples"))
+        return audit
+
+    first = begun(False)
+    for step in range(3):
+        first(progress(step, rejected if step else None))
+    first.note(Note("suspended", 0, "for 3600 s"))
+    with path.open("ab") as file:
+        file.write(b'{"time": "2026-11-21T20:1')  # killed while it wrote
+    second = begun(True)
+    second(progress(1))
+    second(progress(2, rejected))
+    second.note(Note("suspended", 0, "for 3600 s"))
+    second(progress(3, rejected))
+    second(progress(3, lost={0: "silent"}))
+    second(progress(3, lost={0: "silent"}))
+    third = begun(True)
+    third(progress(1))
+    third(progress(2, {0: Verdict(False, 0.0, 0.75, "far away")}))
+    assert told(path) == [
+        ("begun", None, 0, "", None),
+        ("enrolled", 0, 0, "declares 5 examples", None),
+        ("rejected", 0, 1, "far away", 0.5),
+        ("rejected", 0, 2, "far away", 0.5),
+        ("suspended", 0, 2, "for 3600 s", None),
+        ("resumed", None, 1, "goes on after step 1", None),
+        ("suspended", 0, 2, "for 3600 s", None),
+        ("rejected", 0, 3, "far away", 0.5),
+        ("lost", 0, 3, "silent", None),
+        ("lost", 0, 3, "silent", None),
+        ("resumed", None, 1, "goes on after step 1", None),
+        ("rejected", 0, 2, "far away", 0.75),
+    ]
+
+
+def test_a_killed_run_has_one_line_for_each_thing_that_happened(tmp_path):
+    plan = dataclasses.replace(ATTACKED, until=phalanx.Until(4))
+    for observers in ([killed_at(2)], []):
+        apps = honest(plan, tmp_path / "memory")
+        made = coordinator(plan, folder=tmp_path / "run", observers=observers)
+        with Rehearsal(at_nodes(apps)) as grid:
+            try:
+                coordinate(grid, made)
+            except Killed:
+                continue
+    events = [line for line in told(tmp_path / "run" / "audit.jsonl") if line[0] == "enrolled"]
+    assert sorted(line[1] for line in events) == [0, 1, 2, 3]
+    marks = [line[0] for line in told(tmp_path / "run" / "audit.jsonl") if line[1] is None]
+    assert marks == ["begun", "ended", "resumed", "ended"]
+
+
+def test_strikes_suspension_readmission_and_the_roster_are_on_record(tmp_path):
+    plan = dataclasses.replace(PLAN, until=phalanx.Until(6))
+    roster, file = roster_of(4), tmp_path / "roster.yaml"
+    roster.save(file)
+
+    def holds_nan(message, reply, context):
+        content = reply.content
+        update = codec.encode(torch.full((34,), float("nan")), "float32")
+        name = next(iter(content.array_records))
+        content[name] = update
+        return type(reply)(resigned(message, content, KEYS[1]), reply_to=message)
+
+    apps = honest(plan, tmp_path)
+    apps[1] = attacked(apps[1], holds_nan)
+
+    def observer(progress):
+        if progress.step == 2:
+            Roster.load(file).changing(1, term=2).changing(3, revoked=True).save(file)
+        time.sleep(0.15)
+
+    made = coordinator(
+        plan, roster=file, folder=tmp_path / "run", observers=[observer], discipline=Discipline(strikes=1)
+    )
+    with Rehearsal(at_nodes(apps)) as grid:
+        coordinate(grid, made)
+    events = [(event, client) for event, client, *_ in told(tmp_path / "run" / "audit.jsonl")]
+    assert events.count(("suspended", 1)) == 2, "once in each term"
+    order = [e for e in events if e in {("suspended", 1), ("re-admitted", 1), ("refused", 1)}]
+    assert order[-3:] == [("re-admitted", 1), ("suspended", 1), ("refused", 1)] or order[-1] == ("suspended", 1)
+    assert ("revoked", 3) in events
+
+
+def test_the_trail_of_another_run_is_moved_aside_and_never_deleted(tmp_path):
+    for _ in range(2):
+        audit = Audit(tmp_path / "audit.jsonl", lambda: 0.0, str)
+        audit(progress(0))
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert len(kept) == 2
+    assert kept[0].startswith("audit-2")
+
+
+def test_a_trail_that_cannot_be_written_ends_the_run_with_the_next_step(tmp_path):
+    audit = Audit(tmp_path / "run" / "audit.jsonl", lambda: 0.0, str)
+    audit(progress(0))
+    (tmp_path / "run" / "audit.jsonl").unlink()
+    (tmp_path / "run").rmdir()
+    audit.note(Note("suspended", 0, "for long"))
+    with pytest.raises(FileNotFoundError):
+        audit(progress(1))
+
+
+def test_a_changed_trail_is_not_read(tmp_path):
+    (tmp_path / "audit.jsonl").write_text('{"event": "begun"}\n')
+    with pytest.raises(ValueError, match=r"line 1: it has event, expected time, seconds, .* move it away, and keep it"):
+        read(tmp_path / "audit.jsonl")

@@ -1,0 +1,212 @@
+"""What a coordinator shows of a run while it goes on: status.json, the live view, the log, figures for Prometheus."""
+
+import dataclasses
+import io
+import json
+import logging
+import sys
+import time
+import urllib.request
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+import phalanx
+from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, roster_of
+from phalanx.cli import main
+from phalanx.core import Infeasible, Progress, Verdict
+from phalanx.flower import FlowerTransport, Rehearsal, coordinate, live
+from phalanx.flower.board import Board
+from phalanx.flower.metrics import Metrics
+from phalanx.flower.speech import AsJSON
+
+PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(2))
+STATUS = {
+    "step": 2,
+    "version": 2,
+    "seconds": 9.0,
+    "clients": {
+        "0": {"name": "Lyon [x]", "standing": "here", "why": ""},
+        "1": {"name": "Basel", "standing": "suspended", "why": "3 strikes, the last: NaN"},
+        "2": {"name": "Graz", "standing": "missing", "why": ""},
+    },
+}
+HISTORY = [
+    {"step": 0, "version": 0, "seconds": 0.0},
+    {
+        "step": 1,
+        "version": 1,
+        "seconds": 4.5,
+        "accuracy": 0.625,
+        "verdicts": {
+            "0": {"accepted": True, "score": 0.5, "reason": ""},
+            "1": {"accepted": False, "score": -0.1, "reason": "far away"},
+        },
+        "lost": {"2": "no answer within 60 s"},
+    },
+]
+
+
+def shown(picture):
+    console = Console(file=io.StringIO(), width=120, force_terminal=False)
+    console.print(picture)
+    return console.file.getvalue()
+
+
+def test_the_view_has_rounds_who_is_there_and_the_last_verdicts():
+    text = shown(live.view(STATUS, HISTORY))
+    assert "step 1  version 1  4.5 s   1 here  1 missing  1 suspended" in text
+    assert [line.split() for line in text.splitlines() if "62.5 %" in line] == [
+        ["1", "4.5", "62.5", "%", "1", "1", "·", "1"]
+    ]
+    rows = [line.split() for line in text.splitlines() if line.split()[1:2] in (["Basel"], ["Graz"], ["Lyon"])]
+    assert [row[0] for row in rows] == ["1", "2", "0"], "first those with whom something is the matter"
+    assert "rejected @1, -0.1" in text
+    assert "3 strikes, the last: NaN" in text
+    assert "lost @1" in text
+    assert "no answer within 60 s" in text
+    assert "Lyon [x]" in text, "a name is text and no markup"
+
+
+def test_before_anything_has_happened_it_says_so():
+    assert "Waiting for the run to begin." in shown(live.view({}, []))
+
+
+def test_many_clients_are_cut_short():
+    clients = {str(i): {"name": "", "standing": "here", "why": ""} for i in range(25)}
+    assert "and 5 more" in shown(live.view({"clients": clients}, HISTORY))
+
+
+def test_without_a_terminal_each_line_of_the_history_is_a_line_of_text(tmp_path, capsys):
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORY) + '{"step": 2, "ver')
+    (tmp_path / "summary.json").write_text("{}")
+    assert main(["flower", "watch", str(tmp_path)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 2
+    assert "not used: 1 (far away)  lost: 2 (no answer within 60 s)" in out[1]
+    assert main(["flower", "watch", str(tmp_path / "none")]) == 2
+
+
+def test_in_a_terminal_it_is_one_picture_that_is_renewed_until_the_run_is_over(tmp_path):
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORY))
+    (tmp_path / "status.json").write_text(json.dumps(STATUS))
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    answers = iter([False, True])
+    live.follow(tmp_path, console, lambda: next(answers))
+    assert "suspended" in console.file.getvalue()
+    assert next(answers, "asked") == "asked", "and no longer"
+
+
+def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(tmp_path):
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+        with FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+            transport.enroll()
+            with Board(tmp_path / "status.json", transport.register, 0.02) as board:
+                state = SimpleNamespace(version=7, verdicts={2: Verdict(False, 0.0, 0.1, "far away", final=True)})
+                board(Progress(3, 1.0, state, None, {}, {}))
+                for _ in range(3):
+                    transport.register.struck(1, "NaN")
+                transport.register.roster = transport.register.roster.changing(3, revoked=True)
+                grid.disconnect(100)
+                wanted = {"0": "missing", "1": "suspended", "2": "removed", "3": "revoked"}
+                deadline, found = time.monotonic() + 20, {}
+                while found != wanted and time.monotonic() < deadline:
+                    told = json.loads((tmp_path / "status.json").read_text())
+                    found = {i: about["standing"] for i, about in told["clients"].items()}
+                    time.sleep(0.02)
+                assert found == wanted
+                assert (told["step"], told["version"]) == (3, 7)
+                assert told["clients"]["1"]["why"] == "3 strikes, the last: NaN"
+                assert board.counts() == {"here": 0, "missing": 1, "suspended": 1, "removed": 1, "revoked": 1}
+
+
+# --- the log
+
+
+def test_the_log_can_be_one_json_object_per_line():
+    try:
+        raise ValueError("no such thing")
+    except ValueError:
+        error = sys.exc_info()
+    record = logging.LogRecord("phalanx.flower", logging.WARNING, "f.py", 1, "client %d: %s", (2, 'a\n"b"'), error)
+    (line,) = AsJSON().format(record).splitlines()
+    told = json.loads(line)
+    assert (told["level"], told["message"], told["logger"]) == ("WARNING", 'client 2: a\n"b"', "phalanx.flower")
+    assert told["time"].endswith("Z")
+    assert "ValueError: no such thing" in told["exception"]
+
+
+# --- figures for Prometheus
+
+
+def value(metrics, name, **labels):
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_updates_are_counted_by_fate_and_steps_timed():
+    counts = {"here": 3, "missing": 1, "suspended": 0, "removed": 0, "revoked": 0}
+    metrics = Metrics(lambda: counts)
+
+    def step(number, now, verdicts, refused=(), lost=()):
+        state = SimpleNamespace(version=number, verdicts=verdicts)
+        updates = object() if verdicts else None
+        metrics(Progress(number, now, state, updates, dict(refused), dict(lost)))
+
+    good, bad, waits = Verdict(True, 1.0), Verdict(False, 0.0, 0.1, "far"), Verdict(True, 0.0, waits=True)
+    step(0, 0.0, {})
+    step(1, 4.0, {0: good, 1: bad, 2: waits}, refused={3: "NaN"})
+    step(1, 5.0, {}, lost={3: "silent", 4: "silent"})
+    step(2, 10.0, {0: good})
+    fates = {fate: value(metrics, "phalanx_updates_total", fate=fate) for fate in ("accepted", "rejected")}
+    assert fates == {"accepted": 2, "rejected": 1}
+    assert value(metrics, "phalanx_updates_total", fate="refused") == 1
+    assert value(metrics, "phalanx_updates_total", fate="lost") == 2
+    assert value(metrics, "phalanx_steps_total") == 2
+    assert value(metrics, "phalanx_step_seconds_sum") == 10.0
+    assert value(metrics, "phalanx_step_seconds_count") == 2
+    assert value(metrics, "phalanx_clients", standing="here") == 3
+    counts["here"] = 2
+    assert value(metrics, "phalanx_clients", standing="here") == 2, "asked for at each look"
+
+
+def test_they_are_served_while_the_run_goes_on_if_asked_for_and_only_then(tmp_path):
+    pages = []
+
+    def observer(progress):
+        (port,) = [int(record.args[1]) for record in heard if record.msg.startswith("metrics")]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            pages.append(page.read().decode())
+
+    heard = []
+    handler = logging.Handler()
+    handler.emit = heard.append
+    log = logging.getLogger("phalanx.flower")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+            coordinate(grid, coordinator(PLAN, metrics=0, observers=[observer]))
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+    assert 'phalanx_updates_total{fate="accepted"} 8.0' in pages[-1]
+    assert 'phalanx_clients{standing="here"} 4.0' in pages[-1]
+    assert "clinic" not in pages[-1], "no names"
+
+
+def test_a_port_that_is_taken_is_said():
+    one, other = Metrics(dict), Metrics(dict)
+    port = one.serve(0)
+    try:
+        with pytest.raises(Infeasible, match=f"Metrics cannot be served at port {port}: .* Choose another one."):
+            other.serve(port)
+    finally:
+        one.close()
+
+
+def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'phalanx-fl\[metrics\]'"):
+        Metrics(dict)

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import report_records as records
+
+from phalanx.report import render
+from phalanx.report.clusters import Clusters, Node
+from phalanx.report.figures import cosines, norms, separation, tree
+from phalanx.report.ledger import Ledger
+
+TITLES = ("Which clients went together", "Standing still together, moving alone", "Who pulls in whose direction",
+          "Similarity across the two best parts", "Separation gaps")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def three() -> Clusters:
+    """Six clients in three groups: cluster 0 is split in step 3, its part 2 in step 4."""
+    return Clusters(Ledger(records.make_clusters(6, 3)))
+
+
+def test_tree(three: Clusters) -> None:
+    assert three.nodes == {
+        0: Node(None, 0, 3, (0, 1, 2, 3, 4, 5), pytest.approx(0.2)),  # before the split, not after
+        1: Node(0, 3, None, (0, 1), pytest.approx(0.5)),
+        2: Node(0, 3, 4, (2, 3, 4, 5), pytest.approx(0.2)),
+        3: Node(2, 4, None, (2, 3), pytest.approx(0.51)),
+        4: Node(2, 4, None, (4, 5), pytest.approx(0.52)),
+    }
+    assert three.leaves == (1, 3, 4)
+    picture = tree.picture(three, "k")
+    assert picture is not None
+    assert "cluster 3: 2 clients: 2, 3, 51.0 %" in picture.svg
+
+
+def test_splits_and_whether_they_tear_a_group(three: Clusters) -> None:
+    assert [tuple(split) for split in three.splits] == [
+        (3, 0, pytest.approx(-0.3), 2, False),
+        (4, 2, pytest.approx(-0.4), 2, False),
+    ]
+    record = records.make_clusters(6, 3)
+    record.summary["clients"]["1"]["group"] = 2  # 1 and 0 are split off together; its peers 4 and 5 stay
+    assert [split.torn for split in Clusters(Ledger(record)).splits] == [True, False]
+    record.summary["clients"]["1"]["byzantine"] = True  # nobody asks where attackers end
+    assert [split.torn for split in Clusters(Ledger(record)).splits] == [False, False]
+    record.summary["clients"]["0"]["group"] = None
+    assert Clusters(Ledger(record)).splits[0].torn is None
+
+
+def test_curves_are_those_of_the_record(three: Clusters) -> None:
+    assert three.curve(0, "norms", "mean") == ([1.0, 2.0, 3.0], [1.0, 0.5, pytest.approx(1 / 3)])
+    assert three.curve(2, "separation", "gap") == ([4.0], [0.9])
+
+
+def test_matrix_is_sorted_by_cluster() -> None:
+    record = records.make_clusters(6, 3)
+    for line in record.history[1:]:
+        for about in line["state"]["similarity"].values():
+            about["clients"] = [5, 4, 3, 2, 1, 0]
+            about["alpha"] = [[round(0.1 * (5 - i) - 0.01 * (5 - j), 2) for j in range(6)] for i in range(6)]
+    told = cosines.cosines(Clusters(Ledger(record)))
+    assert told is not None
+    assert (told.step, told.clients, told.blocks) == (3, (0, 1, 2, 3, 4, 5), ((1, 2), (3, 2), (4, 2)))
+    np.testing.assert_allclose(told.alpha, [[0.1 * i - 0.01 * j for j in range(6)] for i in range(6)], atol=1e-9)
+
+
+def test_pixels_are_blue_where_updates_agree(three: Clusters) -> None:
+    told = cosines.cosines(three)
+    assert told is not None
+    pixels = cosines._pixels(told)
+    assert pixels[0, 1].tolist() == [*cosines.BLUE, 255]
+    assert pixels[0, 2].tolist() == [*cosines.VERMILLION, round(255 * 0.2 / told.full)]
+
+
+def test_run_without_a_split_has_curves_and_no_tree() -> None:
+    record = records.make_clusters(6, 3)
+    del record.history[3:]
+    clusters = Clusters(Ledger(record))
+    assert tree.picture(clusters, "k") is None
+    assert norms.picture(clusters, "k", full=True) is not None
+    alpha = separation.alpha(clusters, "k")
+    assert alpha is not None
+    assert "No cluster was split in this run." in alpha.caption
+
+
+def test_page_has_them_where_there_are_clusters_only() -> None:
+    page = render([records.make_clusters(100, 12)], "t")
+    assert all(title in page for title in TITLES)
+    assert "9 clients: 0–8" in page
+    assert not any(title in render([records.make(steps=2)], "t") for title in TITLES)
