@@ -23,6 +23,7 @@ RFFL_PAGE, FAIRNESS = DOCS / "rffl.md", DOCS / "fairness.md"
 RIVALS = DOCS / "asynchronous-rules.md"
 ASYNCHRONY = DOCS / "asynchrony.md"
 FAIR_RIVALS = DOCS / "fair-rivals.md"
+PRIVACY = DOCS / "privacy.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
     name
@@ -44,6 +45,7 @@ each_page = pytest.mark.parametrize(
         RIVALS,
         FAIR_RIVALS,
         ASYNCHRONY,
+        PRIVACY,
         *PAGES,
     ],
     ids=lambda page: page.stem,
@@ -106,6 +108,7 @@ LINKED = [
     RIVALS,
     FAIR_RIVALS,
     ASYNCHRONY,
+    PRIVACY,
     *PAGES,
 ]
 

@@ -1,7 +1,7 @@
 """Clients that keep some examples from training, and choose by them among the models that they are offered."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,10 +20,7 @@ RUN = Run(algorithm=SPLIT, clients=6, model=MLP((8,)), groups=PermutedLabels(2),
 
 @dataclass(frozen=True)
 class Offering(Algorithm[Any]):
-    """Federated averaging that offers the initial model besides; and counts, in a mutable field, who was asked for."""
-
-    asked: list[int] = field(default_factory=list)
-    synchronous: ClassVar[bool] = True
+    """Federated averaging that offers a model of zeros besides its own."""
 
     def init(self, model, sizes):
         return FedAvg().init(model, sizes)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 import phalanx
 from phalanx.aggregators import Aggregator
-from phalanx.algorithms import FedAvg
+from phalanx.algorithms import FedAvg, Private
+from phalanx.algorithms.wrappers import Wrapper
 from phalanx.attacks import Attack
 from phalanx.canonical import canonical, check_fields, identity, source
 from phalanx.checkpoint import EVERY_MINUTE, Checkpoint, Keeper, Origin, conditions, resumption
@@ -117,6 +118,7 @@ class Run:
         self._check_server()
         self._check_times()
         self._check_attack()
+        self._check_noise()
 
     def _check_population(self) -> None:
         """Raises ValueError if clients cannot be grouped, or come late, as is asked for."""
@@ -152,6 +154,17 @@ class Run:
                 f"server_examples is {held}, but the server of {name} does not train. Leave it out, or choose an "
                 "algorithm that needs it."
             )
+
+    def _check_noise(self) -> None:
+        """Raises ValueError if clients draw noise that nobody can draw again."""
+        layer: object = self.algorithm
+        while layer is not None:
+            if isinstance(layer, Private) and layer.seed is None:
+                raise ValueError(
+                    "Private has no seed, so that its noise comes from the operating system, and a run could not be "
+                    "repeated. Give it one, 0 say; on a deployment clients use the operating system's noise anyway."
+                )
+            layer = layer.algorithm if isinstance(layer, Wrapper) else None
 
     def _check_times(self) -> None:
         """Raises ValueError if late answers are to count in rounds that there are not."""

@@ -72,7 +72,9 @@ def test_without_a_reference():
     assert algorithm.join(state, 3, 1) is state
 
 
-@pytest.mark.parametrize("options", [{"radius": 0.0}, {"server_lr": 0.0}, {"reference_every": 0}])
+@pytest.mark.parametrize(
+    "options", [{"radius": 0.0}, {"radius": float("inf")}, {"server_lr": 0.0}, {"reference_every": 0}]
+)
 def test_out_of_range(options):
     with pytest.raises(ValueError, match="must be"):
         AFLGuard(**options)

@@ -167,6 +167,7 @@ def test_over_one_turn_of_everybody_as_much_is_paid_as_by_a_round():
         ({"warmup": -1}, "warmup must be at least 0 arrivals"),
         ({"threshold": 1.5}, "it is a share of 1 / |R|"),
         ({"clip": -1.0}, "clip must be positive"),
+        ({"clip": math.inf}, "or None for no limit, got inf"),
     ],
 )
 def test_hyper_parameters_out_of_range(arguments, says):

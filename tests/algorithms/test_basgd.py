@@ -176,7 +176,9 @@ def test_fewer_clients_than_buffers():
         begin(BASGD(buffers=5))
 
 
-@pytest.mark.parametrize("options", [{"buffers": 0}, {"server_lr": 0.0}, {"reassign_after": 2}])
+@pytest.mark.parametrize(
+    "options", [{"buffers": 0}, {"server_lr": 0.0}, {"server_lr": float("inf")}, {"reassign_after": 2}]
+)
 def test_out_of_range(options):
     with pytest.raises(ValueError, match="must be"):
         BASGD(**options)

@@ -22,6 +22,7 @@ from phalanx.algorithms import (
     FoolsGold,
     Kardam,
     Permuted,
+    Private,
     QFedAvg,
     Quorum,
     Rotated,
@@ -69,6 +70,8 @@ ALGORITHMS = [
     ClusteredFL(eps1=1e9, eps2=0.0, min_round=0, min_gap=0.0),
     Permuted(ClusteredFL(aggregate=Median()), seed=1),
     Rotated(FedAvg(), seed=1),
+    Private(FedAvg(aggregate=Median()), clip=1.0, noise_multiplier=0.1),
+    Quorum(Private(Permuted(FedAvg(), seed=1), clip=1.0, noise_multiplier=0.1), k=3),
 ]
 M, D = 6, 40_000
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)

@@ -92,7 +92,7 @@ def test_a_client_that_comes_late():
         algorithm.join(state, 7, 3)
 
 
-@pytest.mark.parametrize("options", [{"size": 0}, {"server_lr": 0.0}])
+@pytest.mark.parametrize("options", [{"size": 0}, {"server_lr": 0.0}, {"server_lr": float("inf")}])
 def test_out_of_range(options):
     with pytest.raises(ValueError, match="must be"):
         FedBuff(**options)

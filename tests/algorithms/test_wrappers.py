@@ -54,7 +54,7 @@ def test_permuted_models_are_the_same_to_the_bit(federation, algorithm):
 
 @pytest.mark.parametrize("kind", [Permuted, Rotated])
 def test_a_server_that_trains_itself_must_see_models(kind):
-    with pytest.raises(ValueError, match=rf"{kind.__name__} hides models from the server, and ZenoPlusPlus has .* alone"):
+    with pytest.raises(ValueError, match=rf"{kind.__name__} hides models .* ZenoPlusPlus has .* alone"):
         kind(ZenoPlusPlus())
 
     class Judging(FedAvg):

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from phalanx.algorithms import ZenoPlusPlus
@@ -39,6 +39,7 @@ def test_what_points_away_is_dropped_whatever_its_length():
 
 @given(st.floats(-3.1, 3.1), st.floats(0.01, 1.0), st.floats(0.0, 0.5), st.floats(0.0, 0.5), st.floats(0.1, 10.0))
 def test_it_is_a_test_on_the_cosine(angle, gamma, rho, epsilon, length):
+    assume(epsilon or rho <= gamma)
     least = rho / gamma - epsilon / length**2
     direction = torch.tensor([angle]).cos().item(), torch.tensor([angle]).sin().item()
     state = judged(ZenoPlusPlus(gamma, rho, epsilon), list(direction), [length, 0.0])
@@ -76,7 +77,9 @@ def test_without_a_reference():
     assert algorithm.join(state, 3, 1) is state
 
 
-@pytest.mark.parametrize("options", [{"server_lr": 0.0}, {"rho": -0.1}, {"epsilon": -1.0}, {"reference_every": 0}])
+@pytest.mark.parametrize(
+    "options", [{"server_lr": 0.0}, {"rho": -0.1}, {"epsilon": -1.0}, {"reference_every": 0}, {"rho": 0.3}]
+)
 def test_out_of_range(options):
     with pytest.raises(ValueError, match="must be"):
         ZenoPlusPlus(**options)

@@ -11,8 +11,8 @@ import pytest
 
 from phalanx.cli import main
 from phalanx.flower import Roster, load_key
-from phalanx.flower.live import told
 from phalanx.flower.identity import public_bytes
+from phalanx.flower.live import told
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 

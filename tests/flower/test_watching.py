@@ -99,26 +99,26 @@ def test_in_a_terminal_it_is_one_picture_that_is_renewed_until_the_run_is_over(t
 
 
 def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(tmp_path):
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
-        with FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
-            transport.enroll()
-            with Board(tmp_path / "status.json", transport.register, 0.02) as board:
-                state = SimpleNamespace(version=7, verdicts={2: Verdict(False, 0.0, 0.1, "far away", final=True)})
-                board(Progress(3, 1.0, state, None, {}, {}))
-                for _ in range(3):
-                    transport.register.struck(1, "NaN")
-                transport.register.roster = transport.register.roster.changing(3, revoked=True)
-                grid.disconnect(100)
-                wanted = {"0": "missing", "1": "suspended", "2": "removed", "3": "revoked"}
-                deadline, found = time.monotonic() + 20, {}
-                while found != wanted and time.monotonic() < deadline:
-                    told = json.loads((tmp_path / "status.json").read_text())
-                    found = {i: about["standing"] for i, about in told["clients"].items()}
-                    time.sleep(0.02)
-                assert found == wanted
-                assert (told["step"], told["version"]) == (3, 7)
-                assert told["clients"]["1"]["why"] == "3 strikes, the last: NaN"
-                assert board.counts() == {"here": 0, "missing": 1, "suspended": 1, "removed": 1, "revoked": 1}
+    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+        transport.enroll()
+        with Board(tmp_path / "status.json", transport.register, 0.02) as board:
+            state = SimpleNamespace(version=7, verdicts={2: Verdict(False, 0.0, 0.1, "far away", final=True)})
+            board(Progress(3, 1.0, state, None, {}, {}))
+            for _ in range(3):
+                transport.register.struck(1, "NaN")
+            transport.register.roster = transport.register.roster.changing(3, revoked=True)
+            grid.disconnect(100)
+            wanted = {"0": "missing", "1": "suspended", "2": "removed", "3": "revoked"}
+            deadline, found = time.monotonic() + 20, {}
+            while found != wanted and time.monotonic() < deadline:
+                told = json.loads((tmp_path / "status.json").read_text())
+                found = {i: about["standing"] for i, about in told["clients"].items()}
+                time.sleep(0.02)
+            assert found == wanted
+            assert (told["step"], told["version"]) == (3, 7)
+            assert told["clients"]["1"]["why"] == "3 strikes, the last: NaN"
+            assert board.counts() == {"here": 0, "missing": 1, "suspended": 1, "removed": 1, "revoked": 1}
 
 
 # --- the log

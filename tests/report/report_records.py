@@ -248,14 +248,18 @@ def make_reputations(clients: int = 6) -> Record:
         line["state"] = {"reputation": {str(c): (c + step) / 100 for c in left}, "threshold": 0.02 + step / 1000}
         told = {"accepted": False, "weight": 0.0, "score": 0.01, "reason": "reputation", "final": True}
         line["verdicts"] = {str(last): told} if step == 2 else {}
-        line["received_accuracy"] = {str(c): 0.5 + 0.02 * c + 0.01 * step for c in range(last)}
+        line["received_accuracy"] = {
+            str(c): 0.5 + (0.02 * c if clients < 20 else 0.004 * c) + 0.01 * step for c in range(last)
+        }
     return base
 
 
 def make_alone(clients: int = 6) -> Record:
     """Standalone, with the participants of `make_reputations`."""
     base = make("Standalone", attacked=False, clients=clients, steps=5)
-    base.history[-1]["received_accuracy"] = {str(c): 0.4 + 0.03 * c for c in range(clients - 1)}
+    base.history[-1]["received_accuracy"] = {
+        str(c): 0.4 + (0.03 * c if clients < 20 else 0.005 * c) for c in range(clients - 1)
+    }
     return base
 
 

@@ -12,6 +12,7 @@ from phalanx.algorithms.fedbuff import FedBuff
 from phalanx.algorithms.flame import FLAME
 from phalanx.algorithms.foolsgold import FoolsGold
 from phalanx.algorithms.kardam import Kardam
+from phalanx.algorithms.private import Private
 from phalanx.algorithms.qfedavg import QFedAvg
 from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
 from phalanx.algorithms.rffl import RFFL
@@ -39,6 +40,7 @@ __all__ = [
     "MedianNorm",
     "PerLayer",
     "Permuted",
+    "Private",
     "QFedAvg",
     "Quorum",
     "Relative",

@@ -58,8 +58,9 @@ class AFLGuard(Algorithm[AFLGuardState]):
     reference_every: int = 1
 
     def __post_init__(self) -> None:
-        if not (self.radius > 0 and self.server_lr > 0):
-            raise ValueError(f"radius and server_lr must be positive, got {self.radius} and {self.server_lr}.")
+        if not (0 < self.radius < float("inf") and 0 < self.server_lr < float("inf")):
+            given = f"{self.radius} and {self.server_lr}"
+            raise ValueError(f"radius and server_lr must be positive and finite, got {given}.")
         if self.reference_every < 1:
             raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
 

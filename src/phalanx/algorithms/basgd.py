@@ -93,8 +93,8 @@ class BASGD(Algorithm[BASGDState]):
     def __post_init__(self) -> None:
         if self.buffers < 1:
             raise ValueError(f"buffers must be at least 1, got {self.buffers}.")
-        if not self.server_lr > 0:
-            raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
+        if not 0 < self.server_lr < float("inf"):
+            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
         if self.reassign_after is not None and self.reassign_after < self.buffers:
             raise ValueError(
                 f"reassign_after must be at least the number of buffers, {self.buffers}, got {self.reassign_after}: "

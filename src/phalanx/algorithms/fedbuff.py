@@ -79,8 +79,8 @@ class FedBuff(Algorithm[FedBuffState]):
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"size must be at least 1, got {self.size}.")
-        if not self.server_lr > 0:
-            raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
+        if not 0 < self.server_lr < float("inf"):
+            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedBuffState, Set[int]]:
         """See `Algorithm`."""

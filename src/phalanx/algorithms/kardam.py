@@ -122,7 +122,11 @@ class Kardam(Algorithm[KardamState]):
     def __post_init__(self) -> None:
         checks = (
             (self.f >= 0, f"f must be at least 0, got {self.f}"),
-            (self.server_lr > 0, f"server_lr must be positive, got {self.server_lr}"),
+            (0 < self.server_lr < math.inf, f"server_lr must be positive and finite, got {self.server_lr}"),
+            (
+                not self.mixing or self.server_lr <= 1,
+                f"server_lr must be at most 1 where models are mixed, as it is a weight, got {self.server_lr}",
+            ),
             (self.patience is None or self.patience >= 1, f"patience must be at least 1, got {self.patience}"),
             (self.compared in get_args(Compared), f'compared must be "used" or "own", got {self.compared!r}'),
             (self.frequency in get_args(Frequency), f'frequency must be "distinct" or "each", got {self.frequency!r}'),
@@ -137,8 +141,7 @@ class Kardam(Algorithm[KardamState]):
 
         An update counts as one server update older there, which is a factor exp(-a) on all of them.
         """
-        own = cls(f, Exponential(a), math.exp(-a), compared="own", frequency="each", interpolate=True, mixing=True)
-        return own
+        return cls(f, Exponential(a), math.exp(-a), compared="own", frequency="each", interpolate=True, mixing=True)
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[KardamState, Set[int]]:
         """See `Algorithm`."""

@@ -35,8 +35,8 @@ class MedianNorm:
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.factor > 0:
-            raise ValueError(f"factor must be positive, got {self.factor}.")
+        if not 0 < self.factor < float("inf"):
+            raise ValueError(f"factor must be positive and finite, got {self.factor}.")
 
 
 class Allocation(ABC):
@@ -190,7 +190,7 @@ def check_reputation(algorithm: Participant[State], *more: tuple[bool, str]) -> 
     checks = (
         (0 <= fade <= 1, f"fade must lie in [0, 1], got {fade}"),
         (0 <= threshold < 1, f"threshold must lie in [0, 1), got {threshold}: it is a share of 1 / |R|"),
-        (gamma > 0, f"clip must be positive, or None for no limit, got {algorithm.clip}"),
+        (0 < gamma < float("inf"), f"clip must be positive, or None for no limit, got {algorithm.clip}"),
         (own in get_args(Own), f"own must be one of {', '.join(get_args(Own))}, got {own!r}"),
         *more,
     )

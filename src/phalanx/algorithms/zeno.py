@@ -62,10 +62,15 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
     reference_every: int = 10
 
     def __post_init__(self) -> None:
-        if not self.server_lr > 0:
-            raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
-        if not (self.rho >= 0 and self.epsilon >= 0):
-            raise ValueError(f"rho and epsilon must be at least 0, got {self.rho} and {self.epsilon}.")
+        if not 0 < self.server_lr < float("inf"):
+            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
+        if not (0 <= self.rho < float("inf") and 0 <= self.epsilon < float("inf")):
+            raise ValueError(f"rho and epsilon must be at least 0 and finite, got {self.rho} and {self.epsilon}.")
+        if self.rho > self.server_lr and not self.epsilon:
+            raise ValueError(
+                f"rho must be at most server_lr if epsilon is 0, got {self.rho} and {self.server_lr}: no cosine is "
+                "rho / server_lr, and nothing would ever be used."
+            )
         if self.reference_every < 1:
             raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
 

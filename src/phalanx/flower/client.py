@@ -7,7 +7,7 @@ needs that, is in files of its own.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer as Reply
 from phalanx.attacks import Attack, Update
 from phalanx.core import Algorithm, Infeasible, Local, Vector
@@ -46,6 +47,8 @@ class Participant:
         buffers: what becomes of buffers of the model; the same as the server's.
         device: where it computes.
         attack: for experiments: what it does instead, if it is Byzantine.
+        noise: where `Private` has its noise from: "system", which nobody can compute again; or "stream", as in a
+            simulation, which hides nothing from those who know the seed.
     """
 
     algorithm: Algorithm
@@ -58,6 +61,7 @@ class Participant:
     buffers: BufferPolicy = "refuse"
     device: str = "cpu"
     attack: Attack | None = None
+    noise: Literal["system", "stream"] = "system"
 
     def __post_init__(self) -> None:
         if self.attack is not None and self.attack.omniscient:
@@ -153,6 +157,7 @@ class Worker:
 
     def __init__(self, participant: Participant) -> None:
         self.participant = participant
+        self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
         self.trainer = Trainer(
@@ -179,13 +184,15 @@ class Worker:
         task = codec.read_task(content, download)
         download = download.to(model.device)
         known = self.memory.before(task)
-        start = who.algorithm.integrate(known.local, download)
+        start = self.algorithm.integrate(known.local, download)
         row = torch.empty(model.size, dtype=model.dtype, device=model.device)
         data = self._data(task.client)
         loss = self.trainer.train(start, data, client=task.client, turn=task.turn, version=task.version, out=row)
         if who.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data).loss
-        delta, memory = who.algorithm.upload(row, known.local.memory if known.local else None)
+        if who.noise == "system" and privately(self.algorithm):
+            loss = 0.0  # it would tell of the examples what the noise is to hide
+        delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
         if who.algorithm.remembers or who.attack is not None:
             self.memory.keep(task, Known(Local(start, delta, memory), download))
         if who.attack is not None:

@@ -1,7 +1,6 @@
 """`phalanx flower`: keys, the roster, and a federation on one machine."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace

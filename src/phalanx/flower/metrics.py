@@ -5,6 +5,7 @@ behind the reverse proxy.  They hold counts and times, and no name and no id of 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from phalanx.core import Infeasible, Progress
@@ -13,6 +14,10 @@ from phalanx.flower.board import STANDINGS, Standing
 HOST = "127.0.0.1"
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)  # borders of the histogram
 FATES = ("accepted", "rejected", "refused", "lost")
+
+
+def _count(counts: Callable[[], Mapping[Standing, int]], standing: Standing) -> int:
+    return counts()[standing]
 
 
 class Metrics:
@@ -48,7 +53,7 @@ class Metrics:
         self._version = prometheus.Gauge("phalanx_version", "Version of the model.", **kept)
         clients = prometheus.Gauge("phalanx_clients", "Clients by standing.", ["standing"], **kept)
         for standing in STANDINGS:
-            clients.labels(standing).set_function(lambda s=standing: counts()[s])
+            clients.labels(standing).set_function(partial(_count, counts, standing))
         for fate in FATES:
             self._updates.labels(fate)
         self._last: float | None = None

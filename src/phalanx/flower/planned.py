@@ -45,6 +45,7 @@ def participant_of(
         plan.seed,
         plan.buffers,
         attack=plan.attack if client in made.byzantine else None,
+        noise="stream",
     )
 
 

@@ -24,7 +24,11 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
     """Accuracies beside the published ones, who was removed, and the curves."""
     title = f"Accuracy after the last round, {CLIENTS} clients"
-    tables = [setting.accuracies("table1", CLIENTS, records, context, title), setting.claims(records, context)]
+    tables = [
+        setting.accuracies("table1", CLIENTS, records, context, title),
+        setting.claims(records, context),
+        setting.removals(CLIENTS, records, context),
+    ]
     notes = [setting.SMALLER.format(each=setting.EACH[CLIENTS], full=600)] if context.scale == "quick" else []
     caption = "Accuracy of honest clients on the test images, by round."
     return Rendering(tables, (Plot(setting.curves_of(records, context), caption=caption),), notes)

@@ -75,7 +75,7 @@ def _row(shown: Shown, records: Records, context: Context, labels: tuple[str, st
 
 
 def perplexities(cell: Comparison, traces: Sequence[Trace]) -> Comparison:
-    """The same cell, with the exponential of losses in nats per label; infinite ones are left out and told."""
+    """The same cell, with the exponential of losses in nats per label; those of diverged runs are told as failed."""
     done = [trace for trace in traces if not trace.failed]
     final, best = ([_perplexity(loss) for loss in losses if loss is not None] for losses in (
         [trace.final("loss") for trace in done], [trace.best("loss", lowest=True) for trace in done]
@@ -92,8 +92,8 @@ def perplexities(cell: Comparison, traces: Sequence[Trace]) -> Comparison:
 
 
 def _perplexity(loss: float) -> float:
-    """exp(loss), infinite where a float has no room for it."""
-    return math.exp(loss) if loss < 700 else math.inf
+    """exp(loss), infinite beyond a million: the run has diverged, and how far says nothing."""
+    return math.exp(loss) if loss < math.log(1e6) else math.inf
 
 
 def drawn(records: Records, attacks: Sequence[str], y: Axis = ACCURACY, figure: str = "accuracy") -> "Figure":
@@ -108,7 +108,7 @@ def drawn(records: Records, attacks: Sequence[str], y: Axis = ACCURACY, figure: 
     return curves(panels, figure=figure, over="seconds", x=SECONDS, y=y)
 
 
-LOSS = Axis("test loss, nats per word")
+LOSS = Axis("test loss, nats per word", 2.0, 8.0)
 SHOWN_ATTACKS = (NONE, "gradient inversion")  # of Figures 4 to 6
 
 PARTS = (0.25, 0.5, 1.0)  # of a run's time, at which Figures 4 to 6 are read

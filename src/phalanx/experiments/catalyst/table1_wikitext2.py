@@ -17,8 +17,8 @@ MINUTES = {"quick": 6.0, "paper": 900.0}
 QUICK = (
     "Quick scale: 20 clients (5 of them Byzantine under attack, f = 5) with 2,000 texts of 16 words in all, the 500 "
     "most frequent words, an LSTM of 32 units (40,948 parameters), batches of 10, learning rate 1, 750 s, 400 test "
-    "texts. Fewer words are easier: perplexities are not to be compared with the published ones, but with each other; "
-    "500 is chance."
+    "texts. Fewer words are easier, and all others are one unknown word: perplexities are not to be "
+    "compared with the published ones, but with each other; 500 is chance."
 )
 PAPER = "The paper tells of characters; the authors' program, and these runs, learn words (vocabulary of 23,654)."
 

@@ -131,4 +131,5 @@ def _gaps(axes: "Axes", trace: Trace) -> None:
             linestyle=DASHES[k % len(DASHES)], linewidth=1.2,
         )  # fmt: skip
         middle = curve[len(curve) // 2]
-        axes.annotate(f"{cluster}", middle, xytext=(0, 3), textcoords="offset points", fontsize=8, color=INK)
+        above = 3 if cluster % 2 else -10  # siblings end up side by side
+        axes.annotate(f"{cluster}", middle, xytext=(0, above), textcoords="offset points", fontsize=8, color=INK)

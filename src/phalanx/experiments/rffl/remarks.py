@@ -19,7 +19,6 @@ UNTRAINED = (
 )
 NOVEL = "As published, and no mistake: who sends noise is like nobody, and those who are like nobody count most."
 LENGTH = "As published, and no mistake: all count alike, and FoolsGold sets no limit to the length of an update."
-TWICE = "Published as 93 % on this split, and as 10 % under the same attack on the other one (Table 8)."
 SUM = (
     "With the sum of the paper's last line, twelve updates make a step twelve times too long, and ours has 9.8 %, too "
     f"({PAGE}); here their mean is taken."
@@ -30,13 +29,14 @@ FAR = (
     "of their number."
 )
 NOISE = (
-    "Noise from [-1, 1] is a hundred times as long as an honest update: two of twelve move the model by it in each "
+    "Noise from [-1, 1] is a hundred times as long as an honest update: few of them move the model by it in each "
     "round. Published as harmless, since it is zero on average."
 )
 TURNED = (
     "Eleven of 21 who send minus a hundred times their update are the majority: the aggregate points their way, and "
     "the honest are removed. The published row is that of standalone models."
 )
+THEIRS = "Where long updates are the majority, the median norm is theirs: it limits nothing. Gamma does."
 
 
 def remark(method: str, attack: str, split: str, beside: int) -> str:
@@ -49,6 +49,11 @@ def _rffl(attack: str, split: str, beside: int) -> str:
     return TURNED if (attack, beside) == (RESCALE, MANY) else ""
 
 
+def _median_norm(attack: str, split: str, beside: int) -> str:
+    long = beside == MANY and attack in (RIDE, INVERT)
+    return THEIRS if long else _rffl(attack, split, beside)
+
+
 def _fedavg(attack: str, split: str, beside: int) -> str:
     return {SIGNS: CONTRADICTION, RIDE: NOISE}.get(attack, "")
 
@@ -57,7 +62,7 @@ def _foolsgold(attack: str, split: str, beside: int) -> str:
     if attack == FLIP:
         return SUM if beside == FEW else ""
     if attack == RESCALE:
-        return TWICE if split == RAMP else LENGTH
+        return "" if split == RAMP else LENGTH
     if attack == SIGNS and (split == RAMP or beside == MANY):
         return ""
     return NOVEL
@@ -80,7 +85,7 @@ def _median(attack: str, split: str, beside: int) -> str:
 
 
 OF: Mapping[str, Callable[[str, str, int], str]] = {
-    "RFFL": _rffl,
+    "RFFL": _median_norm,
     FIXED: _rffl,
     "FedAvg": _fedavg,
     "FoolsGold": _foolsgold,

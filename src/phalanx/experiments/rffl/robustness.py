@@ -42,10 +42,9 @@ TARGETED = {  # figures of the tables on label flippers, with what is read off a
     "attack success": lambda trace: _percent(trace.final("attack_success")),
     "target accuracy": lambda trace: _percent(trace.final(f"class_accuracy {FLIPPED}")),
 }
-NEITHER = (
-    "Published, mean over participants: RFFL {rffl:.1f} %, Standalone {alone:.1f} %. A table in which the two are "
-    "alike cannot tell a robust federation from none."
-)
+PUBLISHED = "Published, mean over participants: RFFL {rffl:.1f} %, Standalone {alone:.1f} %. "
+ALIKE = "A table in which the two are alike cannot tell a robust federation from none."
+SMALL_ONES = "Most of the difference is that of the two smallest participants."
 COUNTED = (
     "Gain: the mean over honest participants of their accuracy minus that of their standalone model. Removed: by the "
     "methods that remove anybody; honest of ten."
@@ -160,7 +159,8 @@ class WithAttackers:
         rffl, alone = (self._mean(self._published(name, context)) for name in ("RFFL", STANDALONE))
         if rffl is None or alone is None or rffl.value is None or alone.value is None:
             return []
-        return [NEITHER.format(rffl=rffl.value, alone=alone.value)]
+        told = PUBLISHED.format(rffl=rffl.value, alone=alone.value)
+        return [told + (ALIKE if rffl.value - alone.value < 1 else SMALL_ONES)]
 
 
 COLUMNS = ("gain, points", "adversaries removed", "honest removed")

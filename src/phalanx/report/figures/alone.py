@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.fairness import Correlation, collaborative_fairness, gains, received_accuracy
+from phalanx.fairness import Correlation, collaborative_fairness, gains
 from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, canvas, styled, svg
 from phalanx.report.ledger import Ledger
+from phalanx.report.words import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,24 +48,25 @@ def picture(ledger: Ledger, records: "Sequence[Record]", key: str) -> Picture | 
     if told is None:
         return None
     spoken = f"Collaborative fairness {told.fairness}; mean gain {100 * told.gain:+.1f} points."
+    label = f"Received against standalone accuracy of {len(told.alone)} participants. {spoken}"
     return Picture(
-        _draw(told, key=key, label=f"Received against standalone accuracy of {len(told.alone)} participants. {spoken}"),
+        _draw(told, key=key, label=label),
         "What each received, and could do alone",
         f"Each dot is an honest participant: its accuracy alone ({told.name}) and in this run, at the end; a number"
-        f" beside it, where there is room, is its id. Above the diagonal it has something of taking part. {spoken} In brackets: a 95 % interval.",
+        f" beside it, where there is room, is its id. Above the diagonal it has something of taking part. {spoken}"
+        " In brackets: a 95 % interval.",
     )
 
 
 def beside(record: "Record", records: "Sequence[Record]") -> Beside | None:
     """The run beside the first of `Standalone` that has the same participants, data, model, training and seed."""
-    if _standalone(record) or not _told(record):
+    received = _received(record)
+    if _standalone(record) or len(received) < 2:
         return None
     for other in records:
         alike = all(other.config.get(option) == record.config.get(option) for option in SAME)
-        if not (_standalone(other) and alike and _told(other)):
-            continue
-        alone, received = received_accuracy(other), received_accuracy(record)
-        if alone.keys() == received.keys() and len(alone) > 1:
+        alone = _received(other)
+        if _standalone(other) and alike and alone.keys() == received.keys():
             gain = fmean(gains(alone, received).values())
             return Beside(other.name, alone, received, collaborative_fairness(alone, received), gain)
     return None
@@ -75,8 +77,11 @@ def _standalone(record: "Record") -> bool:
     return str(path).rpartition(".")[2] == "Standalone"
 
 
-def _told(record: "Record") -> bool:
-    return any(line.get("received_accuracy") for line in record.history)
+def _received(record: "Record") -> dict[int, float]:
+    """What each honest participant was served at the end is worth; empty if that was never told."""
+    lines = [line for line in record.history if line.get("received_accuracy")]
+    told: Mapping[str, object] = lines[-1]["received_accuracy"] if lines else {}
+    return {int(c): value for c, accuracy in told.items() if (value := finite(accuracy)) is not None}
 
 
 def _draw(told: Beside, *, key: str, label: str) -> str:
@@ -101,7 +106,10 @@ def _draw(told: Beside, *, key: str, label: str) -> str:
 
 def _name(axes: "Axes", told: Beside) -> None:
     """The ids of the participants, where there is room beside their dots."""
-    dots = {c: axes.transData.transform((told.alone[c], told.received[c])).tolist() for c in sorted(told.alone)}
+    dots = dict[int, tuple[float, float]]()
+    for c in sorted(told.alone):
+        x, y = axes.transData.transform((told.alone[c], told.received[c])).tolist()
+        dots[c] = (x, y)
     taken = list(dots.values())
     for c, (x, y) in dots.items():
         places = ((right, up) for right, up in SIDES if _free(x + right, y + up, taken, (x, y)))
@@ -113,4 +121,4 @@ def _name(axes: "Axes", told: Beside) -> None:
 
 def _free(x: float, y: float, taken: Sequence[tuple[float, float]], own: tuple[float, float]) -> bool:
     """Whether a name at that place touches no other dot and no name that is there."""
-    return all(abs(x - a) > 14 or abs(y - b) > 11 for a, b in taken if [a, b] != list(own))
+    return all(abs(x - a) > 14 or abs(y - b) > 11 for a, b in taken if (a, b) != own)

@@ -107,8 +107,10 @@ def _draw_classes(axes: "Axes", ledger: Ledger, counts: NDArray[np.int64], heigh
         tiles = np.stack([tile(shade, NOTHING, size, min(width, height) > 5, colour) for shade in range(SHADES + 1)])
         image = assemble(tiles[level[first : first + n].T])
         axes.imshow(image, extent=(start, start + n, classes, 0), aspect="auto", interpolation="none", zorder=2)
-        axes.text(start + n / 2, -46 / round(height * classes), group.name, transform=axes.get_xaxis_transform(),
-                  ha="center", va="center", color=COLOUR[tone(group)], fontweight="bold")  # fmt: skip
+        room = n * width > 8 * len(group.name)
+        middle, side = (start + n / 2, "center") if room else (start + n, "right")
+        axes.text(middle, -46 / round(height * classes), group.name, transform=axes.get_xaxis_transform(),
+                  ha=side, va="center", color=COLOUR[tone(group)], fontweight="bold")  # fmt: skip
     axes.set_ylim(classes, 0)
     labels = range(0, classes, stride(11 / height))
     axes.set_yticks([label + 0.5 for label in labels], [str(label) for label in labels])

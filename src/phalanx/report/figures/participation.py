@@ -179,7 +179,7 @@ def _draw_shares(axes: "Axes", mosaic: Mosaic) -> None:
     order = [at + 0.5 for _, at in places(mosaic.groups).values()]
     colours = [COLOUR[tone(group)] for group in mosaic.groups for _ in group.clients]
     axes.barh(order, mosaic.share, height=0.72, color=colours, linewidth=0)
-    axes.set_xlim(0, max(float(mosaic.share.max(initial=0.0)), 1e-9) * 1.05)
+    axes.set_xlim(0, (float(mosaic.share.max(initial=0.0)) or 1.0) * 1.05)
     axes.tick_params(axis="y", labelleft=False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     axes.locator_params(axis="x", nbins=3)

@@ -92,11 +92,12 @@ def _draw(ledger: Ledger, told: Reputations, *, key: str, label: str, width: int
                       marker="." if len(s.x) == 1 else None, zorder=4 if c in bad else 3)  # fmt: skip
             if c in told.fell:
                 axes.plot(s.x[-1:], s.y[-1:], "x", color=COLOUR["byzantine" if c in bad else "honest"], markersize=8,
-                          markeredgewidth=2.2, zorder=6)  # fmt: skip
+                          markeredgewidth=2.2, clip_on=False, zorder=6)  # fmt: skip
         axes.plot(*told.threshold, color=COLOUR["muted"], linestyle=DASH, linewidth=1.6, zorder=5)
         top = 1.06 * max(y for s in (*told.curves.values(), told.threshold) for y in s.finite)
         axes.set_ylim(0, top or 1)
         _name_ends(axes, told, bad, top or 1, few=few)
+        axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("step")
         axes.set_ylabel("reputation")
         return svg(figure, key, label)

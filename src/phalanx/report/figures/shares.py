@@ -65,8 +65,10 @@ def _draw(ledger: Ledger, told: Shares, *, key: str, label: str) -> str:
             colour = COLOUR[tone(group)]
             axes.bar(x, [told.came[c] for c in group.clients], width=0.76, color=colour, alpha=0.35, linewidth=0)
             axes.bar(x, [told.accepted[c] for c in group.clients], width=0.76, color=colour, linewidth=0)
-            axes.text(sum(x) / len(x), -46 / (280 - BOTTOM - 12), group.name, transform=axes.get_xaxis_transform(),
-                      ha="center", va="center", color=colour, fontweight="bold")  # fmt: skip
+            room = len(x) * width > 8 * len(group.name)
+            middle = sum(x) / len(x) if room else x[-1] + 0.5
+            axes.text(middle, -46 / (280 - BOTTOM - 12), group.name, transform=axes.get_xaxis_transform(),
+                      ha="center" if room else "right", va="center", color=colour, fontweight="bold")  # fmt: skip
         axes.axhline(1 / len(at), color=COLOUR["muted"], linewidth=1.2, linestyle=(0, (4.5, 2.2)))
         axes.set_xlim(0, columns)
         every = stride((7 * len(str(max(at))) + 8) / width)

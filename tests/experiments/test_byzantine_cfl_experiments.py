@@ -1,0 +1,101 @@
+"""The experiments of Sattler et al. 2020: the runs are the paper's, and verdicts can be no."""
+
+from dataclasses import replace
+
+import pytest
+from made import trace
+
+from phalanx.experiments.byzantine_cfl import figure2, setting, table1, table2
+from phalanx.experiments.drawing import styled
+from phalanx.experiments.experiment import SCALES, Context, studies
+from phalanx.experiments.output import flat
+from phalanx.experiments.trace import Removed
+
+MODULES = {table1: 100, table2: 10, figure2: 100}
+every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])
+
+
+@pytest.fixture(scope="module")
+def context() -> Context:
+    return Context("quick", (0,), studies()["byzantine-cfl"].published)
+
+
+def test_both_tables_and_the_figure_are_there():
+    assert studies()["byzantine-cfl"].experiments.keys() == {"figure2", "table1", "table2"}
+
+
+@every_module
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_runs_are_those_of_the_paper(module, scale):
+    runs = module.runs(scale, 3)
+    clients = MODULES[module]
+    assert len({run.identity for run in runs.values()}) == len(runs)
+    for name, run in runs.items():
+        data, _, scenario = name.split(" / ")
+        assert (run.clients, run.seed) == (clients, 3)
+        assert len(run.attackers()) == (0 if scenario == "clean" else 0.3 * clients)
+        if scale == "paper":
+            lr, momentum = run.training.lr, run.training.momentum
+            assert (lr, momentum, run.training.batch_size) == (0.01, 0.9 if data == "CIFAR-10" else 0.0, 100)
+            assert run.until.steps == 200
+    assert {name.split(" / ")[0] for name in runs} == set(setting.SHOWN[scale])
+
+
+def test_the_figure_shows_runs_of_the_first_table():
+    first = {run.identity for run in table1.runs("quick", 0).values()}
+    assert {run.identity for run in figure2.runs("quick", 0).values()} <= first
+
+
+def removed(clients, byzantine=(0, 1, 2), seed=0, value=0.9, step=4):
+    """A run of ten clients in which those were removed, all in one round."""
+    told = tuple(Removed(i, step, "cosine cluster") for i in clients)
+    state = {"step": tuple(range(1, 7)), "alpha_cross": (None, 0.3, 0.2, 0.01, 0.2, 0.3)}
+    return replace(trace([0.1, value], seed), removed=told, byzantine=tuple(byzantine), state=state)
+
+
+def test_who_was_removed_is_judged_seed_by_seed(context):
+    records = {
+        "MNIST / CFL / noisy": [removed([0, 1, 2]), removed([0, 1, 2], seed=1)],
+        "MNIST / CFL / byzantine": [removed([0, 1]), removed([0, 1, 2, 5], seed=1)],
+        "MNIST / CFL / clean": [removed([], ()), removed([7], (), seed=1)],
+    }
+    with styled():
+        table = figure2.render(records, context).tables[0]
+    rows = {row[2]: row[3:] for row in table.rows}
+    assert rows["noisy"] == ["3, 3", "0, 0", "4, 4", "yes"]
+    assert rows["byzantine"] == ["2, 3", "0, 1", "4, 4", "in 0 of 2 seeds"]
+    assert rows["clean"] == ["0, 0", "0, 1", "-, 4", "in 1 of 2 seeds"]
+
+
+def test_published_numbers_stand_beside_ours(context):
+    records = {"MNIST / CFL / noisy": [removed([0, 1, 2], value=0.95)]}
+    for module, published in ((table1, "97.4"), (table2, "98.4")):
+        with styled():
+            rows = {(row[0], row[1]): row[2:] for row in flat(module.render(records, context).tables[0]).rows}
+        difference = 95 - float(published)
+        assert rows["MNIST", "CFL"][1] == f"95.0 ({published}, {difference:+.1f})"
+        assert rows["MNIST", "FL"][1] == f"missing ({96.9 if module is table1 else 98.1:g})"
+        assert rows["MNIST", setting.STABLE][1:] == ["", "", ""]
+
+
+def test_cfl_has_to_be_ahead_but_for_a_point_where_nobody_attacks(context):
+    records = {
+        "MNIST / FL / noisy": [removed([], value=0.90), removed([], seed=1, value=0.90)],
+        "MNIST / CFL / noisy": [removed([], value=0.91), removed([], seed=1, value=0.89)],
+        "MNIST / FL / clean": [removed([], (), value=0.900)],
+        "MNIST / CFL / clean": [removed([], (), value=0.895)],
+    }
+    with styled():
+        table = table2.render(records, context).tables[1]
+    rows = {row[1]: row[2:] for row in table.rows}
+    assert rows["noisy"] == ["+1.0, -1.0", "in 1 of 2 seeds"]
+    assert rows["clean"] == ["-0.5", "yes"]
+
+
+@every_module
+@pytest.mark.parametrize("scale", SCALES)
+def test_nothing_is_claimed_without_records(module, scale, context):
+    with styled():
+        rendering = module.render({}, replace(context, scale=scale))
+    assert all("yes" not in row for table in map(flat, rendering.tables) for row in table.rows)
+    assert len(rendering.plots) == 1
