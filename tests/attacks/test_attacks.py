@@ -14,18 +14,23 @@ from phalanx.attacks import (
     AllLabelsTo,
     Attack,
     Backdoor,
+    ClaimVersion,
     Colluding,
     DeclareSize,
     DeclareTimes,
+    Duplicate,
     FangKrum,
     FangTrimmedMean,
+    Flood,
     Gaussian,
+    HoldBack,
     InnerProduct,
     LabelFlip,
     LabelPermutation,
     LabelShift,
     LabelSwap,
     LazyFreeRider,
+    Linger,
     Mimic,
     MinMax,
     MinSum,
@@ -37,6 +42,7 @@ from phalanx.attacks import (
     RandomPerturbation,
     RandomRescale,
     RandomSigns,
+    Replay,
     Rescale,
     SignFlip,
     Sybils,
@@ -65,7 +71,8 @@ RANDOM = [
 ]
 FIXED = [ModelNegation(), NonFinite(), Rescale(), SignFlip()]
 MADE_OF_OTHERS = [Sybils(Gaussian()), Together(LabelShift(), DeclareSize()), Together(Rescale(2.0), ALIE())]
-ALL = [*ON_DATA, *ON_SIZE, *OMNISCIENT, *RANDOM, *FIXED, *MADE_OF_OTHERS]
+ON_TIME = [Flood(), Linger(), HoldBack(), Replay(), Duplicate(), ClaimVersion()]
+ALL = [*ON_DATA, *ON_SIZE, *ON_TIME, *OMNISCIENT, *RANDOM, *FIXED, *MADE_OF_OTHERS]
 
 
 def name(attack):

@@ -1,5 +1,6 @@
 """Figure 8: clients that name the classes in four ways, separated in three splits."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from phalanx.data import CIFAR10, MNIST, PermutedLabels
@@ -107,7 +108,7 @@ def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
     lifts = {s: 100 * lift(t, plan) for s, t in cfl.items()}
     right = {s: float(found(t, 4)) for s, t in cfl.items()}
     factors = {s: _at(cfl[s], plan.rounds) / _at(fl[s], plan.rounds) for s in sorted(fl.keys() & cfl.keys())}
-    largest = {s: max(last_gaps(t).values()) for s, t in cfl.items()}
+    largest = {s: max(last_gaps(t).values(), default=math.nan) for s, t in cfl.items()}
     better = _ahead(by_seed[CHOICE], by_seed[FEWER])
     alone = _ahead(by_seed[ALONE + CHOICE], by_seed[ALONE + FEWER])
     judged = (
