@@ -24,6 +24,7 @@ RIVALS = DOCS / "asynchronous-rules.md"
 ASYNCHRONY = DOCS / "asynchrony.md"
 FAIR_RIVALS = DOCS / "fair-rivals.md"
 PRIVACY = DOCS / "privacy.md"
+BYZANTINE_CFL = DOCS / "byzantine-cfl.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
     name
@@ -39,6 +40,7 @@ each_page = pytest.mark.parametrize(
         WEIGHTING,
         CLUSTERING,
         CLUSTERED,
+        BYZANTINE_CFL,
         CATALYST,
         RFFL_PAGE,
         FAIRNESS,

@@ -139,7 +139,10 @@ def test_every_state_comes_back(algorithm):
 def test_the_list_of_algorithms_has_every_state_of_the_library():
     modules = [m for m in vars(phalanx.algorithms).values() if inspect.ismodule(m)]
     states = {
-        k for m in modules for k in vars(m).values() if inspect.isclass(k) and "version" in getattr(k, "_fields", ())
+        k
+        for m in modules
+        for k in vars(m).values()
+        if inspect.isclass(k) and {"version", "verdicts"} <= {*getattr(k, "_fields", ())}
     }
     assert states
     assert states <= {type(start(algorithm)[0]) for algorithm in ALGORITHMS}

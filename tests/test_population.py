@@ -8,7 +8,7 @@ import torch
 
 import phalanx
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import ByzantineCFL, ClusteredFL, FedAvg, Permuted
+from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted
 from phalanx.attacks import LabelFlip
 from phalanx.checkpoint import Checkpoint
 from phalanx.core import Algorithm, Arrivals
@@ -121,7 +121,7 @@ def test_a_run_with_late_clients_goes_on_from_a_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"algorithm": ByzantineCFL()}, "ByzantineCFL cannot take in clients that come late"),
+        ({"algorithm": RFFL()}, "RFFL cannot take in clients that come late"),
         ({"late": Late(4)}, "late.count must be below the number of clients, 4, got 4"),
     ],
 )
@@ -170,9 +170,9 @@ def test_the_engine_refuses_who_declares_nonsense_and_goes_on():
 
 
 def test_an_algorithm_that_cannot_take_in_anybody_says_so():
-    state, _, seen = grown({1: 10}, ByzantineCFL(threshold=0.9))
-    assert "ByzantineCFL cannot take in client 1, which came after the run had begun" in seen[1].refused[1]
-    assert (state.version, state.benign) == (2, {0})
+    state, _, seen = grown({1: 10}, RFFL())
+    assert "RFFL cannot take in client 1, which came after the run had begun" in seen[1].refused[1]
+    assert (state.version, state.reputation.keys()) == (2, {0})
     assert Arrivals().joined == {}
     assert not FedAvg().remembers
     assert not Permuted(FedAvg()).remembers

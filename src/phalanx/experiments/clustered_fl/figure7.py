@@ -119,8 +119,8 @@ def _norms(records: Mapping[str, Sequence[Trace]]) -> Table:
     columns = ("two clients with", "mean, rounds 11 to 20", "mean, last 10", "longest, rounds 11 to 20",
                "longest, last 10", "share left of the longest, by seed", "as claimed")  # fmt: skip
     notes = (
-        f"As claimed: of the longest update at most {100 * FALLS:.0f} % are left if clients are congruent, and at least "
-        f"{100 * STAYS:.0f} % if not.",
+        f"As claimed: of the longest update at most {100 * FALLS:.0f} % are left if clients are congruent, and at "
+        f"least {100 * STAYS:.0f} % if not.",
     )
     return Table("Norms of updates", columns, rows, notes)
 
