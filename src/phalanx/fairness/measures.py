@@ -99,7 +99,7 @@ class Gone(Protocol):
 
 @runtime_checkable
 class Told(Protocol):
-    """What is known of a run in short, such as `phalanx.experiments.trace.Trace`."""
+    """What is known of a run in short, such as the trace that a reproduced table keeps of it."""
 
     @property
     def byzantine(self) -> Sequence[int]:

@@ -75,7 +75,8 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         f'"{CHOICE}": each client keeps a fifth of its examples from training, and takes the model on its path from '
         "the root to its cluster that has the least loss on them.",
         f'"{ALONE}...": the same splits where nothing contradicts anything, and clients have 30 examples each (at '
-        "quick scale). Splits cost accuracy there, and the choice gives it back.",
+        "quick scale). Splits cost accuracy there. Of 30 examples a client keeps six, by which it can hardly tell "
+        "models apart; and the model of the root is that of the first split, while federated learning goes on.",
     ]
     if context.scale == "quick":
         notes.append(
@@ -110,7 +111,9 @@ def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
     factors = {s: _at(cfl[s], plan.rounds) / _at(fl[s], plan.rounds) for s in sorted(fl.keys() & cfl.keys())}
     largest = {s: max(last_gaps(t).values(), default=math.nan) for s, t in cfl.items()}
     better = _ahead(by_seed[CHOICE], by_seed[FEWER])
-    alone = _ahead(by_seed[ALONE + CHOICE], by_seed[ALONE + FEWER])
+    first, last = by_seed[ALONE + FEWER], by_seed[ALONE + CHOICE]
+    both = sorted(first.keys() & last.keys())
+    alone = {s: 100 * (_at(last[s], plan.rounds) - _at(first[s], plan.splits[0])) for s in both}
     judged = (
         ("federated learning stagnates: change after the first split's round, points", stalls,
          lambda v: abs(v) <= NOISE, "+.1f"),
@@ -120,7 +123,8 @@ def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
         ("gaps below zero at the end, the largest", largest, lambda v: v < 0, "+.2f"),
         ("ours: with a choice the worst client is better off than with federated learning, points", better,
          lambda v: v >= 0, "+.1f"),
-        ("ours: and not worse off where there is one group only, points", alone, lambda v: v >= -NOISE, "+.1f"),
+        ("ours: with a choice clients of one group are not worse off than before the first split, points", alone,
+         lambda v: v >= 0, "+.1f"),
     )  # fmt: skip
     rows = []
     for what, values, fine, form in judged:
