@@ -96,6 +96,12 @@ PLANS = {
     "clients with memory": {"algorithm": Personal(), "attack": Gaussian(), "byzantine": 1, "participation": 0.5},
     "evaluated seldom": {"evaluation": Evaluation(every=4)},
     "removed clients": {"algorithm": ByzantineCFL(threshold=0.5), "attack": Gaussian(), "byzantine": 2},
+    "removed clients that are tested again": {
+        "algorithm": ByzantineCFL(threshold=0.5, retest_after=2),
+        "attack": Gaussian(),
+        "byzantine": 2,
+    },
+    "clients that choose": {"algorithm": ClusteredFL(split_rounds=(2,), min_gap=0.0), "validation": 0.3},
 }
 every_plan = pytest.mark.parametrize("plan", [dataclasses.replace(SMALL, **p) for p in PLANS.values()], ids=PLANS)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from phalanx.aggregators import Median
-from phalanx.algorithms import ByzantineCFL
-from phalanx.algorithms.byzantine_cfl import AboveNoise, noise_floor
+from phalanx.algorithms import AboveNoise, ByzantineCFL
+from phalanx.algorithms.byzantine_cfl import noise_floor
 from phalanx.core import Infeasible, Verdict
 from phalanx.weighting import AsDeclared
 from toys import close, updates

@@ -38,6 +38,7 @@ ALGORITHMS = [
     FedAvg(aggregate=TrimmedMean(0.2)),
     ByzantineCFL(),
     ByzantineCFL(until_stable=True, aggregate=Median()),
+    ByzantineCFL(retest_after=1),
     FedAsync(),
     FedBuff(size=3),
     FedBuff(size=3, aggregate=Median()),

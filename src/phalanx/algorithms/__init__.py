@@ -3,7 +3,7 @@
 from phalanx.algorithms.aflguard import AFLGuard
 from phalanx.algorithms.async_rffl import AsyncRFFL
 from phalanx.algorithms.basgd import BASGD
-from phalanx.algorithms.byzantine_cfl import ByzantineCFL
+from phalanx.algorithms.byzantine_cfl import AboveNoise, ByzantineCFL
 from phalanx.algorithms.catalyst import Catalyst
 from phalanx.algorithms.clustered_fl import ClusteredFL, Relative
 from phalanx.algorithms.fedasync import FedAsync
@@ -27,6 +27,7 @@ __all__ = [
     "FLAME",
     "RFFL",
     "AFLGuard",
+    "AboveNoise",
     "Algorithm",
     "AsyncRFFL",
     "ByzantineCFL",
