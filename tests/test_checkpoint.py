@@ -13,8 +13,8 @@ import torch
 import phalanx
 from algorithms.test_common import ALGORITHMS
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import ByzantineCFL, ClusteredFL, FedAsync, FedAvg
-from phalanx.attacks import ALIE, Attack, Gaussian, LazyFreeRider, NonFinite
+from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg
+from phalanx.attacks import ALIE, Attack, Gaussian, LabelFlip, LazyFreeRider, NonFinite
 from phalanx.checkpoint import Checkpoint, Header, Keeper, Origin, _read, conditions, peek, resumption, write
 from phalanx.core import Algorithm, Infeasible, Stalled, Verdict
 from phalanx.data import Dataset, InMemory
@@ -100,6 +100,11 @@ PLANS = {
         "algorithm": ByzantineCFL(threshold=0.5, retest_after=2),
         "attack": Gaussian(),
         "byzantine": 2,
+    },
+    "participants that are compared by class": {
+        "algorithm": RFFL(agreement=ByClass.of(SMALL.model, (5,), 2, patience=1), probation=2),
+        "attack": LabelFlip(0, 1),
+        "byzantine": 1,
     },
     "clients that choose": {"algorithm": ClusteredFL(split_rounds=(2,), min_gap=0.0), "validation": 0.3},
 }

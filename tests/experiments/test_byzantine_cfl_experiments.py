@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from made import trace
 
-from phalanx.experiments.byzantine_cfl import figure2, setting, table1, table2
+from phalanx.experiments.byzantine_cfl import figure2, figure3, setting, table1, table2
 from phalanx.experiments.drawing import styled
 from phalanx.experiments.experiment import SCALES, Context, studies
 from phalanx.experiments.output import flat
 from phalanx.experiments.trace import Removed
+from phalanx.runs import simulate
 
 MODULES = {table1: 100, table2: 10, figure2: 100}
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])
@@ -20,8 +21,8 @@ def context() -> Context:
     return Context("quick", (0,), studies()["byzantine-cfl"].published)
 
 
-def test_both_tables_and_the_figure_are_there():
-    assert studies()["byzantine-cfl"].experiments.keys() == {"figure2", "table1", "table2"}
+def test_both_tables_and_figures_are_there():
+    assert studies()["byzantine-cfl"].experiments.keys() == {"figure2", "figure3", "table1", "table2"}
 
 
 @every_module
@@ -99,3 +100,26 @@ def test_nothing_is_claimed_without_records(module, scale, context):
         rendering = module.render({}, replace(context, scale=scale))
     assert all("yes" not in row for table in map(flat, rendering.tables) for row in table.rows)
     assert len(rendering.plots) == 1
+
+
+@pytest.mark.parametrize("problem", ["XOR", "contradiction"])
+def test_toy_problems_are_easy_for_each_cluster_and_for_no_line(problem):
+    train, test = figure3.Toy(problem).load()
+    for data in (train, test):
+        first = data.owners % 2 == 0
+        right, above = data.x[:, 0] > 0, data.x[:, 1] > 0
+        one_for_right = data.y[first & right].float().mean(), data.y[~first & right].float().mean()
+        assert one_for_right == ((0.0, 1.0) if problem == "XOR" else (1.0, 0.0))
+        assert bool((data.y[first & ~right] == data.y[~first & right].unique()).all())
+        assert bool((above == first).all()) == (problem == "XOR")
+    assert len(train) == 800
+    assert train.owners.bincount().tolist() == [40] * 20
+
+
+def test_toys_are_learned_by_two_models_and_not_by_one():
+    runs = figure3.runs("quick", 0)
+    short = {name: replace(run, until=replace(run.until, steps=30)) for name, run in runs.items()}
+    final = {name: simulate(run).summary["final"]["accuracy"] for name, run in short.items()}
+    assert final["XOR / FL"] < 0.8
+    assert final["contradiction / FL"] < 0.8
+    assert final["XOR / CFL"] == final["contradiction / CFL"] == 1.0

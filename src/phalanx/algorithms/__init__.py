@@ -1,6 +1,7 @@
 """Federated learning algorithms, one file per paper."""
 
 from phalanx.algorithms.aflguard import AFLGuard
+from phalanx.algorithms.agreement import ByClass
 from phalanx.algorithms.async_rffl import AsyncRFFL
 from phalanx.algorithms.basgd import BASGD
 from phalanx.algorithms.byzantine_cfl import AboveNoise, ByzantineCFL
@@ -30,6 +31,7 @@ __all__ = [
     "AboveNoise",
     "Algorithm",
     "AsyncRFFL",
+    "ByClass",
     "ByzantineCFL",
     "Catalyst",
     "ClusteredFL",

@@ -29,7 +29,8 @@ The line w_i + dw_i + dw_*i is summed up over the rounds: a download is w^(0) pl
 allocated, and the client adds all that it ever sent.  So a download or a reply that is lost costs one round and does
 not set a model off its course.
 
-Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"` and `min_coherence`.
+Ours, and off by default: `probation`, a rule other than the mean for `aggregate`, `own="replaced"`, `min_coherence` and
+`agreement`.
 `docs/rffl.md` says what they are for, with numbers.
 """
 
@@ -42,6 +43,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Mean
+from phalanx.algorithms.agreement import Agreement, ByClass
 from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights
 from phalanx.algorithms.reputation import (
     Allocation,
@@ -54,10 +56,9 @@ from phalanx.algorithms.reputation import (
     cos_sim,
     largest,
     places,
-    shortened,
 )
 from phalanx.core import Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms
+from phalanx.linalg import norms, shortened
 from phalanx.weighting import AsDeclared, Ignore, Preprocess
 
 
@@ -73,6 +74,8 @@ class RFFLState(NamedTuple):
     quota: Mapping[int, float]  # share of the aggregate that each was paid in the last round
     paid: Mapping[int, Vector]  # w^(0) + all dw_*i so far, which participant i downloads; shared where equal
     aggregate: Vector | None  # dw_g of the last round
+    sent: Mapping[int, Tensor]  # what each who is asked ever said of each class; empty without `agreement`
+    agreement: Mapping[int, Agreement]  # with the others, as of the last round
     verdicts: Mapping[int, Verdict]
 
     @property
@@ -90,7 +93,10 @@ class Round(NamedTuple):
     dw_g: Vector
     r: tuple[float, ...]  # r_i^(t), on the scale on which those of R summed to one
     coherence: float  # how much the updates have in common, see `coherence_of`
+    sent: Mapping[int, Tensor] = {}  # as in the state, this round included
+    agreement: Mapping[int, Agreement] = {}
     threshold: float = 0.0  # r_th
+    disagree: frozenset[int] = frozenset()  # with the others, on a class
     probation: Mapping[int, int] = {}  # as in the state, after this round
     removed: frozenset[int] = frozenset()
 
@@ -121,9 +127,17 @@ class RFFL(Participant[RFFLState]):
             back if its reputation is, and else removed. 0 removes at once.
         min_coherence: how much longer than the aggregate of orthogonal updates that of a round must be, or nobody
             leaves in it. 1 is as long, sqrt(|R|) that of equal updates; 0 asks nothing.
+        agreement: who disagrees with the others on a class is treated like one below the threshold. None: not asked.
     """
 
-    observed: ClassVar[tuple[str, ...]] = ("reputation", "threshold", "probation", "quota", "coherence")
+    observed: ClassVar[tuple[str, ...]] = (
+        "reputation",
+        "threshold",
+        "probation",
+        "quota",
+        "coherence",
+        "agreement",
+    )
 
     fade: float = 0.8
     threshold: float = 1 / 3
@@ -135,6 +149,7 @@ class RFFL(Participant[RFFLState]):
     aggregate: Aggregator = Mean()
     probation: int = 0
     min_coherence: float = 0.0
+    agreement: ByClass | None = None
 
     def __post_init__(self) -> None:
         check_reputation(
@@ -159,11 +174,13 @@ class RFFL(Participant[RFFLState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[RFFLState, Set[int]]:
         """See `Algorithm`."""
         self.allocation.parts(len(model))
+        if self.agreement is not None:
+            self.agreement.check(len(model))
         warn_of_weights(self.preprocess, self.aggregate)
         weights = self.preprocess(sizes)
         r = {i: weight / sum(weights.values()) for i, weight in weights.items()}
         paid = dict.fromkeys(sizes, model)
-        return RFFLState(0, model, r, {}, self.threshold / len(r), None, {}, paid, None, {}), r.keys()
+        return RFFLState(0, model, r, {}, self.threshold / len(r), None, {}, paid, None, {}, {}, {}), r.keys()
 
     def download(self, state: RFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
@@ -183,7 +200,9 @@ class RFFL(Participant[RFFLState]):
         dw_g, choice = self.aggregate.explained(dw, n, turn=state.version, previous=state.aggregate)
         coherence = coherence_of(dw_g, dw, n)
         r = renewed(r_past, cos_sim(dw_g, dw), self.fade, in_R)
-        round_ = self._judged(state, Round(updates, dw, n / n.sum(), dw_g, tuple(r.tolist()), coherence))
+        sent, agreement = self._agreed(state, updates, dw)
+        c = Round(updates, dw, n / n.sum(), dw_g, tuple(r.tolist()), coherence, sent, agreement)
+        round_ = self._judged(state, c)
         reputation = {**state.reputation, **round_.reputation}
         R = reputation.keys() - round_.probation.keys() - round_.removed
 
@@ -200,6 +219,8 @@ class RFFL(Participant[RFFLState]):
             quota=quota,
             paid=self._paid(state, round_, quota),
             aggregate=dw_g,
+            sent={i: rows for i, rows in sent.items() if i not in round_.removed},
+            agreement=agreement,
             verdicts=self._verdicts(state, round_, verdicts_of(updates, n, choice)),
         )
         return new, new.reputation.keys()
@@ -212,18 +233,40 @@ class RFFL(Participant[RFFLState]):
             return shortened(deltas, self.clip.factor * float(norms(reputable).quantile(0.5)))
         return shortened(deltas, self.clip)
 
+    def _agreed(
+        self, state: RFFLState, updates: Updates, dw: Matrix
+    ) -> tuple[Mapping[int, Tensor], Mapping[int, Agreement]]:
+        """What each sent so far, this round included; and how those who reported agree with the others, if asked."""
+        if self.agreement is None:
+            return {}, {}
+        rows = self.agreement.rows(dw)
+        sent = {**state.sent, **{i: state.sent.get(i, 0.0) + rows[k] for k, i in enumerate(updates.clients)}}
+        if state.version < self.agreement.patience:
+            return sent, {}
+        found = self.agreement.agreements(sent)
+        return sent, {i: found[i] for i in updates.clients}
+
     def _judged(self, state: RFFLState, c: Round) -> Round:
         """The round, with who is on probation after it, and who is removed in it."""
         t, probation, removed = state.version + 1, dict(state.probation), set[int]()
         r_th = self.threshold / len(state.reputable)
+        low = {i for i, r_i in c.reputation.items() if r_i < r_th}
+        disagree = self._disagreeing(c, state.reputable, low)
         lenient = t <= self.warmup or c.coherence < self.min_coherence
-        for i, r_i in c.reputation.items():
-            if r_i >= r_th:
+        for i in c.reputation:
+            if i not in low | disagree:
                 probation.pop(i, None)
-            elif not lenient and t >= probation.setdefault(i, t) + self.probation:
+            elif (i in disagree or not lenient) and t >= probation.setdefault(i, t) + self.probation:
                 removed.add(i)
                 del probation[i]
-        return c._replace(threshold=r_th, probation=probation, removed=frozenset(removed))
+        return c._replace(threshold=r_th, disagree=disagree, probation=probation, removed=frozenset(removed))
+
+    def _disagreeing(self, c: Round, R: Set[int], low: Set[int]) -> frozenset[int]:
+        """Who disagrees with the others on a class; nobody if half of R do, or if only they are above the threshold."""
+        if self.agreement is None:
+            return frozenset()
+        found = frozenset(i for i, told in c.agreement.items() if told.cosine < self.agreement.least)
+        return found if 2 * len(found & R) < len(R) and R - low - found else frozenset()
 
     def _paid(self, state: RFFLState, c: Round, quota: Mapping[int, float]) -> dict[int, Vector]:
         """What each participant has been paid after this round, w^(0) included."""
@@ -246,6 +289,9 @@ class RFFL(Participant[RFFLState]):
         for i, verdict in used.items():
             fate, r_i = self._fate(state, c, i), c.reputation[i]
             compared = f"reputation {r_i:.4f} {'<' if r_i < c.threshold else '>='} {c.threshold:.4f}"
+            if i in c.disagree and self.agreement is not None:
+                told = c.agreement[i]
+                compared = f"agrees by {told.cosine:.2f} < {self.agreement.least:g} on class {told.disputed}"
             words = f"{compared}, {fate}" if fate else ""
             accepted = verdict.accepted and i in state.reputable
             reason = "; ".join(filter(None, (verdict.reason, words))) if i in state.reputable else words
@@ -260,7 +306,7 @@ class RFFL(Participant[RFFLState]):
             return f"on probation since round {c.probation[client]}"
         if client in state.probation:
             return "back from probation"
-        if c.reputation[client] >= c.threshold:
+        if c.reputation[client] >= c.threshold:  # who disagrees is removed or on probation
             return ""
         return "in the warm-up" if state.version < self.warmup else "in a round of little coherence"
 

@@ -9,7 +9,7 @@ from phalanx.algorithms import ClusteredFL
 from phalanx.core import Until
 from phalanx.data import MNIST, ClassSplit, SwappedLabels
 from phalanx.evaluation import Evaluation
-from phalanx.experiments.clustered_fl.setting import BATCH, CLIENTS, EPOCHS, NEVER, ROOT, TESTS, Drawn
+from phalanx.experiments.clustered_fl.setting import BATCH, CLIENTS, EPOCHS, NEVER, ROOT, TESTS, Drawn, leaves
 from phalanx.experiments.drawing import COLOURS, DASHES
 from phalanx.experiments.experiment import Context, Scale
 from phalanx.experiments.results import Plot, Rendering, Sample, Table
@@ -129,18 +129,13 @@ def _clusters(records: Mapping[str, Sequence[Trace]]) -> Table:
     rows = []
     for name, (_, _, wanted) in SETTINGS.items():
         traces = [t for t in records.get(name, ()) if not t.failed]
-        found = [_leaves(t) for t in traces]
+        found = [leaves(t) for t in traces]
         held = sum(k == wanted for k in found)
         verdict = "-" if not found else "yes" if held == len(found) else f"in {held} of {len(found)} seeds"
         first = ", ".join(f"{r}" if (r := _first_split(t)) else "-" for t in traces)
         rows.append([name, f"{wanted}", ", ".join(f"{k}" if k else "more" for k in found), first, verdict])
     columns = ("federation", "groups", "clusters at the end, by seed", "first split in round", "as claimed")
     return Table("Clusters that CFL finds, with its default thresholds", columns, rows)
-
-
-def _leaves(trace: Trace) -> int:
-    """How many clusters there are at the end; 0 if so many that the trace does not tell."""
-    return (len(trace.state["born"][-1]) + 1) // 2 if "born" in trace.state else 0
 
 
 def _first_split(trace: Trace) -> int | None:

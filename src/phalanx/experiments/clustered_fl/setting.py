@@ -70,6 +70,11 @@ class Drawn(Source):
         return data.of(torch.from_numpy(np.concatenate(drawn)).sort().values)
 
 
+def leaves(trace: Trace) -> int:
+    """How many clusters there are at the end; 0 if so many that the trace does not tell."""
+    return (len(trace.state["born"][-1]) + 1) // 2 if "born" in trace.state else 0
+
+
 # Swapped labels: Figures 5 and 6
 
 GROUPS = SwappedLabels()

@@ -8,6 +8,7 @@ from phalanx.experiments.rffl.fairness import grid
 from phalanx.experiments.rffl.figure2 import WITHIN
 from phalanx.experiments.rffl.measured import Pair, Records, interval, pairs, signed, traces
 from phalanx.experiments.rffl.setting import (
+    BY_CLASS,
     FEW,
     FLIP,
     OURS,
@@ -40,6 +41,12 @@ FLIPPERS = (
     "threshold on the cosine of whole updates tells it apart. Tables 5, 6 and 14 show that the flips do not succeed "
     "all the same: a participant keeps what its own training made of its own 1s."
 )
+CLASSES_NOTE = (
+    f'"{BY_CLASS}" is ours: RFFL(agreement=ByClass.of(...), probation=10) compares what each sent since the start with '
+    "what the others did, class by class in the output layer, and counts who disagrees as below the threshold. Told is "
+    "when attackers were below it for the first time; they are removed ten rounds later. The smallest participant of "
+    "the ramp holds so few examples that it is below at times; it comes back from its probation in most runs."
+)
 UNIFORM_NOTE = (
     "Where data are dealt uniformly all could do the same alone, and fairness correlates noise with noise: it is told "
     "with its interval, and nothing is asked of it."
@@ -47,8 +54,11 @@ UNIFORM_NOTE = (
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """RFFL and our variant on all splits; RFFL with free riders and with label flippers on two."""
+    """RFFL and our variants; RFFL, plain and by class, with free riders and with label flippers, on two splits."""
     attacked = [cells(ATTACKED, ("RFFL",), scale, seed, Enemy(attack, FEW)) for attack in (RIDE, FLIP)]
+    attacked += [
+        cells(ATTACKED, (BY_CLASS,), scale, seed, enemy) for enemy in (None, Enemy(RIDE, FEW), Enemy(FLIP, FEW))
+    ]
     plain = cells(FEDERATIONS, (*METHODS, STANDALONE), scale, seed)
     return plain | {cell: run for some in attacked for cell, run in some.items()}
 
@@ -59,22 +69,25 @@ def render(records: Records, context: Context) -> Rendering:
         row
         for method in METHODS
         for f in FEDERATIONS
-        if (both := pairs(records, f, method))
-        for row in _without_attackers(method, f, both)
+        for row in _without_attackers(method, f, pairs(records, f, method))
     ]
+    rows += [row for f in ATTACKED for row in _without_attackers(BY_CLASS, f, pairs(records, f, BY_CLASS))]
     rows += [
-        _removed(f, attack, found)
+        _found(f, method, attack, seen)
+        for method in ("RFFL", BY_CLASS)
         for attack in (RIDE, FLIP)
         for f in ATTACKED
-        if (found := [t for t in traces(records, f, "RFFL", Enemy(attack, FEW)) if not t.failed])
+        if (seen := [t for t in traces(records, f, method, Enemy(attack, FEW)) if not t.failed])
     ]
     columns = ("what should hold", "method", "split", "measured, for each seed", "holds")
-    table = Table("Claims", columns, rows, (UNIFORM_NOTE, FLIPPERS))
+    table = Table("Claims", columns, rows, (UNIFORM_NOTE, FLIPPERS, CLASSES_NOTE))
     return Rendering((table,), (), [SMALLER_MNIST] if context.scale == "quick" else [])
 
 
 def _without_attackers(method: str, f: Federation, both: Sequence[Pair]) -> list[list[str]]:
-    """Fairness, gains, and that nobody is removed."""
+    """Fairness, gains, and that nobody is removed; nothing if there are no records."""
+    if not both:
+        return []
     fair = [pair.fairness for pair in both]
     values = [100 * (c.coefficient or 0.0) for c in fair]
     asked = "fairness" if f.split == UNIFORM else f"fairness above {FAIR_ENOUGH:g} %"
@@ -93,17 +106,27 @@ def _line(what: str, method: str, f: Federation, values: Sequence[float], holds:
     return [what, method, f.split, _each(values, "+.1f"), _held(values, holds)]
 
 
-def _removed(f: Federation, attack: str, found: Sequence[Trace]) -> list[str]:
-    """When each attacker was removed, and how many honest participants were."""
-    seen = [detection(trace) for trace in found]
+def _found(f: Federation, method: str, attack: str, found: Sequence[Trace]) -> list[str]:
+    """When each attacker was below the threshold, and how many honest participants were removed."""
+    seen = [(_below(trace), len(detection(trace).honest)) for trace in found]
     told = "; ".join(
-        ", ".join("never" if step is None else f"round {step}" for step in s.after.values())
-        + (f", {len(s.honest)} honest" if s.honest else "")
-        for s in seen
+        ", ".join("never" if step is None else f"round {step}" for step in below.values())
+        + (f", {honest} honest removed" if honest else "")
+        for below, honest in seen
     )
-    held = sum(s.longest is not None and s.longest <= WITHIN and not s.honest for s in seen)
-    what = f"{attack}: removed within {WITHIN} rounds, nobody honest"
-    return [what, "RFFL", f.split, told, _said(held, len(seen))]
+    held = sum(all(s is not None and s <= WITHIN for s in below.values()) and not honest for below, honest in seen)
+    what = f"{attack}: below the threshold within {WITHIN} rounds, nobody honest removed"
+    return [what, method, f.split, told, _said(held, len(seen))]
+
+
+def _below(trace: Trace) -> dict[int, int | None]:
+    """The round in which each attacker was removed, or put on the probation after which it was."""
+    out = dict(detection(trace).after)
+    for step, probation in zip(trace.state["step"], trace.state["probation"], strict=True):
+        for i in probation:
+            if (gone := out.get(int(i))) is not None:
+                out[int(i)] = min(gone, step)
+    return out
 
 
 def _each(values: Sequence[float], form: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from phalanx.aggregators import Median, MultiKrum
-from phalanx.algorithms import RFFL, FedAvg, FoolsGold, QFedAvg, SignSGD, Standalone
+from phalanx.algorithms import RFFL, ByClass, FedAvg, FoolsGold, QFedAvg, SignSGD, Standalone
 from phalanx.attacks import Attack, LabelFlip, RandomFreeRider, RandomInversion, RandomSigns, Rescale
 from phalanx.core import Algorithm, Until
 from phalanx.data import CIFAR10, MNIST, MR, SST, ClassImbalance, LinearRamp, Partition, Source, Uniform
@@ -18,7 +18,7 @@ from phalanx.weighting import Ignore
 
 UNIFORM, RAMP, CLASSES = "uniform", "powerlaw", "classimbalance"
 SPLITS = (UNIFORM, RAMP, CLASSES)
-OURS, FIXED = "RFFL, replaced", "RFFL, Gamma"
+OURS, FIXED, BY_CLASS = "RFFL, replaced", "RFFL, Gamma", "RFFL, by class"
 STANDALONE = "Standalone"
 FAIR = ("RFFL", OURS, "FedAvg", "q-FFL", STANDALONE)  # methods of the tables without attackers
 ROBUST = ("RFFL", FIXED, OURS, "FedAvg", "FoolsGold", "Multi-Krum", "SignSGD", "Median", STANDALONE)
@@ -170,6 +170,8 @@ def carried_out(federation: Federation, method: str, scale: Scale, seed: int, en
 
 def algorithm(method: str, clients: int, size: Size, beside: int = 0) -> Algorithm:
     """A method, as it is set for so many participants and attackers."""
+    if method == BY_CLASS:
+        return RFFL(agreement=ByClass.of(size.model, (1, 28, 28), 10), probation=10)  # MNIST's, who alone has it
     n = clients + beside
     krum = MultiKrum(f=n - round(0.8 * n), m=round(0.8 * n))
     known: dict[str, Algorithm] = {

@@ -1,0 +1,129 @@
+"""Whether a participant agrees with the others on every class: a test for those who lie about one.
+
+Ours.  Reputation (Xu and Lyu 2020, see `phalanx.algorithms.rffl`) is the cosine of a whole update, and nine tenths of
+what a participant sends who takes the ones for sevens are honest.  Its lie stands in the row of the output layer that
+belongs to the ones.  A row of one update is mostly noise; of the sum of all updates since the start it is not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from phalanx.core import Infeasible, Matrix
+from phalanx.models import Model
+
+
+class Agreement(NamedTuple):
+    """How a participant stands to the others on the class on which they agree least."""
+
+    cosine: float
+    disputed: int  # the class
+
+
+@dataclass(frozen=True)
+class ByClass:
+    """Compares what each participant ever sent with what the others did, class by class, in the output layer.
+
+    Participants must hold examples of every class, or lack the same ones: who never sees a class teaches its model to
+    avoid it, and disagrees with those who do.  Attackers must be fewer than the honest.
+
+    Args:
+        start: entries of a model's vector before the weights of the output layer.
+        classes: its outputs; each has a row of weights, and after all rows a bias.
+        features: its inputs.
+        least: the smallest cosine that is no disagreement, in (-1, 1).
+        patience: rounds after which it is asked for the first time.
+    """
+
+    start: int
+    classes: int
+    features: int
+    least: float = 0.4
+    patience: int = 3
+
+    def __post_init__(self) -> None:
+        checks = (
+            (self.start >= 0, f"start must be at least 0, got {self.start}"),
+            (self.classes >= 2, f"classes must be at least 2, got {self.classes}"),
+            (self.features >= 1, f"features must be at least 1, got {self.features}"),
+            (-1 < self.least < 1, f"least must lie in (-1, 1), got {self.least}"),
+            (self.patience >= 0, f"patience must be at least 0 rounds, got {self.patience}"),
+        )
+        if problems := [message for fine, message in checks if not fine]:
+            raise ValueError("; ".join(problems) + ".")
+
+    @classmethod
+    def of(
+        cls, model: Model, shape: tuple[int, ...], classes: int, *, least: float = 0.4, patience: int = 3
+    ) -> "ByClass":
+        """The output layer of a model.
+
+        Args:
+            model: the one that is trained.
+            shape: of one example.
+            classes: number of classes.
+            least: see above.
+            patience: see above.
+
+        Raises:
+            ValueError: the model is not made for such examples, or does not end with a row and a bias for each class.
+        """
+        with torch.device("meta"):  # shapes only: nothing is drawn
+            module = model.build(shape, classes)
+        shapes = [tuple(p.shape) for p in module.parameters() if p.requires_grad]
+        if len(shapes) < 2 or len(shapes[-2]) != 2 or shapes[-2][0] != classes or shapes[-1] != (classes,):
+            raise ValueError(
+                f"{model} does not end with weights (classes, features) and a bias for each class: its last "
+                f"parameters have the shapes {shapes[-2:]}. ByClass needs a fully connected output layer."
+            )
+        features = shapes[-2][1]
+        start = sum(torch.Size(s).numel() for s in shapes[:-2])
+        return cls(start, classes, features, least, patience)
+
+    @property
+    def stop(self) -> int:
+        """Where the output layer ends in a model's vector."""
+        return self.start + self.classes * (self.features + 1)
+
+    def check(self, d: int) -> None:
+        """Refuses a model that has no such layer.
+
+        Args:
+            d: entries of the model's vector.
+
+        Raises:
+            Infeasible: it is too short.
+        """
+        if self.stop > d:
+            raise Infeasible(
+                f"The output layer would end at entry {self.stop:,}, and the model has {d:,}. "
+                "Take ByClass.of(model, shape, classes) of the model that is trained."
+            )
+
+    def rows(self, deltas: Matrix) -> Float[Tensor, "m classes entries"]:
+        """What updates say of each class: its weights and its bias, (m, classes, features + 1), float64."""
+        layer = deltas[:, self.start : self.stop].double()
+        weights, biases = layer.split([self.classes * self.features, self.classes], dim=1)
+        return torch.cat([weights.unflatten(1, (self.classes, self.features)), biases[:, :, None]], dim=2)
+
+    def agreements(self, sums: Mapping[int, Float[Tensor, "classes entries"]]) -> dict[int, Agreement]:
+        """Of each participant, its smallest cosine with the sum of the others over the classes.
+
+        A row that is zero says nothing, and so agrees.
+
+        Args:
+            sums: what each sent so far, as `rows`.
+        """
+        if len(sums) < 2:
+            return {i: Agreement(1.0, 0) for i in sums}
+        own = torch.stack(list(sums.values()))
+        others = own.sum(0) - own
+        told = own.any(2) & others.any(2)
+        cosines = torch.where(told, cosine_similarity(own, others, dim=2), 1.0)
+        least, which = cosines.min(dim=1)
+        return {i: Agreement(float(c), int(k)) for i, c, k in zip(sums, least, which, strict=True)}
