@@ -90,6 +90,7 @@ def test_what_a_split_caches_belongs_to_the_edges_and_not_to_the_round():
             "still moving, mean update 0.1, eps1 0.05",
         ),
         ({"eps2": 3.0}, OPPOSED, "congruent, longest update 2, eps2 3"),
+        ({"patience": 2}, OPPOSED, "lengths have asked for it in 1 of 2 rounds in a row"),
         ({"min_cluster_size": 5}, OPPOSED, "4 clients, min_cluster_size 5"),
         ({"min_part_size": 3}, OPPOSED, "a group would have 2 clients, min_part_size 3"),
         ({"aggregate": Krum(f=0), "eps1": 9.0}, OPPOSED, "with 2 clients, Krum.* needs at least"),
@@ -104,6 +105,22 @@ def test_no_split_without_each_condition_and_the_verdicts_say_which(options, row
     state, _ = once(algorithm, rows)
     assert len(state.clusters) == 1
     assert re.search(words, state.verdicts[0].reason), state.verdicts[0].reason
+
+
+def test_patience_counts_rounds_in_a_row():
+    """Long, long, short, long, long, long: with a patience of three the last one splits, and nothing before it."""
+    patient = dataclasses.replace(AT_ONCE, patience=3)
+    short = [[0.2, 0.0], [0.2, 0.0], [-0.2, 0.0], [-0.2, 0.0]]
+    state, _ = begin(patient, 4)
+    asked, clusters = [], []
+    for rows in (OPPOSED, OPPOSED, short, OPPOSED, OPPOSED, OPPOSED):
+        state, _ = patient.step(state, updates(rows))
+        asked.append(state.looks[0].asked)
+        clusters.append(len(state.clusters))
+    assert asked == [1, 2, 0, 1, 2, 3]
+    assert clusters == [1, 1, 1, 1, 1, 2]
+    state, _ = patient.step(state, updates(OPPOSED))
+    assert {v: look.asked for v, look in state.looks.items()} == {1: 0, 2: 0}, "clusters begin anew"
 
 
 def test_the_conditions_hold_when_left_out():
@@ -248,6 +265,7 @@ def test_the_similarities_of_many_clients_are_shown_when_they_are_split():
         ({"gamma_max": 1.0}, "gamma_max must lie in"),
         ({"min_gap": 2.0}, "min_gap must lie in"),
         ({"min_round": -1}, "min_round must be at least 0"),
+        ({"patience": 0}, "patience must be at least 1 round"),
         ({"min_cluster_size": 1}, "min_cluster_size must be at least 2"),
         ({"min_part_size": 0}, "min_part_size must be at least 1"),
         ({"split_rounds": (0, 3)}, "split_rounds count from 1"),

@@ -16,6 +16,9 @@ Where the paper is silent or ambiguous:
   Their cosines are near zero and always satisfy line 18 with gamma_max < 0.7.  `min_gap` asks that groups be groups:
   that similarities within them exceed those across.  The paper's Definition 2 asks the same, but of the true
   groups, which no server knows.  0 leaves the condition out, as the paper does.
+* The criteria hold at a stationary point, and nothing is said of when one is reached.  Congruent clients that hold
+  different classes forget what the others know and learn it again; for many rounds their longest update exceeds
+  epsilon2 now and then.  `patience` asks that it does so in each of some rounds.  1, the default, is the paper.
 * Figures 8 and 9 split at fixed rounds, one cluster each time.  `split_rounds` does so: the cluster with the smallest
   alpha_cross, whatever the norms.
 * `min_round` and `min_cluster_size` are not in the paper but in the authors' published code, which splits after round
@@ -40,6 +43,7 @@ from phalanx.clustering.tree import Edges, Sent, Tree, spread
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
 from phalanx.linalg import cosines_of, gram
 from phalanx.weighting import Ignore, Preprocess
+from phalanx.wording import plural
 
 SHOWN = 64  # clients of a cluster up to which its similarities are kept in every round; in that of a split always
 
@@ -70,6 +74,7 @@ class Look(NamedTuple):
     max_norm: float  # largest |Delta theta_i|
     epsilon1: float  # what mean_norm must be below
     epsilon2: float  # what max_norm must be above
+    asked: int  # rounds in a row, up to this one, in which both were so
     parts: tuple[tuple[int, ...], tuple[int, ...]] | None  # c1 and c2, clients; None unless two or more all reported
     alpha_cross: float | None  # largest cosine between c1 and c2
     gap: float | None  # the smallest cosine to the nearest client of the own part, minus alpha_cross
@@ -170,10 +175,12 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         min_gap: how much more similar to its nearest peer in its group a client must be than any two clients of the
             two groups, as a difference of cosines. Clients that are alone in a group are not asked. 0 asks nothing.
         min_round: rounds before the first split.
+        patience: rounds in a row in which `eps1` and `eps2` must ask for a split; ours, for congruent clients that hold
+            different classes, whose updates are long now and then. 1 is Algorithm 5.
         min_cluster_size: clusters of fewer clients are not split.
         min_part_size: smallest group that a split may leave.
-        split_rounds: rounds, counted from 1, in each of which one cluster is split, and in no others; `eps1`, `eps2`
-            and `min_round` are not looked at then. None: whenever the conditions hold.
+        split_rounds: rounds, counted from 1, in each of which one cluster is split, and in no others; `eps1`,
+            `eps2`, `min_round` and `patience` are not looked at then. None: whenever the conditions hold.
         cached: largest number of updates kept on an edge for new clients, those that stand best for all.
         aggregate: the rule within each cluster; the mean in the paper.
         preprocess: what declared sizes count for within each cluster; nothing in Algorithm 5.
@@ -194,6 +201,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     cached: int = 20
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
+    patience: int = 1
 
     def __post_init__(self) -> None:
         checks = (
@@ -202,6 +210,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             (0 <= self.gamma_max < 1, f"gamma_max must lie in [0, 1), got {self.gamma_max}"),
             (0 <= self.min_gap < 2, f"min_gap must lie in [0, 2), got {self.min_gap}: it is a difference of cosines"),
             (self.min_round >= 0, f"min_round must be at least 0, got {self.min_round}"),
+            (self.patience >= 1, f"patience must be at least 1 round, got {self.patience}"),
             (self.min_cluster_size >= 2, f"min_cluster_size must be at least 2, got {self.min_cluster_size}"),
             (self.min_part_size >= 1, f"min_part_size must be at least 1, got {self.min_part_size}"),
             (min(self.split_rounds or (1,)) >= 1, f"split_rounds count from 1, got {self.split_rounds}"),
@@ -233,7 +242,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         reports = {v: updates.of(leaf.clients) for v, leaf in leaves.items()}  # line 12
         rounds = {v: self._round(state, v, report) for v, report in reports.items() if len(report)}
         scale = _scale(state, rounds)
-        looks = {v: self._look(leaves[v].clients, c, scale) for v, c in rounds.items()}
+        looks = {v: self._look(leaves[v].clients, c, scale, state.looks.get(v)) for v, c in rounds.items()}
         looks = self._decided(state, rounds, looks)
 
         tree = state.tree
@@ -283,13 +292,14 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         delta, choice = self.aggregate.explained(report.deltas, n, turn=state.version, previous=previous)
         return Round(report, n, delta, choice, gram(report.deltas).cpu())
 
-    def _look(self, members: Set[int], c: Round, scale: float) -> Look:
-        """Lines 14 to 17."""
+    def _look(self, members: Set[int], c: Round, scale: float, last: Look | None) -> Look:
+        """Lines 14 to 17; `last` is what the round before showed."""
         ids = c.report.clients
         lengths = c.products.diagonal().sqrt()
         mean = float(torch.linalg.vector_norm(c.delta.double()))
-        thresholds = _resolved(self.eps1, scale), _resolved(self.eps2, scale)
-        look = Look(ids, mean, float(lengths.max()), *thresholds, None, None, None, None, False, "")
+        longest, eps1, eps2 = float(lengths.max()), _resolved(self.eps1, scale), _resolved(self.eps2, scale)
+        asked = (last.asked if last else 0) + 1 if mean < eps1 and longest > eps2 else 0
+        look = Look(ids, mean, longest, eps1, eps2, asked, None, None, None, None, False, "")
         if len(ids) < 2 or len(ids) < len(members):
             return look
         alpha = cosines_of(c.products)  # line 15
@@ -313,18 +323,9 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
 
     def _objections(self, t: int, members: Set[int], c: Round, look: Look) -> Iterator[str]:
         """Why a cluster is not split in round t, in words; none if it is."""
-        if self.split_rounds is not None:
-            if t not in self.split_rounds:
-                yield f"not split: {t} is not one of split_rounds"
-        else:
-            if t <= self.min_round:
-                yield f"not split: only after round {self.min_round}"
-            if not look.mean_norm < look.epsilon1:
-                yield f"not split: still moving, mean update {look.mean_norm:.3g}, eps1 {look.epsilon1:.3g}"
-            if not look.max_norm > look.epsilon2:
-                yield f"not split: congruent, longest update {look.max_norm:.3g}, eps2 {look.epsilon2:.3g}"
+        yield from self._too_early(t, look)
         if len(members) < self.min_cluster_size:
-            yield f"not split: {len(members)} clients, min_cluster_size {self.min_cluster_size}"
+            yield f"not split: {plural(len(members), 'client')}, min_cluster_size {self.min_cluster_size}"
         if look.parts is None or look.alpha_cross is None:
             yield f"not split: {len(members) - len(look.clients)} of {len(members)} clients did not report"
             return
@@ -337,9 +338,24 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         if self.min_gap and look.gap is not None and look.gap < self.min_gap:
             yield f"not split: no groups, gap {look.gap:.3f}, min_gap {self.min_gap:g}"
         if (smallest := min(map(len, look.parts))) < self.min_part_size:
-            yield f"not split: a group would have {smallest} clients, min_part_size {self.min_part_size}"
+            yield f"not split: a group would have {plural(smallest, 'client')}, min_part_size {self.min_part_size}"
         for part in look.parts:
             yield from self._cannot_serve(c, part)
+
+    def _too_early(self, t: int, look: Look) -> Iterator[str]:
+        """Why round t is none to split in, by its number or by the lengths of updates."""
+        if self.split_rounds is not None:
+            if t not in self.split_rounds:
+                yield f"not split: {t} is not one of split_rounds"
+            return
+        if t <= self.min_round:
+            yield f"not split: only after round {self.min_round}"
+        if not look.mean_norm < look.epsilon1:
+            yield f"not split: still moving, mean update {look.mean_norm:.3g}, eps1 {look.epsilon1:.3g}"
+        if not look.max_norm > look.epsilon2:
+            yield f"not split: congruent, longest update {look.max_norm:.3g}, eps2 {look.epsilon2:.3g}"
+        if look.asked < self.patience:
+            yield f"not split: lengths have asked for it in {look.asked} of {self.patience} rounds in a row"
 
     def _cannot_serve(self, c: Round, part: tuple[int, ...]) -> Iterator[str]:
         """Why the rule could not go on with a part of a cluster, if it could not."""
@@ -347,7 +363,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         try:
             self.aggregate(c.report.deltas[rows], c.weights[rows])
         except Infeasible as error:
-            yield f"not split: with {len(part)} clients, {error}"
+            yield f"not split: with {plural(len(part), 'client')}, {error}"
 
     def _edges(self, c: Round, look: Look) -> Edges:
         """What is cached on the edges to the two children: Equation 47, or as much of it as `cached` allows."""
@@ -406,7 +422,7 @@ def _gap(alpha: Float[Tensor, "m m"], groups: tuple[tuple[int, ...], ...], cross
 def _split(look: Look) -> str:
     assert look.parts is not None
     one, other = map(len, look.parts)
-    return f"split in {one} and {other} clients, alpha_cross {look.alpha_cross:.3f}"
+    return f"split in {one} and {plural(other, 'client')}, alpha_cross {look.alpha_cross:.3f}"
 
 
 def _parts(look: Look) -> tuple[Set[int], Set[int]]:
@@ -420,7 +436,7 @@ def _told(cluster: int, c: Round, look: Look, tree: Tree) -> dict[int, Verdict]:
     verdicts = {}
     for (i, verdict), length in zip(verdicts_of(c.report, c.weights, c.choice).items(), lengths, strict=True):
         words = [verdict.reason] if verdict.reason else []
-        words += [f"cluster {cluster} of {len(c.report)} clients", look.decision]
+        words += [f"cluster {cluster} of {plural(len(c.report), 'client')}", look.decision]
         words += [f"now in cluster {tree.leaf_of(i)}"] if look.split else []
         verdicts[i] = verdict._replace(score=length, reason="; ".join(words))
     return verdicts

@@ -4,8 +4,9 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser
 from rich.box import SIMPLE_HEAD
@@ -34,8 +35,12 @@ from phalanx.experiments.results import Rendering
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.experiments.workers import Ended, Means, Workers
-from phalanx.report.words import duration, plural
+from phalanx.report.words import duration
 from phalanx.runs import Run
+from phalanx.wording import plural
+
+if TYPE_CHECKING:
+    from phalanx.cluster import Sweep
 
 USAGE = """phalanx reproduce                        lists papers
        phalanx reproduce PAPER                  lists its tables and figures
@@ -51,26 +56,30 @@ class Options:
         experiment: its name, or "all"; None lists those of the paper.
         scale: "quick" or "paper".
         seeds: how many, counted from 0; None: one, or with `no_training` those of which there are records.
-        jobs: processes at a time.
+        jobs: processes at a time; None: one, or on a Ray cluster as many as it has free CPUs.
+        ray: address of a Ray cluster that carries out the runs; None: this machine does.
         folder: of all results.
         data_dir: where data sets lie; they are downloaded if None.
         device: where runs compute: "cpu", "cuda", "cuda:1".
         package: where papers are looked for.
         no_training: whether only to render what is there.
         again: whether to repeat runs that are done.
+        only: which cells to carry out, as a pattern with * and ?; None: all. Tables show whatever there is.
     """
 
     paper: str | None = None
     experiment: str | None = None
     scale: Scale = "quick"
     seeds: int | None = None
-    jobs: int = 1
+    jobs: int | None = None
+    ray: str | None = None
     folder: Path = Path("results")
     data_dir: Path | None = None
     device: str = "cpu"
     package: str = PACKAGE
     no_training: bool = False
     again: bool = False
+    only: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
@@ -82,16 +91,22 @@ class Options:
                 raise Infeasible(f"--{name} must be at least 1, got {given[name]}.")
         if given["no_training"] and given["again"]:
             raise Infeasible("--no_training renders what is there, --again repeats it: give one of them.")
+        if given["ray"] is not None and given["device"] != "cpu":
+            raise Infeasible(f"--ray computes on CPUs, and --device is {given['device']}: give one of them.")
         return cls(**{f.name: given[f.name] for f in fields(cls)})
 
     @property
     def command(self) -> str:
         """The command that goes on where this one was stopped."""
         words = ["phalanx", "reproduce", self.paper or "", self.experiment or "", "--scale", self.scale]
-        words += ["--seeds", str(self.seeds or 1), "--jobs", str(self.jobs), "--folder", str(self.folder)]
+        words += ["--seeds", str(self.seeds or 1)]
+        words += ["--jobs", str(self.jobs or 1)] if self.jobs or not self.ray else []
+        words += ["--ray", self.ray] if self.ray else []
+        words += ["--folder", str(self.folder)]
         words += ["--data_dir", str(self.data_dir)] if self.data_dir else []
         words += ["--device", self.device] if self.device != "cpu" else []
         words += ["--package", self.package] if self.package != PACKAGE else []
+        words += ["--only", self.only] if self.only else []
         return shlex.join(words)
 
 
@@ -102,12 +117,17 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--scale", type=str, default="quick", help="quick, or paper: the paper's own size.")
     help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training as many as there are records of."
     parser.add_argument("--seeds", type=int | None, help=help_)
-    parser.add_argument("--jobs", type=int, default=1, help="Processes at a time, each of one thread.")
+    help_ = "Processes at a time, each of one thread. 1 if not given; with --ray one for each CPU that is free."
+    parser.add_argument("--jobs", type=int | None, help=help_)
+    help_ = "Carry out runs on a Ray cluster: auto for this machine's, local for one of its own, or HOST:PORT."
+    parser.add_argument("--ray", type=str | None, help=help_)
     help_ = "Where records, tables and figures go; results if not given."
     parser.add_argument("--folder", type=Path | None, help=help_)
     parser.add_argument("--device", type=str, default="cpu", help="Where runs compute: cpu, cuda, cuda:1.")
     parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
+    help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
+    parser.add_argument("--only", type=str | None, help=help_)
     help_ = "Where papers are looked for: the import path of a package like phalanx.experiments."
     parser.add_argument("--package", type=str, default=PACKAGE, help=help_)
 
@@ -182,6 +202,21 @@ class Needed:
                         cells[cell].append(plan.identity)
         return out
 
+    def like(self, pattern: str | None) -> set[str]:
+        """The identities of runs in a cell whose name is like a pattern.
+
+        Raises:
+            Infeasible: no name is like it.
+        """
+        if pattern is None:
+            return set(self.plans)
+        cells = [pair for cells in self.cells.values() for pair in cells.items()]
+        found = {i for cell, identities in cells if fnmatchcase(cell, pattern) for i in identities}
+        if not found:
+            names = shortened(list(dict(cells)))
+            raise Infeasible(f"No cell has a name like {pattern!r}. There are: {names}.")
+        return found
+
     def missing(self, experiment: Experiment, known: Mapping[str, Trace]) -> list[str]:
         """The names of the runs of an experiment that are not known."""
         identities = {i: None for cell in self.cells[experiment.name].values() for i in cell if i not in known}
@@ -217,14 +252,15 @@ def _train(
     Raises:
         KeyboardInterrupt: the user stopped it; its notes say what is kept.
     """
-    missing = [plan for identity, plan in needed.plans.items() if identity not in known]
+    wanted = needed.like(options.only)
+    missing = [plan for identity, plan in needed.plans.items() if identity in wanted and identity not in known]
     if not missing:
         return {}
     _load(missing, options.data_dir)
     names, out = {plan.identity: needed.names[plan.identity] for plan in missing}, dict[str, Trace]()
     means = Means(options.data_dir, options.device, resume=not options.again)
     try:
-        with Display(console, names) as display, Workers(options.jobs, store, means) as workers:
+        with Display(console, names) as display, _workers(options, store, means) as workers:
             for event in workers.events(missing):
                 display.show(event)
                 if isinstance(event, Ended):
@@ -236,6 +272,15 @@ def _train(
         stop.add_note(f"To go on: {options.command}")
         raise
     return out
+
+
+def _workers(options: Options, store: Store, means: Means) -> "Workers | Sweep":
+    """Who carries out the runs: processes of this machine, or a Ray cluster."""
+    if options.ray is None:
+        return Workers(options.jobs or 1, store, means)
+    from phalanx.cluster import Sweep  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
+
+    return Sweep(options.ray, options.jobs, store, means)
 
 
 def _load(plans: Sequence[Run], data_dir: Path | None) -> None:

@@ -8,7 +8,8 @@ from phalanx.experiments.experiment import Context, Experiment
 from phalanx.experiments.output import csv_text, flat, markdown_table
 from phalanx.experiments.results import Plot, Rendering
 from phalanx.experiments.trace import Trace
-from phalanx.report.words import duration, plural
+from phalanx.report.words import duration
+from phalanx.wording import plural
 
 Records = Mapping[str, Sequence[Trace]]
 SHOWN = ("phalanx", "torch", "python", "device")  # of the environment

@@ -11,6 +11,7 @@ from rich.table import Table as TerminalTable
 
 from phalanx.experiments.published import Published
 from phalanx.experiments.results import Comparison, Table
+from phalanx.wording import plural
 
 NUMERIC = ("ours", "best", "published", "difference")  # headings of columns that are set flush right
 
@@ -100,7 +101,7 @@ def _legend(table: Table) -> list[str]:
     if not counts:
         return []
     many = counts[-1] > 1
-    seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' if many else ''}"
+    seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else plural(counts[0], "seed")
     ours = f"Ours: {'mean ± standard deviation' if many else 'the value'} over {seeds}"
     best = any(cell.best is not None and cell.best.n for cell in cells) and len(_compared(table)) == 1
     out = [ours + (", at the end of training; best: at each run's best evaluation." if best else ".")]

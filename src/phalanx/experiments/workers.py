@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from phalanx.checkpoint import Checkpoint
-from phalanx.core import Infeasible, Progress, Stalled
+from phalanx.core import Infeasible, Observer, Progress, Stalled
 from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Trace
 from phalanx.memory import keep_freed_memory
@@ -107,34 +107,61 @@ def work(worker: int, connection: Connection, store: Store, means: Means) -> Non
 
 
 def _carried_out(worker: int, plan: Run, connection: Connection, store: Store, means: Means) -> Ended:
+    def keep(trace: Trace) -> None:
+        store.keep(trace)
+        store.tidy(plan)
+
+    report = Report(plan, lambda share: connection.send(Advanced(worker, share)))
+    return Ended(worker, *traced(plan, store.underway(plan), means, report, keep))
+
+
+def traced(
+    plan: Run, folder: Path | None, means: Means, report: Observer, keep: Callable[[Trace], None]
+) -> tuple[Trace, bool]:
+    """Carries out a run in this process; whatever is wrong with it, the others go on.
+
+    Args:
+        plan: the run.
+        folder: where it is saved on its way; None: nowhere.
+        means: how it is carried out.
+        report: is shown each step.
+        keep: takes the trace.
+
+    Returns:
+        The trace, of a run that cannot be carried out as well; and whether it was kept.
+    """
     begun = time.monotonic()
     try:
         record = simulate(
             plan,
-            folder=store.underway(plan),
+            folder=folder,
             data_dir=means.data_dir,
             device=means.device,
-            observers=[_Report(worker, plan, connection)],
+            observers=[report],
             checkpoint=Checkpoint(resume=means.resume),
         )
         trace = Trace.of(record)
-        store.keep(trace)
-        store.tidy(plan)
+        keep(trace)
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:  # whatever is wrong with one run, the others go on
         if not isinstance(error, (Infeasible, Stalled, ValueError, OSError)):
             last = traceback.extract_tb(error.__traceback__)[-1]
             error.add_note(f"at line {last.lineno} of {last.filename}")
-        return Ended(worker, Trace.of_failure(plan, error, round(time.monotonic() - begun, 3)), kept=False)
-    return Ended(worker, trace, kept=True)
+        return Trace.of_failure(plan, error, round(time.monotonic() - begun, 3)), False
+    return trace, True
 
 
-class _Report:
-    """An observer that says how far a run is, not more often than it takes a reader to see it."""
+class Report:
+    """An observer that says how far a run is, not more often than it takes a reader to see it.
 
-    def __init__(self, worker: int, plan: Run, connection: Connection) -> None:
-        self.worker, self.until, self.connection = worker, plan.until, connection
+    Args:
+        plan: the run.
+        say: is told which share of it is done, from 0 to 1.
+    """
+
+    def __init__(self, plan: Run, say: Callable[[float], object]) -> None:
+        self.until, self.say = plan.until, say
         self.last = 0.0
 
     def __call__(self, progress: Progress) -> None:
@@ -145,7 +172,7 @@ class _Report:
         self.last = now
         steps = progress.step / self.until.limit if self.until.limit else 0.0
         seconds = progress.now / self.until.seconds if self.until.seconds else 0.0
-        self.connection.send(Advanced(self.worker, min(1.0, max(steps, seconds))))
+        self.say(min(1.0, max(steps, seconds)))
 
 
 # In the process that gives out runs

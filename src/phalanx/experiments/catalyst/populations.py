@@ -11,6 +11,7 @@ from phalanx.data.partition import Ints
 from phalanx.rng import numpy_generator
 from phalanx.simulation import Latency, Normal
 from phalanx.simulation.latency import Task
+from phalanx.wording import plural
 
 COMMON, ALL = 0, 1  # groups of `LabelGroups`
 
@@ -79,7 +80,8 @@ class LabelsEach(Partition):
         if not (held := holds.any(axis=0)).all():
             missing = ", ".join(map(str, np.flatnonzero(~held)))
             raise ValueError(
-                f"{clients} clients with {self.labels} labels each leave {missing} to nobody. Take more of either."
+                f"{plural(clients, 'client')} with {plural(self.labels, 'label')} each leave {missing} to nobody. Take "
+                "more of either."
             )
         owners = np.empty_like(labels)
         for c in range(classes):
