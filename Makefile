@@ -11,7 +11,7 @@ demo: $(VENV)/user
 	$(BIN)/phalanx demo
 
 test: $(VENV)/developer
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --numprocesses auto --maxprocesses 8
 
 test-slow: $(VENV)/developer
 	$(BIN)/pytest -m slow

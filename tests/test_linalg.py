@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx import linalg
-from phalanx.linalg import cosine_similarity, gram, norms, squared_distances, squared_distances_to
+from phalanx.linalg import cosine_similarity, gram, norms, shortened, squared_distances, squared_distances_to
 
 
 def reference(rows):
@@ -166,3 +166,11 @@ def test_squared_distances_keep_their_digits(change):
     expected = (wide[:, None] - wide).square().sum(2)
     torch.testing.assert_close(squared_distances(rows), expected, rtol=1e-4, atol=0)
     torch.testing.assert_close(squared_distances_to(rows, rows[4]), expected[4], rtol=1e-4, atol=0)
+
+
+def test_rows_are_shortened_to_a_radius_and_none_is_lengthened():
+    rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+    torch.testing.assert_close(shortened(rows, 1.0), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
+    assert torch.equal(shortened(rows, 1.0, norms(rows)), shortened(rows, 1.0))
+    assert not shortened(rows, 0.0).any()
+    assert torch.equal(rows[0], torch.tensor([3.0, 4.0])), "it is a copy"

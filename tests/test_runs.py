@@ -158,6 +158,7 @@ def test_asynchronous_training_learns():
     assert all(a <= b for a, b in itertools.pairwise(seconds))
 
 
+@pytest.mark.slow
 def test_the_demo_shows_what_it_promises():
     """FedAvg fails, Byzantine CFL stays within 2 points of its clean run, and removes the six attackers only."""
     records = {name: simulate(plan) for name, plan in demo.runs().items()}

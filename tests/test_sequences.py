@@ -22,8 +22,11 @@ from phalanx.attacks import (
 from phalanx.data import NO_LABEL, Dataset, InMemory, Natural, Shards
 from phalanx.evaluation import Evaluation, evaluate
 from phalanx.models import MLP, CharLSTM, TorchModule
+from phalanx.report.ledger import Ledger
+from phalanx.report.tables import columns, comparison
 from phalanx.rng import generator
 from phalanx.runs import Federation
+from phalanx.terminal import results
 from phalanx.training import Trainer
 from phalanx.vector import FlatModule
 
@@ -245,6 +248,21 @@ def test_a_federation_learns_what_comes_next():
     assert [client["size"] for client in clients.values()] == [20] * 6
     assert all(20 * 3 <= sum(client["classes"]) <= 20 * 12 for client in clients.values()), "labels, not examples"
     assert simulate(PLAN).history == record.history
+    final = record.summary["final"]
+    assert final["perplexity"] == math.exp(final["loss"])
+    table = results([record])
+    assert "perplexity" in [column.header for column in table.columns]
+    assert f"{final['perplexity']:.3g}" in list(table.columns[-2].cells)
+    told = comparison(Ledger(record))
+    assert told["perplexity"].text == f"{final['perplexity']:.3g}"
+    assert "perplexity" in columns([told], "virtual time")
+
+
+def test_images_have_no_perplexity():
+    record = simulate(Run(until=Until(1)))
+    assert "perplexity" not in record.summary["final"]
+    assert "perplexity" not in [column.header for column in results([record]).columns]
+    assert "perplexity" not in columns([comparison(Ledger(record))], "virtual time")
 
 
 def test_a_label_shift_does_harm():

@@ -301,7 +301,9 @@ def test_adjacent_rows_are_a_matrix_without_a_copy():
     middle = rows_as_matrix([rows[1], rows[2]])
     assert middle.data_ptr() == rows[1].data_ptr()
     assert torch.equal(middle, rows[1:3])
-    assert torch.equal(rows_as_matrix([rows[3]]), rows[3:])
+    last = rows_as_matrix([rows[3]])
+    assert (last.data_ptr(), last.shape, last.stride()) == (rows[3].data_ptr(), (1, 4), (4, 1))
+    assert torch.equal(last, rows[3:])
 
 
 ROWS = torch.arange(16.0).view(4, 4)
@@ -319,8 +321,20 @@ ROWS = torch.arange(16.0).view(4, 4)
         [ROWS[0, :2], ROWS[1, :2]],
         [torch.zeros(4).as_strided((4,), (0,)), ROWS[1]],
         [ROWS.as_strided((2,), (2,), 0), ROWS.as_strided((2,), (2,), 2)],
+        [ROWS.T[1]],
     ],
-    ids=["reversed", "gap", "twice", "elsewhere", "first elsewhere", "columns", "parts", "expanded", "every other"],
+    ids=[
+        "reversed",
+        "gap",
+        "twice",
+        "elsewhere",
+        "first elsewhere",
+        "columns",
+        "parts",
+        "expanded",
+        "every other",
+        "one column",
+    ],
 )
 def test_other_rows_are_copied(rows):
     matrix = rows_as_matrix(rows)

@@ -6,6 +6,7 @@ import sys
 import warnings
 from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +29,7 @@ from phalanx.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs import Run, simulate
+from phalanx.simulation.cohort import Spread
 from phalanx.summary import outdated
 from phalanx.weighting import command as weights
 
@@ -268,6 +270,9 @@ def _check_execution(options: Namespace, folder: Path) -> None:
     _check_device(options.device)
     if options.threads < 1:
         raise Infeasible(f"--threads must be at least 1, got {options.threads}.")
+    if options.ray is not None and (options.device != "cpu" or options.threads != 1):
+        name, value = ("device", options.device) if options.device != "cpu" else ("threads", options.threads)
+        raise Infeasible(f"With --ray, clients train on CPUs, in one thread each. Leave out --{name} {value}.")
     _check_folder(folder)
 
 
@@ -292,7 +297,7 @@ def _carry_out(
     keep_freed_memory()
     torch.set_num_threads(options.threads)
     records = []
-    with terminal.progress_bar(console) as progress:
+    with _spread(options) as spread, terminal.progress_bar(console) as progress:
         for name, plan in plans.items():
             observers = [_where_it_goes_on(plan, console), terminal.follow(progress, plan, name)]
             records.append(
@@ -304,9 +309,19 @@ def _carry_out(
                     device=options.device,
                     observers=observers,
                     checkpoint=Checkpoint(resume=not options.get("again")),
+                    spread=spread,
                 )
             )
     return records
+
+
+def _spread(options: Namespace) -> AbstractContextManager[Spread | None]:
+    """Where the clients of a round train: on a Ray cluster if one is given, or in this process."""
+    if options.ray is None:
+        return nullcontext()
+    from phalanx.cluster import Cohorts  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
+
+    return Cohorts(options.ray)
 
 
 def _where_it_goes_on(plan: Run, console: Console) -> Observer:
@@ -356,7 +371,7 @@ def _partition_parser() -> Parser:
     parser.add_class_arguments(Run, None)
     parser.add_argument("--picture", type=Path | None, help="Where to save a picture (.png, .svg or .pdf).")
     _add_data_dir(parser)
-    for name in ("folder", "device", "threads", "again"):  # what a file by `phalanx run --print_config` holds besides
+    for name in ("folder", "device", "threads", "ray", "again"):  # what a file by `phalanx run --print_config` holds
         parser.add_argument(f"--{name}", type=Any, help=SUPPRESS)
     return parser
 
@@ -447,6 +462,9 @@ def _add_execution(parser: Parser, folder: str) -> Any:
     group.add_argument("--device", type=str, default="cpu", help="Where it computes: cpu, cuda, cuda:1.")
     help_ = "CPU threads. More are faster for large models, and can change the last bits of results."
     group.add_argument("--threads", type=int, default=1, help=help_)
+    help_ = "Train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or "
+    help_ += "HOST:PORT. The bits are the same."
+    group.add_argument("--ray", type=str | None, help=help_)
     return group
 
 

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import TypeVar
 
+from phalanx.wording import plural
+
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
@@ -67,7 +69,7 @@ class Updates:
         }
         if set(lengths.values()) != {m}:
             wrong = {name: n for name, n in lengths.items() if n != m}
-            raise ValueError(f"Updates of {m} clients need {m} of everything, got {wrong}.")
+            raise ValueError(f"Updates of {plural(m, 'client')} need {m} of everything, got {wrong}.")
         if any(a >= b for a, b in zip(self.clients, self.clients[1:], strict=False)):
             raise ValueError(f"Updates are ordered by client id and name each client once, got {self.clients}.")
 
@@ -90,14 +92,27 @@ class Updates:
 
 
 class Verdict(NamedTuple):
-    """What became of one client's update in one step."""
+    """What became of one client's update in one step.
+
+    The weight is how much of the update is in the step, in [0, 1]: its share in a mean, its weight in a mixture, its
+    factor for age.  A learning rate of the server, which is the same for all, is left out.  So weights compare updates
+    of one run, and say nothing of how far the model has moved.
+    """
 
     accepted: bool
-    weight: float  # share of this client's update in the step, 0 if rejected
+    weight: float  # 0 if rejected
     score: float | None = None  # the method's own figure: cosine, distance, reputation, Lipschitz quantile
     reason: str = ""  # in words of the method; empty if accepted without remark
     final: bool = False  # the client is excluded for good: it is not asked again
     waits: bool = False  # the update is kept for a later step, which decides: another verdict will come
+
+
+class Gathering(NamedTuple):
+    """How far an algorithm has come that waits for the answers of several clients before it changes its model."""
+
+    wanted: int  # the quorum: clients whose answers it waits for
+    there: int  # of how many of them it has one
+    remedy: str  # which option asks for fewer: "Lower k"
 
 
 class Local(NamedTuple):
@@ -186,6 +201,17 @@ class Algorithm(ABC, Generic[State]):
         The last is what `download` sends. Clients choose by examples that they keep from training: `Run.validation`.
         """
         return {0: self.download(state, client)}
+
+    def gathering(self, state: State) -> Gathering | None:
+        """What it waits for; None if it waits for no number of clients.  Tells what a run lacks that cannot go on."""
+        return None
+
+    def check_round(self, m: int) -> None:
+        """Looks whether a step can be taken on a round of m updates, whatever is in them.
+
+        Raises:
+            Infeasible: they are too few.
+        """
 
     @property
     def reference_every(self) -> int:

@@ -24,6 +24,8 @@ from packaging.version import Version
 from rich.console import Console
 from rich.markup import escape
 
+from phalanx.wording import plural
+
 Level = Literal["ok", "warning", "wrong"]
 COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "wrong": "red"}
 PACKAGES = ("torch", "numpy", "flwr", "cryptography")
@@ -269,12 +271,11 @@ def _roster(path: Path) -> Iterator[Finding]:
         yield Finding("wrong", "roster", f"{error}.", "Repair it, or restore it.")
         return
     out = len(roster.members) - len(roster.active)
+    revoked = f"{out} {'is' if out == 1 else 'are'} revoked"
     if roster.active:
-        yield Finding("ok", "roster", f"{len(roster.active)} clients may take part, {out} are revoked")
+        yield Finding("ok", "roster", f"{plural(len(roster.active), 'client')} may take part, {revoked}")
     else:
-        yield Finding(
-            "warning", "roster", f"nobody may take part, {out} are revoked.", "`phalanx flower enrol` adds one."
-        )
+        yield Finding("warning", "roster", f"nobody may take part, {revoked}.", "`phalanx flower enrol` adds one.")
 
 
 # Ports

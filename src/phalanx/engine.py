@@ -22,6 +22,7 @@ from phalanx.core import (
 )
 from phalanx.guard import Guard, Sent
 from phalanx.rng import numpy_generator
+from phalanx.wording import plural
 
 S = TypeVar("S", bound=AnyState)
 Sampler = Callable[[Set[int], int], Set[int]]  # ready clients, attempt -> those that are asked
@@ -221,14 +222,14 @@ def run(
             except Infeasible as error:
                 tell(None)
                 reasons = {client: vain.why for client, vain in books.barren.items()}
-                error.add_note(f"In step {course.step + 1}, with {len(updates)} updates.{listed(reasons)}")
+                error.add_note(f"In step {course.step + 1}, with {plural(len(updates), 'update')}.{listed(reasons)}")
                 raise
             books.barren.clear()
         state = course.admit(arrivals.joined, state)
         if updates is not None or books.has_news:
             tell(updates)
         if updates is None:
-            books.check_hope(course, arrivals)
+            books.check_hope(course, arrivals, state)
     return state
 
 
@@ -307,7 +308,11 @@ class Course(Generic[S]):
         asked = self.sample(here, self.attempt)
         downloads = {client: self.algorithm.download(state, client) for client in sorted(asked)}
         self.waiting, self.attempt = here - asked, self.attempt + 1
-        self.books.ask(downloads, state.version, self.away)
+        self.books.ask(downloads, state.version)
+        if not self.books.sent and not self.away:
+            reasons = {client: vain.why for client, vain in self.books.barren.items()}
+            lacking = lack(self.algorithm, state)
+            raise Stalled(f"No client is ready and no answer is outstanding.{lacking}{listed(reasons)}")
         self.transport.send(downloads, state.version)
 
     def settle(self, arrivals: Arrivals, state: S) -> tuple[Updates | None, Set[int]]:
@@ -360,13 +365,10 @@ class Books:
     lost: dict[int, str] = field(default_factory=dict)  # since observers were last told
     barren: dict[int, Vain] = field(default_factory=dict)  # clients that were asked since the last step in vain
 
-    def ask(self, downloads: Mapping[int, Vector], version: int, away: Set[int]) -> None:
+    def ask(self, downloads: Mapping[int, Vector], version: int) -> None:
         """Notes what is sent."""
         for client, download in downloads.items():
             self.sent[client] = Sent(version, download)
-        if not self.sent and not away:
-            reasons = {client: vain.why for client, vain in self.barren.items()}
-            raise Stalled(f"No client is ready and no answer is outstanding.{listed(reasons)}")
 
     def settle(self, arrivals: Arrivals, version: int) -> tuple[Updates | None, set[int]]:
         """The updates that are fit for a step, if any are, and the clients that have to be asked again."""
@@ -384,17 +386,19 @@ class Books:
             self.barren[i] = Vain(tries, failed[i])
         return None if arrivals.missing else checked.updates, again  # a part of a round is no round
 
-    def check_hope(self, course: Course[Any], arrivals: Arrivals) -> None:
+    def check_hope(self, course: Course[Any], arrivals: Arrivals, state: AnyState) -> None:
         """Raises `Stalled` when nothing comes any more, or all who could bring the next update were asked in vain."""
+        lacking = lack(course.algorithm, state)
         if arrivals.missing:
+            remedy = lacking or " Set a deadline, after which it goes on without them."
             raise Stalled(
-                f"No answer comes from {_clients(len(arrivals.missing))}, and the server would wait for ever. Set a "
-                f"deadline, after which it goes on without them.{listed(arrivals.missing)}"
+                f"No answer comes from {plural(len(arrivals.missing), 'client')}, and the server would wait for "
+                f"ever.{remedy}{listed(arrivals.missing)}"
             )
         if not any(arrivals):
             reasons = {client: f"was sent version {sent.version}" for client, sent in self.sent.items()}
             reasons |= dict.fromkeys(course.away, "cannot be reached, and does not come back")
-            owing = f"{_clients(len(self.sent))} {'owes' if len(self.sent) == 1 else 'owe'} an answer"
+            owing = f"{plural(len(self.sent), 'client')} {'owes' if len(self.sent) == 1 else 'owe'} an answer"
             raise Stalled(
                 f"A wait of the transport brought nothing, and {owing}. "
                 f"A wait ends with a reply, or names in `lost` who is past the deadline.{listed(reasons)}"
@@ -404,9 +408,9 @@ class Books:
             return
         if all(i in self.barren and self.barren[i].hopeless for group in groups for i in group):
             reasons = {i: vain.why for i, vain in self.barren.items()}
+            who = f"all {n} clients that can be asked were" if (n := len(reasons)) > 1 else "the only client left was"
             raise Stalled(
-                f"Nobody brings the update for step {course.step + 1}: all {len(self.barren)} clients that can be "
-                f"asked were refused or lost.{listed(reasons)}"
+                f"Nobody brings the update for step {course.step + 1}: {who} refused or lost.{lacking}{listed(reasons)}"
             )
 
     @property
@@ -421,8 +425,17 @@ class Books:
         return news
 
 
-def _clients(count: int) -> str:
-    return f"{count} client{'' if count == 1 else 's'}"
+def lack(algorithm: Algorithm[Any], state: AnyState) -> str:
+    """What an algorithm waits for that no client can bring any more, and the remedy; empty if it waits for no number.
+
+    A deadline is no remedy: clients whose answers are there wait for others, and these are asked again in vain.
+    """
+    if (told := algorithm.gathering(state)) is None:
+        return ""
+    return (
+        f" {type(algorithm).__name__} waits for a quorum of {plural(told.wanted, 'client')}: {told.there} of them have "
+        f"answered, and no other can answer any more. {told.remedy}, or have more clients."
+    )
 
 
 def listed(reasons: Mapping[int, str], limit: int = 10) -> str:

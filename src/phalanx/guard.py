@@ -16,6 +16,7 @@ from torch import Tensor
 
 from phalanx.core import Reply, Updates, Vector
 from phalanx.vector import rows_as_matrix
+from phalanx.wording import plural
 
 LARGEST = torch.finfo(torch.float32).max  # what losses are kept in
 
@@ -96,7 +97,8 @@ class Guard:
         """What is wrong with a reply to the right question.  A later check relies on the earlier ones."""
         delta, loss, age = reply.delta, reply.loss, version - reply.version
         if self.max_staleness is not None and age > self.max_staleness:
-            yield f"update is {age} server updates old, allowed are {self.max_staleness}"
+            most = "allowed is 1" if self.max_staleness == 1 else f"allowed are {self.max_staleness}"
+            yield f"update is {plural(age, 'server update')} old, {most}"
         if type(delta) is not Tensor:  # a subclass brings code of its own
             yield f"update is a {type(delta).__name__}, not a torch.Tensor"
             return
@@ -107,7 +109,7 @@ class Guard:
             yield f"update has shape {tuple(delta.shape)}, expected {tuple(model.shape)}"
         if (delta.dtype, delta.device) != (model.dtype, model.device):
             yield f"update is {_dtype(delta)} on {delta.device}, expected {_dtype(model)} on {model.device}"
-        delta = delta.detach()
+        delta = delta.detach() if delta.requires_grad else delta
         norm = float(torch.linalg.vector_norm(delta))  # is NaN or infinite if any entry is
         if not norm <= self.max_norm:
             norm = float(torch.linalg.vector_norm(delta.double()))
@@ -141,7 +143,7 @@ def _as_updates(accepted: Mapping[int, Reply], sent: Mapping[int, Sent]) -> Upda
         clients,
         tuple(sent[i].version for i in clients),
         tuple(sent[i].base for i in clients),
-        rows_as_matrix([row.detach() for row in rows if isinstance(row, Tensor)]),
+        rows_as_matrix([row.detach() if row.requires_grad else row for row in rows if isinstance(row, Tensor)]),
         torch.tensor([float(loss) for loss in losses if isinstance(loss, float | Real)]),
     )
 

@@ -108,6 +108,19 @@ def norms(rows: Matrix) -> Weights:
     return lengths
 
 
+def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Matrix:
+    """A copy of the rows, those that are longer than `radius` shortened to it.
+
+    Args:
+        rows: (m, d).
+        radius: at least 0.
+        lengths: (m,), `norms` of the rows, where they are known.
+    """
+    lengths = norms(rows) if lengths is None else lengths
+    factors = torch.where(lengths > radius, radius / lengths, 1.0)
+    return rows * factors.to(rows.device, rows.dtype)[:, None]
+
+
 def squared_distances_to(rows: Matrix, point: Vector) -> Weights:
     """Squared Euclidean distances of the rows to one point, in float64."""
     squares = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)

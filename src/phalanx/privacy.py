@@ -11,6 +11,7 @@ from typing import Any
 
 from phalanx.core import Infeasible
 from phalanx.history import Line
+from phalanx.wording import plural
 
 MOST, LEAST = 2.0**20, 2.0**-4  # multipliers between which one is looked for
 
@@ -53,7 +54,8 @@ def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e
     if not epsilon_at_most > 0:
         raise ValueError(f"epsilon_at_most must be positive, got {epsilon_at_most}.")
     if epsilon(MOST, uploads, delta) > epsilon_at_most:
-        raise Infeasible(f"No noise gives {uploads} uploads an epsilon of {epsilon_at_most} at delta {delta}.")
+        sent = plural(uploads, "upload")
+        raise Infeasible(f"No noise gives {sent} an epsilon of {epsilon_at_most} at delta {delta}.")
     high = MOST  # from above: little noise takes the library long
     while high > LEAST and epsilon(high / 2, uploads, delta) <= epsilon_at_most:
         high /= 2

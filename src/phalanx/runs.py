@@ -6,10 +6,10 @@ computes and where its results go is not: those are arguments of `simulate`.
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from phalanx.history import HISTORY, History, Record
 from phalanx.models import MLP, Model
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency, Simulation
+from phalanx.simulation.cohort import Blueprint, Cohort, Spread
 from phalanx.summary import ending, environment, outcome, population
 from phalanx.training import LocalSGD, ServerTraining, Trainer
 from phalanx.vector import BufferPolicy, FlatModule
@@ -247,10 +248,19 @@ class Federation:
         plan: the run.
         data_dir: where data sets lie; they are downloaded if not given.
         device: where it computes.
+        spread: has the clients of a round train elsewhere, on CPUs; in this process if not given.
     """
 
-    def __init__(self, plan: Run, data_dir: Path | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        plan: Run,
+        data_dir: Path | None = None,
+        device: torch.device | str = "cpu",
+        spread: Spread | None = None,
+    ) -> None:
         self.plan, self.device = plan, torch.device(device)
+        if spread is not None and self.device.type != "cpu":
+            raise Infeasible(f"Clients that train elsewhere do so on CPUs, and this run computes on {device}.")
         train, test = plan.data.load(data_dir)
         self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
         self.fingerprint |= _traced(latency=plan.latency, availability=plan.availability)
@@ -292,7 +302,14 @@ class Federation:
             availability=plan.availability,
             deadline=plan.deadline,
             seed=plan.seed,
+            elsewhere=self._elsewhere(spread) if spread else None,
         )
+
+    def _elsewhere(self, spread: Spread) -> Callable[[Mapping[int, Dataset]], Cohort]:
+        """What makes, from what clients train on, what trains them elsewhere."""
+        plan, shape = self.plan, tuple(self.train.x.shape[1:])
+        blueprint = Blueprint(plan.model, shape, self.train.classes, plan.buffers, plan.training, plan.seed)
+        return partial(spread.cohort, blueprint, exact=plan.algorithm.exact_losses)
 
     def _reserved(self, examples: int) -> tuple[Int[Tensor, "s"], Int[Tensor, "r"]]:
         """The numbers of the examples that the server holds, drawn by the stream "server", and of the rest."""
@@ -422,6 +439,7 @@ def simulate(
     device: torch.device | str = "cpu",
     observers: Sequence[Observer] = (),
     checkpoint: Checkpoint | None = EVERY_MINUTE,
+    spread: Spread | None = None,
 ) -> Record:
     """Carries out a run in this process, on virtual time.
 
@@ -434,6 +452,7 @@ def simulate(
         device: where it computes.
         observers: are shown each step; of a run that goes on, those that are left.
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
+        spread: has the clients of a round train elsewhere, to the same bits, such as `phalanx.cluster.Cohorts`.
 
     Returns:
         What happened; but for `wall_seconds` the same to the bit, also if the run was killed and went on. A run that
@@ -449,7 +468,7 @@ def simulate(
             any other mistake of a part of the run leaves the status "failed". Called again, the run goes on.
     """
     begun, made_by = time.perf_counter(), source(plan)
-    federation = Federation(plan, data_dir, device)
+    federation = Federation(plan, data_dir, device, spread)
     origin = Origin(plan.identity, made_by, phalanx.__version__, federation.fingerprint, conditions(federation.device))
     resumed = resumption(folder, checkpoint, origin, federation.device)
     begun -= resumed.seconds
@@ -465,7 +484,7 @@ def simulate(
     def recorded(error: BaseException | None) -> Record:
         summary: dict[str, Any] = ending(error) | {"identity": plan.identity, "source": made_by}
         summary |= {"wall_seconds": round(time.perf_counter() - begun, 3), "dimension": len(federation.start)}
-        summary |= outcome(history.lines) | population(federation, history.lines)
+        summary |= outcome(history.lines, texts=federation.test.y.ndim == 2) | population(federation, history.lines)
         record = Record(
             name or plan.title, plan.config, history.lines, summary | {"environment": environment(federation.device)}
         )

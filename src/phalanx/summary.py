@@ -1,5 +1,6 @@
 """What is told of a run that ended: how it ended, what came out, who took part, where it was computed."""
 
+import math
 import platform
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
@@ -24,16 +25,24 @@ def ending(error: BaseException | None) -> dict[str, Any]:
     return {"status": "failed", "error": "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])])}
 
 
-def outcome(history: Sequence[Line]) -> dict[str, Any]:
-    """How far a run came, and what its models were worth at the end and at best, where that was measured."""
+def outcome(history: Sequence[Line], *, texts: bool = False) -> dict[str, Any]:
+    """How far a run came, and what its models were worth at the end and at best, where that was measured.
+
+    Args:
+        history: of the run.
+        texts: whether the examples are sequences of labels, so that the exponential of the loss is a perplexity.
+    """
     measured = [line for line in history if line.get("accuracy") is not None]
     unmeasured = [{"accuracy": None, "step": history[-1]["step"]}]
     last, best = (measured or unmeasured)[-1], max(measured or unmeasured, key=lambda line: line["accuracy"] or 0.0)
     figures = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
+    final = {name: last[name] for name in figures if name in last}
+    if texts and (loss := final.get("loss")) is not None:
+        final["perplexity"] = math.exp(min(loss, 700.0))  # larger ones are beyond what a float can hold
     return {
         "steps": history[-1]["step"],
         "seconds": history[-1]["seconds"],
-        "final": {name: last[name] for name in figures if name in last},
+        "final": final,
         "best": {"accuracy": best["accuracy"], "step": best["step"]},
     }
 

@@ -20,6 +20,7 @@ from phalanx.core import Progress as Step
 from phalanx.history import Record
 from phalanx.report.troubles import troubles
 from phalanx.runs import Run
+from phalanx.wording import plural
 
 
 @contextmanager
@@ -56,9 +57,11 @@ def follow(progress: Progress, plan: Run, name: str) -> Observer:
 def results(records: Sequence[Record]) -> Table:
     """One line per run: what the model is worth, who was removed, how right that was."""
     wanted = any("attack_success" in record.summary["final"] for record in records)
+    texts = any("perplexity" in record.summary["final"] for record in records)
     table = _table("Results")
     table.add_column("run", min_width=20)
-    for heading in ("final", "best", "removed", "precision", "recall", *(["attack"] if wanted else []), "time"):
+    more = [*(["perplexity"] if texts else []), *(["attack"] if wanted else [])]
+    for heading in ("final", "best", "removed", "precision", "recall", *more, "time"):
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
         s, d = record.summary, record.summary["detection"]
@@ -71,10 +74,16 @@ def results(records: Sequence[Record]) -> Table:
             (f"{hits} of {byzantine}" + (f", {wrong} honest" if wrong else "")) if byzantine else str(wrong),
             percent(d.get("precision")),
             percent(d.get("recall")),
+            *([_three(s["final"].get("perplexity"))] if texts else []),
             *([percent(s["final"].get("attack_success"))] if wanted else []),
             f"{s['wall_seconds']:.1f} s",
         )
     return table
+
+
+def _three(value: float | None) -> str:
+    """Three digits, or a dash."""
+    return "-" if value is None else f"{value:.3g}"
 
 
 def removals(records: Sequence[Record]) -> Table | None:
@@ -114,8 +123,8 @@ def complaints(record: Record) -> list[str]:
     absent = [f"client {i} never took part: {c['not_enrolled']}"
               for i, c in record.summary["clients"].items() if c["not_enrolled"]]  # fmt: skip
     return absent + [
-        f"{t.kind} {t.count} times (clients {listed(t.clients)}): {t.reason}"
-        + (f" (and {t.others} more such reasons)" if t.others else "")
+        f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients)}): {t.reason}"
+        + (f" (and {plural(t.others, 'more such reason')})" if t.others else "")
         for t in troubles(record.history[1:])
     ]
 

@@ -18,6 +18,8 @@ BufferPolicy = Literal["refuse", "average", "freeze"]
 
 def rows_as_matrix(rows: Sequence[Vector]) -> Tensor:
     """The rows as an `(m, d)` tensor: without a copy where they already lie one behind the other in one storage."""
+    if len(rows) == 1 and rows[0].is_contiguous():
+        return rows[0][None]  # an arrival: nothing to look at
     first, d = rows[0], rows[0].numel()
     origin, storage = first.storage_offset(), first.untyped_storage().data_ptr()
     adjacent = all(

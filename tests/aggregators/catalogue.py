@@ -27,6 +27,7 @@ from phalanx.aggregators import (
     SignMajority,
     TrimmedMean,
 )
+from phalanx.aggregators.flame import DensestMajority
 
 Rule = Callable[[int, int], Aggregator]  # rows, attackers -> the rule
 
@@ -78,6 +79,7 @@ CATALOGUE = [
     Entry("SignMajority", **natural(lambda m, f: SignMajority()), translation=False, scaling=False),
     Entry("FoolsGoldWeights", lambda m, f: FoolsGoldWeights(), translation=False, most=lambda m: 0),
     Entry("FLAMEFilter", lambda m, f: FLAMEFilter(), translation=False),
+    Entry("DensestMajority", lambda m, f: DensestMajority(), translation=False, most=lambda m: 0),
     Entry("NNM >> Mean", **natural(lambda m, f: NearestNeighborMixing(f) >> Mean()), most=lambda m: 0),
     Entry("NNM >> Median", **natural(lambda m, f: NearestNeighborMixing(f) >> Median())),
     Entry("NNM >> Krum", lambda m, f: NearestNeighborMixing(f) >> Krum(f), most=lambda m: (m - 3) // 2),

@@ -1,10 +1,15 @@
 """Every rule of the library through the properties that its docstring claims."""
 
 import itertools
+import re
 
 import pytest
 import torch
 from catalogue import CATALOGUE
+
+from phalanx.aggregators import Krum, Mean, Median
+from phalanx.aggregators.aggregator import TooFew, check_rows, weighs_rows
+from phalanx.core import Infeasible
 
 SIZES = (7, 8, 11)
 
@@ -156,3 +161,37 @@ def test_float32_near_an_offset_is_float64(entry):
     f = entry.most(11)
     U = U.float().double()  # what float32 can hold
     close(entry.rule(11, f)(U.float()).double(), entry.rule(11, f)(U), 2e-3)
+
+
+@every
+def test_whether_a_rule_needs_more_rows_is_known_beforehand(entry):
+    """As many rows as it says are enough are enough, whatever is in them; with fewer any rows are too few."""
+    for f in (0, 1, 2):
+        rule = entry.rule(40, f)
+        least = next(m for m in range(1, 13) if complaint(rule, m) is None)
+        rule(rows(least))
+        assert all(complaint(rule, m) is None for m in range(least, 13))
+        for m in range(1, least):
+            assert re.fullmatch(rf"k = {m} is too small: .* got \d+\. .* Or raise k\.", complaint(rule, m))
+            with pytest.raises(TooFew):
+                rule(rows(m))
+
+
+def complaint(rule, m):
+    """What is said of m rows; None if they are enough."""
+    try:
+        check_rows(rule, m, "k")
+    except TooFew as error:
+        return str(error)
+    return None
+
+
+def test_rows_that_a_rule_can_do_nothing_with_are_not_too_few():
+    class Picky(Mean):
+        def aggregate(self, points):
+            raise Infeasible("All look alike.")
+
+    check_rows(Picky(), 3, "k")
+    assert weighs_rows(Picky(), 3)
+    assert not weighs_rows(Median(), 3)
+    assert weighs_rows(Krum(f=1), 5)

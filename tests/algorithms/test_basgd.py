@@ -37,7 +37,7 @@ def test_the_paper_s_loop_by_hand():
     assert [s.version for s in states] == [0, 0, 0, 0, 1]
     assert [s.model.tolist() for s in states[:4]] == [[0.0]] * 4
     assert states[1].verdicts == {
-        3: Verdict(True, 0.0, 0.0, "waits in buffer 0 with 1 others; 1 of 3 buffers have some", waits=True)
+        3: Verdict(True, 0.0, 0.0, "waits in buffer 0 with 1 other; 1 of 3 buffers have some", waits=True)
     }
     last = states[-1]
     assert close(last.model, [0.5 * 1.0])  # the median of 6, 1 and -9
@@ -130,7 +130,7 @@ def test_the_three_quirks_of_the_catalyst_code():
     assert states[-1].verdicts[0] == Verdict(False, 0.0, None, "mean of 2 in buffer 0, but for the first", False, False)
     assert states[-1].verdicts[3].weight == pytest.approx(1 / 3)
     (late,) = feed(algorithm, states[-1], [(4, 0, 3.0)])
-    assert late.verdicts[4].reason == "1 updates old, only fresh ones are used"
+    assert late.verdicts[4].reason == "1 update old, only fresh ones are used"
     assert late.filled == 0
 
 
@@ -192,3 +192,12 @@ def test_stands_four_attackers_with_nine_buffers():
 def test_learns_the_digits_and_with_one_buffer_falls_to_an_attack():
     assert accuracy(BASGD(9)) > 0.75
     assert accuracy(BASGD(1), Rescale(-10.0)) < 0.3
+
+
+def test_buffers_that_are_too_few_for_their_rule_fail_at_once():
+    sizes = dict.fromkeys(range(9), 1)
+    with pytest.raises(
+        Infeasible, match=r"^buffers = 3 is too small: Krum\(f=1.*\) needs .* got 3\. .* Or raise buffers"
+    ):
+        BASGD(3, Krum(f=1)).init(torch.zeros(2), sizes)
+    BASGD(5, Krum(f=1)).init(torch.zeros(2), sizes)

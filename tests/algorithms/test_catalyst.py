@@ -15,7 +15,7 @@ from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Stalled
 from phalanx.packing import pack
 from phalanx.simulation import Lognormal
-from phalanx.weighting import AsDeclared
+from phalanx.weighting import AsDeclared, Truncate
 from toys import Scripted, close, updates
 
 pytestmark = pytest.mark.filterwarnings("ignore:If .* stay silent")
@@ -449,3 +449,53 @@ def test_too_few_clients():
         Catalyst(f=0).init(torch.zeros(2), {0: 1})
     with pytest.raises(Infeasible, match=r"at least 5 clients, got 4"):
         Catalyst(f=1, quorum=5).init(torch.zeros(2), dict.fromkeys(range(4), 1))
+
+
+def test_a_quorum_that_is_too_small_for_its_rule_fails_at_once():
+    sizes = dict.fromkeys(range(9), 1)
+    with pytest.raises(
+        Infeasible, match=r"^quorum = 3 is too small: Krum\(f=1.*\) needs .* got 3\. .* Or raise quorum"
+    ):
+        Catalyst(1, aggregate=Krum(f=1)).init(torch.zeros(2), sizes)
+    Catalyst(1, quorum=5, aggregate=Krum(f=1)).init(torch.zeros(2), sizes)
+
+
+def test_a_rule_that_cannot_choose_by_models_fails_at_once():
+    with pytest.raises(Infeasible, match=r"Median\(\) does not weigh whole updates, so that it cannot choose them by"):
+        Catalyst(1, aggregate=Median(), compare="models").init(torch.zeros(2), dict.fromkeys(range(4), 1))
+
+
+@pytest.mark.parametrize(("algorithm", "remedy"), [(Catalyst(1), "Lower f"), (Catalyst(1, quorum=4), "Lower quorum")])
+def test_who_stays_silent_is_counted_when_a_quorum_does_not_come_together(algorithm, remedy):
+    n = algorithm.needed
+    transport = Scripted({i: [1.0] for i in range(n)}, lost={n - 1: range(99)})
+    with pytest.raises(Stalled) as failure:
+        phalanx.run(algorithm, transport, torch.zeros(2), until=50)
+    told = (
+        f"Catalyst waits for a quorum of {n} clients: {n - 1} of them have answered, and no other can answer any more."
+    )
+    assert f"the only client left was refused or lost. {told} {remedy}, or have more clients." in str(failure.value)
+
+
+def test_truncated_sizes_count():
+    """The last client declares a thousand examples; truncated, no one of four holds more than 40 %."""
+    sizes = {0: 10, 1: 10, 2: 10, 3: 1000}
+    algorithm = Catalyst(f=1, quorum=4, preprocess=Truncate(0.25, 0.4))
+    state, _ = arrive(algorithm, start(algorithm, sizes=sizes), [[1.0, 0.0]] * 3 + [[0.0, 1.0]], 0, clients=range(4))
+    assert {i for i, v in state.verdicts.items() if v.accepted} == {0, 1, 2}
+    alone = Catalyst(f=1, quorum=4, preprocess=AsDeclared())
+    state, _ = arrive(alone, start(alone, sizes=sizes), [[1.0, 0.0]] * 3 + [[0.0, 1.0]], 0, clients=range(4))
+    assert {i for i, v in state.verdicts.items() if v.accepted} == {3}
+
+
+def test_f_alike_are_all_but_one_of_those_that_a_filter_admits_and_a_median_stands_them():
+    """Four of nine send the same, the others have directions of their own: Table 2 in small."""
+    honest = 1 + torch.eye(5, 6) * torch.tensor([1.0, 1.1, 1.2, 1.3, 1.4])[:, None]
+    alike = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 2.0]).expand(4, 6)
+    rows, moved = torch.cat([honest, alike]).tolist(), {}
+    for rule in (Catalyst(4).aggregate, Median()):
+        algorithm = Catalyst(4, aggregate=rule)
+        state, _ = arrive(algorithm, start(algorithm, 9, d=6), rows, 0, clients=range(9))
+        moved[type(rule).__name__] = state.model[-1].item()
+    assert moved["DensestMajority"] > 1.7
+    assert moved["Median"] < 1.01

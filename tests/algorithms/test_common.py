@@ -134,6 +134,20 @@ def test_every_client_that_took_part_has_a_verdict(algorithm):
         assert set(ready) == {i for i, verdict in state.verdicts.items() if not verdict.final}
 
 
+@pytest.mark.parametrize(
+    "algorithm", [a for a in ALGORITHMS if isinstance(getattr(a, "server_lr", None), float)], ids=str
+)
+def test_the_servers_learning_rate_is_in_no_weight(algorithm):
+    weights = []
+    for lr in (0.25, 0.5):
+        rated = dataclasses.replace(algorithm, server_lr=lr)
+        state, _ = start(rated)
+        state, _ = rated.step(state, some_updates(state))
+        weights.append({i: (verdict.accepted, verdict.weight) for i, verdict in state.verdicts.items()})
+    assert weights[0] == weights[1]
+    assert any(weight > 0 for _, weight in weights[0].values())
+
+
 @every_algorithm
 def test_the_names_of_clients_do_not_matter(algorithm):
     """Clients 0..5 renamed to 5..0: the same model up to the order of a sum, the same verdicts under new names."""

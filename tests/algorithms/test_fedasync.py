@@ -21,7 +21,7 @@ def test_mixes_by_hand():
     assert close(state.model, [0.5 * 2 + 0.5 * 5])
     assert state.version == 2
     assert state.verdicts[0].score == 1.0
-    assert state.verdicts[0].reason == "1 updates old"
+    assert state.verdicts[0].reason == "1 update old"
 
 
 def test_one_step_on_two_arrivals_is_two_steps_on_one():

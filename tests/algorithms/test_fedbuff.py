@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from phalanx.aggregators import Median
+from phalanx.aggregators import Krum, Median
 from phalanx.algorithms import FedBuff
 from phalanx.algorithms.fedasync import Constant, Polynomial
 from phalanx.attacks import Rescale
@@ -31,7 +31,7 @@ def test_a_buffer_of_two_by_hand():
     assert (second.version, second.filled, second.buffer) == (1, 0, ())
     assert close(second.model, [1 + 3 * (2 + 4) / 2])
     assert {i: v.weight for i, v in second.verdicts.items()} == {0: 0.5, 1: 0.5}
-    assert third.verdicts[2].reason == "waits in the buffer, 1 of 2; 1 updates old"
+    assert third.verdicts[2].reason == "waits in the buffer, 1 of 2; 1 update old"
     s = 2**-0.5  # of an update of age 1
     assert close(fourth.model, [10 + 3 * (s * 8 + 1) / 2])
     assert fourth.verdicts[2].weight == pytest.approx((s + 1) / 2), "a client that is in the buffer twice"
@@ -106,3 +106,11 @@ def test_one_attacker_in_five_ruins_the_mean():
 def test_learns_the_digits_and_with_the_median_under_attack_too():
     assert accuracy(FedBuff()) > 0.75
     assert accuracy(FedBuff(aggregate=Median()), Rescale(-10.0)) > 0.7
+
+
+def test_a_buffer_that_is_too_small_for_its_rule_fails_at_once():
+    with pytest.raises(
+        Infeasible, match=r"^size = 4 is too small: Krum\(f=1.*\) needs .* 5 rows, got 4\. .* Or raise size"
+    ):
+        FedBuff(4, aggregate=Krum(f=1)).init(torch.zeros(2), {0: 1})
+    FedBuff(5, aggregate=Krum(f=1)).init(torch.zeros(2), {0: 1})

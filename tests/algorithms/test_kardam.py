@@ -1,13 +1,16 @@
+import math
+import random
 from collections import Counter
 from itertools import product
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 
 from phalanx.algorithms import Kardam
 from phalanx.algorithms.fedasync import Constant, Exponential, Polynomial
-from phalanx.algorithms.kardam import Gradient, Record
+from phalanx.algorithms.kardam import Gradient, Record, exchanged, interpolated
 from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Verdict
 from rivals import accuracy, run
@@ -65,14 +68,14 @@ def test_the_filters_by_hand():
     assert [v.accepted for v in told] == [True, True, False, False, False, False, True, True]
     assert [v.score for v in told] == [None, None, 1.0, 0.0, None, 2.25, 0.125, 0.25]
     assert [v.reason for v in told] == [
-        "used unseen, as no more than 1 clients can be compared yet",
-        "used unseen, as no more than 1 clients can be compared yet; 1 updates old",
-        "1 of the last 2 gradients used are its own, allowed are 0",
-        "1 of the last 2 gradients used are its own, allowed are 0",
+        "used unseen, as no more than 1 client can be compared yet",
+        "used unseen, as no more than 1 client can be compared yet; 1 update old",
+        "computed 1 of the last 2 gradients used, allowed: 0",
+        "computed 1 of the last 2 gradients used, allowed: 0",
         "nothing to compare it with, only recorded to compare the next one with",
         "Lipschitz coefficient 2.25 > 0.25",
         "",
-        "1 updates old",
+        "1 update old",
     ]
 
 
@@ -81,13 +84,22 @@ def test_dampening_by_hand():
     algorithm = Kardam(f=0, dampening=Polynomial(1.0), server_lr=0.5)
     states = feed(algorithm, begin(algorithm), [(0, 0, 0, 2.0), (1, 0, 0, 2.0), (2, 0, 0, 3.0)])
     assert close(torch.cat([s.model for s in states]), [-1, -1 - 0.5, -1 - 0.5 - 0.5])  # 1/2, 1/4 and 1/6 of them
-    assert [next(iter(s.verdicts.values())).weight for s in states] == pytest.approx([1 / 2, 1 / 4, 1 / 6])
+    assert [next(iter(s.verdicts.values())).weight for s in states] == pytest.approx([1, 1 / 2, 1 / 3])
     assert states[0].recent == ()
 
 
 def known(*coefficients):
-    where = Gradient(torch.zeros(1), torch.zeros(1))
-    return {i: Record(where, (k,) if isinstance(k, float) else k) for i, k in enumerate(coefficients)}
+    """What the state keeps of these, one client after the other."""
+    ordered = ()
+    for k in coefficients:
+        ordered = exchanged(ordered, None, k)
+    return ordered
+
+
+def remembered(n):
+    """Of n clients a gradient of zero, at zero, and the coefficient 0.1."""
+    record = Record(Gradient(torch.zeros(1), torch.zeros(1)), (0.1,))
+    return {"records": dict.fromkeys(range(n), record), "largest": (0.1,) * n}
 
 
 def test_no_f_clients_can_raise_the_threshold_above_all_honest_coefficients():
@@ -107,10 +119,44 @@ def test_interpolation_lets_an_attacker_s_coefficient_in():
 
 def test_memory_keeps_the_largest_of_a_client_s_coefficients():
     algorithm = Kardam(f=0, memory=2)
-    assert algorithm._threshold(known((5.0, 1.0), (2.0, 3.0)), 2) == 5.0
+    where = Gradient(torch.zeros(1), torch.zeros(1))
+    assert (Record(where, (5.0, 1.0)).largest, Record(where).largest) == (5.0, None)
     arrivals = [(0, 0, 0, 0.0), (0, 1, 1, 4.0), (0, 2, 2, 6.0), (0, 3, 3, 7.0)]
     *_, last = feed(algorithm, begin(algorithm), arrivals)
     assert last.records[0].coefficients == (2.0, 1.0)
+    assert last.largest == (2.0,), "one for each client"
+
+
+@pytest.mark.parametrize("memory", [1, 3])
+def test_coefficients_are_in_order_and_the_largest_of_each_client(memory):
+    draw, algorithm = random.Random(memory), Kardam(f=1, memory=memory, **PLAIN)
+    state = begin(algorithm, 7)
+    for _ in range(60):
+        client, at, gradient = draw.randrange(7), draw.choice([0.0, 1.0, 2.5]), draw.choice([0.0, 1.0, 3.0])
+        (state,) = feed(algorithm, state, [(client, state.version, at, gradient)])
+        found = [max(record.coefficients) for record in state.records.values() if record.coefficients]
+        assert state.largest == tuple(sorted(found))
+    assert len(set(state.largest)) > 1
+
+
+def test_an_exchange_of_numbers_that_are_in_order():
+    assert exchanged((), None, 2.0) == (2.0,)
+    assert exchanged((1.0, 2.0, 2.0, 4.0), 2.0, 3.0) == (1.0, 2.0, 3.0, 4.0)
+    assert exchanged((1.0, 2.0), 2.0, 2.0) == exchanged((1.0, 2.0), None, None) == (1.0, 2.0)
+    assert exchanged((1.0, 2.0), 1.0, math.inf) == (2.0, math.inf)
+
+
+def test_the_interpolated_quantile_has_the_bits_of_numpy_s():
+    draw = random.Random(0)
+    for m in [*range(1, 30), 200] * 5:
+        numbers = sorted(draw.expovariate(1.0) ** 9 for _ in range(m))
+        for share in (0.0, 1.0, draw.random(), (m - 1) / m, 2 / 3):
+            assert interpolated(numbers, share) == float(np.quantile(numbers, share))
+
+
+def test_a_coefficient_that_overflows_is_infinite():
+    far = Gradient(torch.tensor([math.inf]), torch.tensor([math.inf]))
+    assert far.coefficient(Gradient(torch.zeros(1), torch.zeros(1))) == math.inf
 
 
 def test_a_client_that_is_sent_the_same_model_again_keeps_its_coefficient():
@@ -154,15 +200,13 @@ def test_a_cap_for_each_client_lets_two_attackers_take_turns():
     (state,) = feed(
         Kardam(f=2, frequency="each"), begin(Kardam(f=2), 7)._replace(recent=(0, 1, 0, 1)), [(0, 0, 0, 0.0)]
     )
-    assert state.verdicts[0].reason == "2 of the last 4 gradients used are its own, allowed are 1"
+    assert state.verdicts[0].reason == "computed 2 of the last 4 gradients used, allowed: 1"
 
 
 def test_liveness_is_a_rule_and_shows():
     """All are rejected, until as many in a row are as patience says; the next one is used, whatever it is."""
     algorithm = Kardam(f=1, patience=2, **PLAIN)
-    state = begin(algorithm)._replace(
-        records=known(0.1, 0.1, 0.1, 0.1), used=(Gradient(torch.zeros(1), torch.zeros(1)),), recent=(0, 1)
-    )
+    state = begin(algorithm)._replace(**remembered(4), used=(Gradient(torch.zeros(1), torch.zeros(1)),), recent=(0, 1))
     far = [(2, 0, 1, 5.0), (3, 0, 1, 6.0), (0, 0, 1, 7.0), (2, 0, 1, 8.0)]
     states = feed(algorithm, state, far)
     assert [s.rejections for s in states] == [1, 2, 2, 0], "the frequency filter still holds, and counts for nothing"
@@ -174,7 +218,7 @@ def test_patience_is_the_number_of_clients_by_default():
     algorithm = Kardam(f=1)
     assert algorithm._lipschitz(1.0, 0.5) == ("Lipschitz coefficient 1 > 0.5", False)
     state = begin(algorithm, 5)._replace(
-        records=known(0.1, 0.1, 0.1, 0.1, 0.1), used=(Gradient(torch.zeros(1), torch.zeros(1)),), rejections=4
+        **remembered(5), used=(Gradient(torch.zeros(1), torch.zeros(1)),), rejections=4
     )
     assert feed(algorithm, state, [(2, 0, 1, 5.0)])[0].rejections == 5
     assert feed(algorithm, state._replace(rejections=5), [(2, 0, 1, 5.0)])[0].version == 1
@@ -260,6 +304,7 @@ def test_a_word_that_is_none_of_two(options):
         Kardam(**options)
 
 
+@pytest.mark.slow
 def test_rejects_gradient_inversion_on_the_digits_but_for_the_first_round():
     record = run(Kardam(f=4, compared="own"), Rescale(-10.0))
     assert record.summary["rejected"]["byzantine"] > 0.9

@@ -128,6 +128,7 @@ def test_no_uploads_tell_nothing_and_no_noise_guarantees_nothing():
     assert privacy.epsilon(0.0, 3) == math.inf
 
 
+@pytest.mark.slow
 def test_the_noise_that_is_needed_is_found():
     z = privacy.noise_multiplier_for(5.0, 20)
     assert 4.95 < of_one_gaussian(z / 2 / math.sqrt(20), 1e-5) <= 5.0

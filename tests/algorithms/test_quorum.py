@@ -7,10 +7,10 @@ import torch
 from incongruent import Divided
 
 import phalanx
-from phalanx.aggregators import Krum, Median
+from phalanx.aggregators import Bucketing, Krum, MeaMed, Median
 from phalanx.algorithms import FLAME, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Quorum
 from phalanx.attacks import Gaussian, Rescale
-from phalanx.core import Infeasible
+from phalanx.core import Gathering, Infeasible, Stalled
 from phalanx.data import PermutedLabels
 from phalanx.packing import pack
 from phalanx.simulation import Lognormal
@@ -57,7 +57,7 @@ def test_a_quorum_by_hand():
     state, _ = algorithm.step(state, arrival([4.0, 0.0], 0, version=1))
     state, _ = algorithm.step(state, arrival([0.0, 4.0], 1, version=0))
     assert state.model.tolist() == [3.0, 4.0]
-    assert (state.verdicts[0].reason, state.verdicts[1].reason) == ("", "1 updates old")
+    assert (state.verdicts[0].reason, state.verdicts[1].reason) == ("", "1 update old")
 
 
 def test_what_a_client_sends_while_it_waits_takes_the_place_of_what_it_sent():
@@ -172,6 +172,7 @@ def test_everybody_is_heard_and_the_fast_more_often():
     assert counts[-1] > 5 * counts[0]
 
 
+@pytest.mark.slow
 def test_a_median_of_the_first_k_stands_attackers():
     federation = Divided(10)
     options = {"attack": Rescale(-10.0), "byzantine": {0, 3, 6}, **SLOW}
@@ -243,3 +244,48 @@ def test_what_is_refused():
         Quorum(FedAvg(), 0)
     with pytest.raises(Infeasible, match=r"A quorum of 5 clients needs as many, got 4\. Lower k, or ask more"):
         start(Quorum(FedAvg(), 5))
+
+
+# What cannot come together
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "told"),
+    [
+        (FLAME(f=2), "FLAME needs at least 2f + 1 = 5 clients in a round, got 4. Lower f, or ask more."),
+        (Permuted(FLAME(f=2)), "FLAME needs at least 2f + 1 = 5 clients in a round, got 4. Lower f, or ask more."),
+        (
+            FedAvg(aggregate=Krum(f=1)),
+            "Krum(f=1, neighbours='n-f-2') needs at least 2f + 3 = 5 rows, got 4. Lower f, or ask more clients.",
+        ),
+        (
+            FedAvg(aggregate=Bucketing(s=2) >> MeaMed(f=1)),
+            "MeaMed(f=1) needs at least 2f + 1 = 3 rows, got 2. Lower f, or ask more clients.",
+        ),
+    ],
+    ids=lambda part: part if isinstance(part, str) else type(part).__name__,
+)
+def test_a_quorum_that_is_too_small_for_its_algorithm_fails_before_the_first_download(algorithm, told):
+    with pytest.raises(Infeasible) as failure:
+        Quorum(algorithm, k=4).init(torch.zeros(2), dict.fromkeys(range(9), 10))
+    assert str(failure.value) == f"k = 4 is too small: {told} Or raise k."
+    Quorum(algorithm, k=6).init(torch.zeros(2), dict.fromkeys(range(9), 10))
+
+
+def test_a_quorum_of_which_clients_stay_silent_says_how_many_are_wanted():
+    answers, silent = {i: [1.0] for i in range(5)}, {3: range(99), 4: range(99)}
+    with pytest.raises(Stalled) as failure:
+        phalanx.run(Quorum(MEAN, k=4), Scripted(answers, lost=silent), torch.zeros(2), until=50)
+    told = (
+        "Quorum waits for a quorum of 4 clients: 3 of them have answered, and no other can answer any more. Lower k, "
+    )
+    assert told + "or have more clients.\n  client 3: silent" in str(failure.value)
+
+
+def test_a_quorum_asks_for_no_more_than_are_left():
+    algorithm = Quorum(MEAN, k=3)
+    state, _ = algorithm.step(start(algorithm), arrival([1.0, 0.0], 0))
+    assert algorithm.gathering(state) == Gathering(3, 1, "Lower k")
+    assert algorithm.gathering(state._replace(served=frozenset({0, 1}))).wanted == 2
+    assert Permuted(algorithm).gathering(state) == Gathering(3, 1, "Lower k")
+    assert MEAN.gathering(start(algorithm)) is None

@@ -97,6 +97,7 @@ def test_clients_remember_in_a_run():
     assert models[0] != models[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [Rescale(-100.0), SignFlip()])
 def test_three_of_eleven_attackers_do_not_stop_it(attack):
     """The claim of the paper: convergence with less than half of the votes adversarial, whatever they send."""

@@ -75,6 +75,7 @@ def test_clients_differ_and_attackers_reach_nobody():
     assert {i: received[i] for i in honest} == honest
 
 
+@pytest.mark.slow
 def test_a_federation_is_worth_more_than_training_alone():
     """What a lower bound is for: on the digits, 72 examples each, trained until nobody learns much more."""
     plan = dataclasses.replace(ALONE, clients=20, until=Until(20), training=LocalSGD(epochs=2))

@@ -37,7 +37,7 @@ def test_where_all_is_well_it_says_so_and_exits_with_0(folder, capsys, monkeypat
     port = free_port()
     assert main(["doctor", "--folder", str(folder), "--ports", str(port)]) == 0
     out = capsys.readouterr().out
-    assert "roster: 1 clients may take part, 0 are revoked" in out
+    assert "roster: 1 client may take part, 0 are revoked" in out
     assert f"port {port}: free" in out
     assert out.count("a private key, which only its owner can read") == 3
     assert "0 wrong, 0 to look at" in out

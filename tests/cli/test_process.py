@@ -18,11 +18,13 @@ def started(*command, cwd=None):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_import_takes_less_than_a_second_beyond_torch():
     code = "import time, torch; t = time.perf_counter(); import phalanx; print(time.perf_counter() - t)"
     assert float(started(sys.executable, "-c", code).stdout) < 1.0
 
 
+@pytest.mark.slow
 def test_import_loads_nothing_that_it_may_not_need():
     code = "import sys, phalanx; print(*sys.modules)"
     loaded = started(sys.executable, "-c", code).stdout.split()

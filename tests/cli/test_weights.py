@@ -448,6 +448,7 @@ def test_other_encodings_are_refused_by_line(tmp_path):
         read_sizes(tmp_path / "x.csv")
 
 
+@pytest.mark.slow
 def test_a_process_with_thousands_of_rows(tmp_path):
     sizes = {f"client {k}": 1 + k * k % 9973 for k in range(20_000)}
     content = "client,size\n" + "".join(f"{name},{size}\n" for name, size in sizes.items())

@@ -318,6 +318,7 @@ def measured(m):
     return int(kibibytes), float(seconds)
 
 
+@pytest.mark.slow
 def test_no_second_matrix():
     """A matrix of booleans for 3,000 items would be 9 MB, one of similarities 36 MB."""
     pytest.importorskip("resource")

@@ -306,6 +306,7 @@ def test_from_huggingface_wants_one_split():
 # --- imports
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_nothing_slow():
     slow = {"sklearn", "pooch", "datasets", "matplotlib", "PIL", "requests"}
     code = f"import phalanx.data, sys; print(sorted({slow} & sys.modules.keys()))"

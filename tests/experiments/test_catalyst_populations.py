@@ -36,7 +36,7 @@ def test_neighbours_miss_different_labels():
 
 
 def test_a_label_that_nobody_would_hold_is_an_error():
-    with pytest.raises(ValueError, match=r"1 clients with 7 labels each leave .* to nobody\. Take more of either"):
+    with pytest.raises(ValueError, match=r"1 client with 7 labels each leave .* to nobody\. Take more of either"):
         LabelsEach(7).split(LABELS, 1, numpy_generator(0, "partition"))
     with pytest.raises(ValueError, match="labels must be at most the number of labels, 10, got 11"):
         LabelsEach(11).split(LABELS, 20, numpy_generator(0, "partition"))

@@ -31,7 +31,8 @@ def _apart(tmp_path, monkeypatch):
 
 def reproduce(capsys, command):
     try:
-        status = main(["reproduce", *command.split(), *([] if "--package" in command else ["--package", PACKAGE])])
+        words = command.split() if isinstance(command, str) else command
+        status = main(["reproduce", *words, *([] if "--package" in command else ["--package", PACKAGE])])
     except SystemExit as stop:
         status = stop.code
     out, err = capsys.readouterr()
@@ -106,6 +107,10 @@ def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, 
         ("toy-paper figure1 --sceds 2", "There is no option --sceds. Did you mean --seeds?"),
         ("toy-paper figure1 --no_training", "holds none of the records. Leave out --no_training to make them."),
         ("toy-paper figure1 --no_training --again", "--no_training renders what is there, --again repeats it"),
+        (
+            "toy-paper figure1 --only mode*",
+            "No cell has a name like 'mode*'. There are: mean, none; mean, noise; median",
+        ),
         ("toy-paper figure1 --folder file", "--folder file: file is a file."),
         ("--package nowhere.at_all", "There is no package nowhere.at_all."),
         ("--package phalanx.cli", "phalanx.cli is a module. Give the import path of a package"),
@@ -294,6 +299,13 @@ def test_again_repeats_what_is_there(capsys, finished, tmp_path):
     changed = [path for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp]
     assert len(changed) == 2
     assert traces(folder) == before
+
+
+def test_only_some_cells_are_carried_out(capsys, tmp_path):
+    status, out, _ = reproduce(capsys, ["toy-paper", "figure1", "--only", "median, n*"])
+    assert status == 0
+    assert "Missing: 2 runs: figure1: mean, none (seed 0); figure1: mean, noise (seed 0)." in out
+    assert len(traces(tmp_path)) == 2
 
 
 def test_data_that_are_not_there_stop_before_any_work(capsys, tmp_path, monkeypatch):

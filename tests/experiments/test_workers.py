@@ -90,6 +90,7 @@ def test_leaving_the_context_ends_processes_in_the_middle_of_a_run(tmp_path, mon
     assert not any(process.is_alive() for process in processes)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_on_its_way_goes_on(tmp_path):
     plan, store = base("quick", 0), Store(tmp_path / "results")
 
@@ -113,6 +114,7 @@ def test_a_run_that_was_killed_on_its_way_goes_on(tmp_path):
     assert not store.underway(plan).parent.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_would_give_other_bits_does_not_go_on(tmp_path):
     plan, store = base("quick", 0), Store(tmp_path / "results")
 

@@ -40,6 +40,7 @@ def test_the_configuration_names_what_is_there(hospitals):
         assert hasattr(hospitals(module.partition(".")[2]), name)
 
 
+@pytest.mark.slow
 def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, digits, tmp_path):
     x, y = digits
     roster, config = roster_of(0), {}

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -105,10 +106,10 @@ def test_an_asynchronous_run_waits_for_nobody_who_was_killed(four):
 
 
 def nginx_configuration(folder, door, address):
-    """That of the page, with the folders and ports of this machine."""
+    """That of the page, with the folders and addresses of this machine."""
     (block,) = re.findall(r"^```nginx\n(.*?)^```$", DEPLOYMENT.read_text(), re.MULTILINE | re.DOTALL)
     block = block.replace("/srv/phalanx/door", str(folder / "door")).replace("/srv/phalanx", str(folder))
-    block = block.replace("listen 443 ssl", f"listen 127.0.0.1:{door} ssl").replace("127.0.0.1:8000", address)
+    block = block.replace("listen 443 ssl", f"listen {door} ssl").replace("127.0.0.1:8000", address)
     temporary = "".join(
         f"{name}_temp_path {folder / 'nginx'};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
@@ -119,28 +120,100 @@ def nginx_configuration(folder, door, address):
     )
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="there is no nginx")
-def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
-    (door,) = free_ports(1)
-    make_certificates(tmp_path / "door", ["127.0.0.1", "coordinator.example"])
-    nodes = {i: {"client": i} for i in range(2)}
-    federation = Federation(tmp_path, 2, nodes, door=f"127.0.0.1:{door}")
-    (tmp_path / "nginx").mkdir()
-    (tmp_path / "nginx.conf").write_text(nginx_configuration(tmp_path, door, federation.address))
-    proxy = subprocess.Popen(["nginx", "-c", str(tmp_path / "nginx.conf")], env=os.environ | {MARK: federation.mark})
-    federation.node_certificates = tmp_path / "door" / "ca.crt"
+@contextmanager
+def behind_a_proxy(federation, host):
+    """The proxy of the page, before the SuperLink of a federation that has not begun; gives the certificate's file."""
+    folder = federation.folder
+    make_certificates(folder / "door", [host, "coordinator.example"])
+    (folder / "nginx").mkdir()
+    (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.door, federation.address))
+    federation.node_certificates = folder / "door" / "ca.crt"
+    proxy = subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf")], env=os.environ | {MARK: federation.mark})
     try:
-        with federation:
-            context = ssl.create_default_context(cafile=str(tmp_path / "door" / "ca.crt"))
-            for path in ("/", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task"):
-                with pytest.raises(urllib.error.HTTPError, match="403"):
-                    urllib.request.urlopen(f"https://127.0.0.1:{door}{path}", b"", timeout=10, context=context)
-            results, run = federation.train("rounds", 1)
-            ends(federation, run)
-            assert set(lines_of(results)[1]["verdicts"]) == {"0", "1"}
+        yield federation.node_certificates
     finally:
         proxy.terminate()
         proxy.wait(10)
+
+
+needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="there is no nginx")
+
+
+@needs_nginx
+def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
+    (door,) = free_ports(1)
+    federation = Federation(tmp_path, 2, {i: {"client": i} for i in range(2)}, door=f"127.0.0.1:{door}")
+    with behind_a_proxy(federation, "127.0.0.1") as certificate, federation:
+        context = ssl.create_default_context(cafile=str(certificate))
+        for path in ("/", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task"):
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(f"https://127.0.0.1:{door}{path}", b"", timeout=10, context=context)
+        results, run = federation.train("rounds", 1)
+        ends(federation, run)
+        assert set(lines_of(results)[1]["verdicts"]) == {"0", "1"}
+    assert marked(federation.mark) == []
+
+
+# --- two machines, as far as a kernel can make them of one
+
+HERE, THERE = "198.51.100.1", "198.51.100.2"  # addresses that the standards keep for examples
+REACHES = """
+import socket, sys
+for port in map(int, sys.argv[2:]):
+    try:
+        socket.create_connection((sys.argv[1], port), timeout=5).close()
+        print("open")
+    except OSError:
+        print("closed")
+"""
+
+
+def ip(*words, check=True):
+    return subprocess.run(["ip", *words], check=check, capture_output=True, text=True, timeout=30)
+
+
+@pytest.fixture
+def elsewhere():
+    """A network namespace whose one way out is a cable to this machine; its name."""
+    name = f"phalanx{os.getpid() % 100_000}"
+    if shutil.which("ip") is None or ip("netns", "add", name, check=False).returncode:
+        pytest.skip("network namespaces are not allowed here")
+    try:
+        ip("link", "add", f"{name}a", "type", "veth", "peer", "name", f"{name}b", "netns", name)
+        ip("address", "add", f"{HERE}/30", "dev", f"{name}a")
+        ip("link", "set", f"{name}a", "up")
+        for words in (("address", "add", f"{THERE}/30", "dev", f"{name}b"), ("link", "set", f"{name}b", "up"),
+                      ("link", "set", "lo", "up")):  # fmt: skip
+            ip("-n", name, *words)
+        yield name
+    finally:
+        ip("netns", "del", name, check=False)
+
+
+class Apart(Federation):
+    """One whose SuperNodes run in a network namespace."""
+
+    namespace = ""
+
+    def _command(self, name, program, *arguments):
+        inside = ["ip", "netns", "exec", self.namespace] if name.startswith("node-") else []
+        return [*inside, *super()._command(name, program, *arguments)]
+
+
+@needs_nginx
+def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
+    (door,) = free_ports(1)
+    federation = Apart(tmp_path, 2, {i: {"client": i} for i in range(2)}, door=f"{HERE}:{door}")
+    federation.namespace = elsewhere
+    with behind_a_proxy(federation, HERE), federation:
+        ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]
+        for host, wanted in ((HERE, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
+            asked = [*ask, host, str(door), str(federation.ports[0])]
+            out = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
+            assert out.split() == wanted, "of the coordinator's machine, clients reach the door and nothing else"
+        results, run = federation.train("rounds", 2)
+        ends(federation, run)
+        assert [set(line["verdicts"]) for line in lines_of(results)[1:]] == [{"0", "1"}] * 2
     assert marked(federation.mark) == []
 
 
@@ -150,7 +223,9 @@ def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
 def test_a_federation_that_is_stopped_leaves_no_process(kill, tmp_path):
     command = [str(Path(sys.executable).parent / "phalanx"), "flower", "up", "--clients", "2", "--folder", "here"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here would be there, too
     up = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    signal.signal(signal.SIGINT, before)
     try:
         wait_until((tmp_path / "here" / "logs" / "run.log").is_file)
         mark = wait_until(lambda: _mark(tmp_path / "here" / "logs" / "superlink.log"))

@@ -136,6 +136,7 @@ def test_page_loads_nothing(six: str) -> None:
     assert "default-src 'none'" in six.replace("&#39;", "'")
 
 
+@pytest.mark.slow
 def test_same_records_same_page() -> None:
     runs = [records.make(), records.make_async(300)]
     assert render(runs, "t") == render(runs, "t")
@@ -327,6 +328,7 @@ def test_colours_follow_algorithms_and_dashes_attacks() -> None:
     assert [(s.colour, s.dashed) for s in styles(twice)] == [(0, True), (1, True)]
 
 
+@pytest.mark.slow
 def test_size_and_time() -> None:
     render([records.make(steps=2)], "warm")
     begun = time.process_time()
@@ -353,11 +355,13 @@ def test_no_records_no_report() -> None:
         render([], "t")
 
 
+@pytest.mark.slow
 def test_import_is_light() -> None:
     code = "import sys, phalanx.report; print([m for m in ('matplotlib', 'jinja2') if m in sys.modules])"
     assert python(code) == "[]"
 
 
+@pytest.mark.slow
 def test_pyplot_is_never_imported() -> None:
     assert python(f"{MAKE}; render([records.make(steps=2)], 't'); print('matplotlib.pyplot' in sys.modules)") == "False"
 

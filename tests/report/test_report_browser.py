@@ -8,7 +8,7 @@ import report_records as records
 from phalanx.report import write
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # Elements that reach past the window, other than inside a box that scrolls or hides its overflow.
 TOO_WIDE = """() => [...document.body.querySelectorAll("*")].filter(e => {

@@ -22,6 +22,17 @@ def test_reasons_that_differ_in_numbers_only_are_one() -> None:
     ]
 
 
+def test_one_and_many_are_the_same_reason() -> None:
+    told = {"0": "update is 1 server update old, allowed are 0", "1": "update is 6 server updates old, allowed are 0"}
+    told |= {"2": "1 update old", "3": "12 updates old", "4": "no answer within 3 s"}
+    found = troubles([{"step": 1, "refused": told}])
+    assert [(t.reason, t.others, t.clients) for t in found] == [
+        ("1 update old", 1, (2, 3)),
+        ("update is 1 server update old, allowed are 0", 1, (0, 1)),
+        ("no answer within 3 s", 0, (4,)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("kinds", "found"),
     [(("rejected",), ["norm 5 is above 10"]), (("remark", "lost"), ["clipped", "left"]), ((), [])],
@@ -44,6 +55,7 @@ def test_every_update_of_a_record_is_counted() -> None:
     assert [t.count for t in troubles(history, ("rejected",))] == [late]
 
 
+@pytest.mark.slow
 def test_import_is_light() -> None:
     code = "import sys, phalanx.report.troubles; print([m for m in ('matplotlib', 'jinja2') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"

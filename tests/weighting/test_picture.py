@@ -113,6 +113,7 @@ def test_sizes_are_checked():
         plot_truncation_curve([TradeOff(1.0, 3)], {0: 0})
 
 
+@pytest.mark.slow
 def test_matplotlib_is_loaded_when_something_is_drawn():
     code = "import sys, phalanx.weighting; print('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -12,8 +12,13 @@ from torch import Tensor
 
 from phalanx.aggregators.points import Mixture, Points
 from phalanx.core import Infeasible, Matrix, Vector, Weights
+from phalanx.rng import numpy_generator
 
 BELOW_HALF = nextafter(0.5, 0.0)  # share of the weight that a median stands: not one half itself
+
+
+class TooFew(Infeasible):
+    """There are fewer rows than a rule needs."""
 
 
 class Choice(NamedTuple):
@@ -64,7 +69,7 @@ class Aggregator(ABC):
 
         Raises:
             ValueError: an argument is not as described.
-            Infeasible: the rule needs more rows.
+            Infeasible: the rule needs more rows, which is `TooFew`, or can do nothing with these.
         """
         return self.aggregate(Points.of(deltas, weights, turn, previous))
 
@@ -215,7 +220,7 @@ class Chain(Aggregator):
 
 
 def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> None:
-    """Raises `Infeasible` where a rule gets fewer rows than it needs.
+    """Raises `TooFew` where a rule gets fewer rows than it needs.
 
     Args:
         rule: for its name and parameters.
@@ -225,4 +230,35 @@ def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> N
     """
     if m < least:
         remedy = "Lower f, or ask more clients" if "f" in why else "Ask more clients"
-        raise Infeasible(f"{rule} needs at least {why} = {least} rows, got {m}. {remedy}.")
+        raise TooFew(f"{rule} needs at least {why} = {least} rows, got {m}. {remedy}.")
+
+
+def check_rows(rule: Aggregator, m: int, option: str) -> None:
+    """Looks whether a rule can work on m rows, whatever is in them, by trying it out on short ones.
+
+    Args:
+        rule: with all that comes before it.
+        m: rows that it will get at a time.
+        option: what says so, for the message: "k".
+
+    Raises:
+        TooFew: it needs more.
+    """
+    try:
+        rule(_trial_rows(m))
+    except TooFew as error:
+        raise TooFew(f"{option} = {m} is too small: {error} Or raise {option}.") from error
+    except Infeasible:
+        return  # of these rows; others may do
+
+
+def weighs_rows(rule: Aggregator, m: int) -> bool:
+    """Whether a rule says how much each of m rows counts; if it can do nothing with those it is tried on, it may."""
+    try:
+        return rule.explained(_trial_rows(m))[1] is not None
+    except Infeasible:
+        return True
+
+
+def _trial_rows(m: int) -> Matrix:
+    return torch.from_numpy(numpy_generator(0, "trial", m).standard_normal((m, 2)))

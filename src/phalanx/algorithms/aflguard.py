@@ -90,6 +90,6 @@ class AFLGuard(Algorithm[AFLGuardState]):
             return Verdict(False, 0.0, None, "the server's own change is zero")
         distance = float(torch.linalg.vector_norm(g_i - g_s)) / length
         if distance <= self.radius:
-            return Verdict(True, min(self.server_lr, 1.0), distance)
+            return Verdict(True, 1.0, distance)
         why = f"{distance:.3g} lengths from the server's own change, allowed are {self.radius:g}"
         return Verdict(False, 0.0, distance, why)

@@ -108,8 +108,8 @@ class ByClass:
     def rows(self, deltas: Matrix) -> Float[Tensor, "m classes entries"]:
         """What updates say of each class: its weights and its bias, (m, classes, features + 1), float64."""
         layer = deltas[:, self.start : self.stop].double()
-        weights, biases = layer.split([self.classes * self.features, self.classes], dim=1)
-        return torch.cat([weights.unflatten(1, (self.classes, self.features)), biases[:, :, None]], dim=2)
+        weights, biases = layer[:, : -self.classes], layer[:, -self.classes :]
+        return torch.cat([weights.reshape(-1, self.classes, self.features), biases[:, :, None]], dim=2)
 
     def agreements(self, sums: Mapping[int, Float[Tensor, "classes entries"]]) -> dict[int, Agreement]:
         """Of each participant, its smallest cosine with the sum of the others over the classes.

@@ -40,10 +40,9 @@ from phalanx.algorithms.reputation import (
     cos_sim,
     largest,
     places,
-    shortened,
 )
 from phalanx.core import Updates, Vector, Verdict
-from phalanx.linalg import norms
+from phalanx.linalg import norms, shortened
 
 
 class Account(NamedTuple):

@@ -30,8 +30,10 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from phalanx.aggregators import Aggregator, Choice, Median
+from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.fedasync import Arrival, one_by_one, told_of_age
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
+from phalanx.wording import plural
 
 
 class Buffer(NamedTuple):
@@ -70,7 +72,8 @@ class BASGD(Algorithm[BASGDState]):
     the slowest buffer, and honest clients that share a buffer count for less.
 
     Args:
-        buffers: B. One is asynchronous SGD, and no defence; as many as there are clients is a barrier for all.
+        buffers: B, the quorum, updates waited for: one of each of B groups of clients. One is asynchronous SGD, and no
+            defence; as many as there are clients is a barrier for all.
         aggregate: Aggr; the paper has the median and the trimmed mean.
         server_lr: eta.
         reassign_after: arrivals without a step after which clients are dealt out anew; None for never.
@@ -113,6 +116,7 @@ class BASGD(Algorithm[BASGDState]):
                 f"BASGD with {self.buffers} buffers needs at least {self.buffers} clients, got {len(sizes)}: an empty "
                 "buffer stops it. Lower buffers, or ask more clients."
             )
+        check_rows(self.aggregate, self.buffers, "buffers")
         assigned = {s: rank % self.buffers for rank, s in enumerate(sorted(sizes))}
         empty = (Buffer(),) * self.buffers
         return BASGDState(0, model, assigned, empty, 0, frozenset(), 0, None, {}), sizes.keys()
@@ -148,7 +152,7 @@ class BASGD(Algorithm[BASGDState]):
     def _complaint(self, buffer: Buffer, s: int, tau: int) -> str:
         """Why an update is not taken into its buffer; empty if it is."""
         if self.fresh_only and tau:
-            return f"{tau} updates old, only fresh ones are used"
+            return f"{told_of_age(tau)}, only fresh ones are used"
         if self.first_only and s in buffer.counts:
             return "a second update before the next step"
         return ""
@@ -161,7 +165,7 @@ class BASGD(Algorithm[BASGDState]):
         added = Buffer(mean, {**h.counts, s: h.counts.get(s, 0) + 1}, s if h.first is None else h.first)
         buffers = (*state.buffers[:b], added, *state.buffers[b + 1 :])
         filled = sum(buffer.mean is not None for buffer in buffers)
-        told = f"waits in buffer {b} with {n - 1} others; {filled} of {self.buffers} buffers have some"
+        told = f"waits in buffer {b} with {plural(n - 1, 'other')}; {filled} of {self.buffers} buffers have some"
         told = "; ".join(filter(None, (told, told_of_age(tau))))
         verdict = Verdict(True, 0.0, float(tau), told, waits=True)
         return state._replace(buffers=buffers, filled=filled, verdicts={s: verdict})
@@ -199,7 +203,7 @@ class BASGD(Algorithm[BASGDState]):
     def _reassign(self, state: BASGDState) -> BASGDState:
         """Deals the clients out anew, if those that are there suffice for all buffers; empties the buffers."""
         empty = [b for b, buffer in enumerate(state.buffers) if buffer.mean is None]
-        told = f"buffer {empty[0]} stayed empty for {state.arrivals} arrivals"
+        told = f"buffer {empty[0]} stayed empty for {plural(state.arrivals, 'arrival')}"
         if len(state.senders) < self.buffers:
             return state
         order = sorted(state.senders) + sorted(state.assigned.keys() - state.senders)

@@ -47,22 +47,24 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from phalanx.aggregators import Aggregator, Choice, Mean
+from phalanx.aggregators.aggregator import check_rows
 from phalanx.aggregators.flame import DensestMajority
 from phalanx.algorithms.fedasync import Constant, Staleness
 from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
 from phalanx.algorithms.flame import (
     Compare,
     aggregated,
+    check_chooses,
     check_compare,
     clip_bound,
     clipped_verdicts,
     compared,
-    shortened,
 )
 from phalanx.algorithms.wrappers import alone, merged
-from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms
+from phalanx.core import Algorithm, Gathering, Infeasible, Matrix, Updates, Vector, Verdict, Weights
+from phalanx.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
+from phalanx.wording import plural
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,8 @@ class Catalyst(Algorithm[CatalystState]):
     Args:
         f: how many clients may attack. 0: nobody is suspected, and `DensestMajority` admits all.
         window: K, one more than the age, in versions, up to which late updates are used; 1 uses none.
-        quorum: answers to the present model that trigger a step; 2f + 1, and at least 2, if not given. With more than
-            N - f, attackers who stay silent stop the run.
+        quorum: updates waited for, answers of as many clients to the present model; 2f + 1, and at least 2, if not
+            given. With more than N - f, attackers who stay silent stop the run.
         late_lr: alpha eta, factor on what late updates add.
         staleness: sf, the factor on an update that is tau versions late; 1 / tau in the paper.
         aggregate: the rule for clipped updates; FLAME's filter in the paper.
@@ -208,6 +210,8 @@ class Catalyst(Algorithm[CatalystState]):
                 f"together. Have {q + self.f} clients or more.",
                 stacklevel=2,
             )
+        check_rows(self.rule, q, "quorum")
+        check_chooses(self.rule, q, self.compare)
         weights = self.preprocess.enrolled(sizes)
         warn_of_weights(self.preprocess, self.aggregate)
         return CatalystState(0, model, dict(sizes), weights, {}, {}, {}, None, {}), weights.keys()  # lines 3 and 4
@@ -218,6 +222,10 @@ class Catalyst(Algorithm[CatalystState]):
             raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
+
+    def gathering(self, state: CatalystState) -> Gathering:
+        """See `Algorithm`."""
+        return Gathering(self.needed, state.waiting, "Lower f" if self.quorum is None else "Lower quorum")
 
     def step(self, state: CatalystState, updates: Updates) -> tuple[CatalystState, Set[int]]:
         """See `Algorithm`."""
@@ -257,7 +265,7 @@ class Catalyst(Algorithm[CatalystState]):
         n = weights_of(self.preprocess, state.weights, W)
         e, S = clip_bound(W.deltas, n)  # line 18
         models = compared(self.compare, W.bases, W.deltas)
-        rows = shortened(W.deltas, e, S)
+        rows = shortened(W.deltas, S, e)
         delta, choice = aggregated(self.rule, rows, models, n, turn=a, previous=state.aggregate)  # lines 19 and 20
         G = G + delta
         verdicts = clipped_verdicts(verdicts_of(W, n, choice), e, S)
@@ -285,9 +293,10 @@ class Catalyst(Algorithm[CatalystState]):
         W = merged([state.processed[i], *L.values()])
         n = weights_of(self.preprocess, state.weights, W)
         e, S = norms(W.deltas).cpu(), state.bounds[i]
-        part = self._part(state, W, n, shortened(W.deltas, e, S), [c in L for c in W.clients])
+        part = self._part(state, W, n, shortened(W.deltas, S, e), [c in L for c in W.clients])
         sf = self.late_lr * self.staleness(tau)
-        told = f"{how_late(tau)}, " + (f"beside {len(W) - len(L)} others" if self.judge_late else "not judged")
+        beside = f"beside {plural(len(W) - len(L), 'other')}" if self.judge_late else "not judged"
+        told = f"{how_late(tau)}, {beside}"
         verdicts = dict[int, Verdict]()
         judged = clipped_verdicts(verdicts_of(W, n, part.choice), e, S)
         for (c, verdict), weight in zip(judged.items(), (sf * part.shares).tolist(), strict=True):
@@ -311,7 +320,7 @@ class Catalyst(Algorithm[CatalystState]):
 
 def how_late(tau: int) -> str:
     """The age of a late update, for verdicts."""
-    return f"{tau} version{'s' if tau > 1 else ''} late"
+    return f"{plural(tau, 'version')} late"
 
 
 def both(one: Verdict, other: Verdict) -> Verdict:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from phalanx.core import Algorithm, Updates, Vector, Verdict
+from phalanx.wording import plural
 
 
 class Staleness(ABC):
@@ -111,7 +112,7 @@ def one_by_one(updates: Updates) -> Iterator[Arrival]:
 
 def told_of_age(tau: int) -> str:
     """The age of an update, as verdicts tell it; empty if it is fresh."""
-    return f"{tau} updates old" if tau else ""
+    return f"{plural(tau, 'update')} old" if tau else ""
 
 
 class FedAsyncState(NamedTuple):

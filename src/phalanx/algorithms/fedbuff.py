@@ -24,6 +24,7 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from phalanx.aggregators import Aggregator, Choice, Mean
+from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.fedasync import Arrival, Polynomial, Staleness, one_by_one, told_of_age
 from phalanx.algorithms.fedavg import warn_of_weights
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
@@ -60,7 +61,7 @@ class FedBuff(Algorithm[FedBuffState]):
     With a robust rule as `aggregate`, fewer of the K than the rule stands must be attackers' whatever their speed.
 
     Args:
-        size: K, how many updates are used together; 10 in the paper.
+        size: K, the quorum, updates waited for; of any clients, also twice of one. 10 in the paper.
         staleness: s(tau), the factor on an update that is tau server updates old.
         server_lr: eta_g, factor on the aggregate.
         aggregate: the rule for the updates in the buffer; the mean in the paper.
@@ -85,6 +86,7 @@ class FedBuff(Algorithm[FedBuffState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedBuffState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
+        check_rows(self.aggregate, self.size, "size")
         warn_of_weights(self.preprocess, self.aggregate)
         return FedBuffState(0, model, sizes, weights, (), 0, None, {}), sizes.keys()
 

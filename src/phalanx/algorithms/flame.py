@@ -28,10 +28,11 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 import torch
 
 from phalanx.aggregators import Aggregator, Choice, Median
+from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
 from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
 from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms
+from phalanx.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 
 Compare = Literal["updates", "models"]
@@ -85,8 +86,7 @@ class FLAME(Algorithm[FLAMEState]):
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`."""
-        if len(sizes) < 2 * self.f + 1:
-            raise self._too_few(len(sizes))
+        self.check_round(len(sizes))
         weights = self.preprocess.enrolled(sizes)
         warn_of_weights(self.preprocess, DensestMajority())
         return FLAMEState(0, model, dict(sizes), weights, None, {}), weights.keys()
@@ -100,12 +100,11 @@ class FLAME(Algorithm[FLAMEState]):
 
     def step(self, state: FLAMEState, updates: Updates) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`; lines by Algorithm 2 of Cox et al."""
-        if len(updates) < 2 * self.f + 1:
-            raise self._too_few(len(updates))
+        self.check_round(len(updates))
         n = weights_of(self.preprocess, state.weights, updates)
         e, S = clip_bound(updates.deltas, n)  # line 24
         models = compared(self.compare, updates.bases, updates.deltas)
-        delta, choice = aggregated(DensestMajority(), shortened(updates.deltas, e, S), models, n)  # lines 25, 14 and 15
+        delta, choice = aggregated(DensestMajority(), shortened(updates.deltas, S, e), models, n)  # lines 25, 14 and 15
         if self.noise > 0:
             delta = disturbed(delta, self.noise * S, self.seed, state.version)  # lines 16 and 17
         new = state._replace(
@@ -116,9 +115,12 @@ class FLAME(Algorithm[FLAMEState]):
         )
         return new, state.weights.keys()
 
-    def _too_few(self, m: int) -> Infeasible:
-        least = 2 * self.f + 1
-        return Infeasible(f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or ask more.")
+    def check_round(self, m: int) -> None:
+        """See `Algorithm`."""
+        if m < (least := 2 * self.f + 1):
+            raise Infeasible(
+                f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or ask more."
+            )
 
 
 # Algorithm 2 of Cox et al., in parts
@@ -133,18 +135,6 @@ def clip_bound(deltas: Matrix, n: Weights) -> tuple[Weights, float]:
     """
     e = norms(deltas).cpu()
     return e, float(Median()(e[:, None], n.cpu()))
-
-
-def shortened(deltas: Matrix, e: Weights, S: float) -> Matrix:
-    """The clipping of Aggregate: a copy of the updates, none longer than S.
-
-    Args:
-        deltas: (m, d).
-        e: (m,), their lengths.
-        S: the bound.
-    """
-    factors = torch.where(e > S, S / e, 1.0)
-    return deltas * factors.to(deltas.device, deltas.dtype)[:, None]
 
 
 def compared(compare: Compare, bases: Sequence[Vector], deltas: Matrix) -> Matrix | None:
@@ -175,7 +165,7 @@ def aggregated(
         return rule.explained(rows, n, turn=turn, previous=previous)
     _, choice = rule.explained(models, n, turn=turn)
     if choice is None:
-        raise Infeasible(f"{rule} does not weigh whole updates, so that it cannot choose them by their models.")
+        raise _cannot_choose(rule)
     return choice.shares.to(rows.device, rows.dtype) @ rows, choice
 
 
@@ -187,6 +177,19 @@ def clipped_verdicts(verdicts: Mapping[int, Verdict], e: Weights, S: float) -> d
         word = f"norm {norm:.3g} clipped to {S:.3g}" if clipped else ""
         told[i] = verdict._replace(reason="; ".join(filter(None, (verdict.reason, word))))
     return told
+
+
+def check_chooses(rule: Aggregator, m: int, compare: Compare) -> None:
+    """Raises `Infeasible` if models are compared, and the rule is none that can choose m updates by them."""
+    if compare == "models" and not weighs_rows(rule, m):
+        raise _cannot_choose(rule)
+
+
+def _cannot_choose(rule: Aggregator) -> Infeasible:
+    return Infeasible(
+        f"{rule} does not weigh whole updates, so that it cannot choose them by their models. "
+        'Compare "updates", or choose another rule.'
+    )
 
 
 def check_compare(compare: Compare) -> None:

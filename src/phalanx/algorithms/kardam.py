@@ -35,6 +35,7 @@ Where the paper is silent, or its words and published code differ:
 """
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
@@ -44,6 +45,7 @@ import torch
 
 from phalanx.algorithms.fedasync import Arrival, Exponential, Staleness, one_by_one, told_of_age
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
+from phalanx.wording import plural
 
 Compared = Literal["used", "own"]
 Frequency = Literal["distinct", "each"]
@@ -56,9 +58,12 @@ class Gradient(NamedTuple):
     g: Vector
 
     def coefficient(self, other: "Gradient") -> float | None:
-        """|g - g'| / |x - x'|; None at the same model."""
+        """|g - g'| / |x - x'|; None at the same model, infinite if the numbers overflow."""
         distance = float(torch.linalg.vector_norm(self.x - other.x))
-        return float(torch.linalg.vector_norm(self.g - other.g)) / distance if distance else None
+        if not distance:
+            return None
+        k = float(torch.linalg.vector_norm(self.g - other.g)) / distance
+        return math.inf if math.isnan(k) else k
 
 
 class Record(NamedTuple):
@@ -66,6 +71,11 @@ class Record(NamedTuple):
 
     last: Gradient
     coefficients: tuple[float, ...] = ()  # of its last gradients, newest last
+
+    @property
+    def largest(self) -> float | None:
+        """The largest of its coefficients; None if it has none."""
+        return max(self.coefficients, default=None)
 
 
 class KardamState(NamedTuple):
@@ -75,6 +85,7 @@ class KardamState(NamedTuple):
     model: Vector  # x_t
     clients: frozenset[int]
     records: Mapping[int, Record]  # of clients that have sent something
+    largest: tuple[float, ...]  # the largest coefficient of each of them that has one, in increasing order
     used: tuple[Gradient, ...]  # the last one used, and the last one used at another model
     recent: tuple[int, ...]  # who computed the last 2f that were used, newest last
     threshold: float | None  # K, None as long as there is none
@@ -150,7 +161,7 @@ class Kardam(Algorithm[KardamState]):
                 f"Kardam against f = {self.f} attackers needs at least 3f + 1 = {3 * self.f + 1} clients, got "
                 f"{len(sizes)}. Lower f, or ask more clients."
             )
-        return KardamState(0, model, frozenset(sizes), {}, (), (), None, 0, {}), sizes.keys()
+        return KardamState(0, model, frozenset(sizes), {}, (), (), (), None, 0, {}), sizes.keys()
 
     def join(self, state: KardamState, client: int, size: int) -> KardamState:
         """See `Algorithm`.  If each is compared with its "own" last gradient, its first one is not used."""
@@ -169,9 +180,11 @@ class Kardam(Algorithm[KardamState]):
     def _receive(self, state: KardamState, arrival: Arrival) -> KardamState:
         p, candidate = arrival.client, Gradient(arrival.base, -arrival.delta)
         k_p = self._coefficient(state, p, candidate)
-        records = {**state.records, p: self._recorded(state.records.get(p), candidate)}
-        K = self._threshold(records, len(state.clients))
-        state = state._replace(records=records, threshold=K)
+        before = state.records.get(p)
+        record = self._recorded(before, candidate)
+        largest = exchanged(state.largest, before.largest if before else None, record.largest)
+        K = self._threshold(largest, len(state.clients))
+        state = state._replace(records={**state.records, p: record}, largest=largest, threshold=K)
         if why := self._too_frequent(state.recent, p):
             return state._replace(verdicts={p: Verdict(False, 0.0, k_p, why)})
         why, fine = self._lipschitz(k_p, K)
@@ -199,20 +212,19 @@ class Kardam(Algorithm[KardamState]):
             return record
         return Record(candidate, (*record.coefficients, k)[-self.memory :])
 
-    def _threshold(self, records: Mapping[int, Record], n: int) -> float | None:
-        """K, the quantile over clients; None as long as all coefficients could be attackers'."""
-        known = sorted(max(record.coefficients) for record in records.values() if record.coefficients)
+    def _threshold(self, known: Sequence[float], n: int) -> float | None:
+        """K, the quantile over clients, of coefficients in order; None as long as all of them could be attackers'."""
         m = len(known)
         if m <= self.f:
             return None
         if self.interpolate:
-            return float(np.quantile(known, (n - self.f) / n))
+            return interpolated(known, (n - self.f) / n)
         return known[m - self.f - 1]
 
     def _lipschitz(self, k_p: float | None, K: float | None) -> tuple[str, bool]:
         """The Lipschitz filter: what there is to say, and whether the candidate passes."""
         if K is None:
-            return f"used unseen, as no more than {self.f} clients can be compared yet", True
+            return f"used unseen, as no more than {plural(self.f, 'client')} can be compared yet", True
         if k_p is None:
             return "nothing to compare it with, only recorded to compare the next one with", False
         if k_p <= K:
@@ -224,13 +236,14 @@ class Kardam(Algorithm[KardamState]):
         times, most = recent.count(p), 0 if self.frequency == "distinct" else self.f - 1
         if not self.f or times <= most:
             return ""
-        return f"{times} of the last {len(recent)} gradients used are its own, allowed are {most}"
+        return f"computed {times} of the last {plural(len(recent), 'gradient')} used, allowed: {most}"
 
     def _use(
         self, state: KardamState, arrival: Arrival, candidate: Gradient, k_p: float | None, why: str
     ) -> KardamState:
         tau = state.version - arrival.version
-        weight = self.server_lr * self.dampening(tau)
+        dampened = self.dampening(tau)
+        weight = self.server_lr * dampened
         x = state.model
         moved = (1 - weight) * x + weight * (arrival.base + arrival.delta) if self.mixing else x - weight * candidate.g
         told = "; ".join(filter(None, (why, told_of_age(tau))))
@@ -240,8 +253,30 @@ class Kardam(Algorithm[KardamState]):
             used=(candidate, *_elsewhere(state.used, candidate)),
             recent=(*state.recent, arrival.client)[-2 * self.f :] if self.f else (),
             rejections=0,
-            verdicts={arrival.client: Verdict(True, min(weight, 1.0), k_p, told)},
+            verdicts={arrival.client: Verdict(True, dampened, k_p, told)},
         )
+
+
+def exchanged(ordered: tuple[float, ...], old: float | None, new: float | None) -> tuple[float, ...]:
+    """Numbers in increasing order, with `old` taken out and `new` put in, each if it is one.
+
+    O(log n) comparisons and a copy, where to sort them anew would take n log n of them.
+    """
+    if old == new:
+        return ordered
+    numbers = list(ordered)
+    if old is not None:
+        del numbers[bisect_left(numbers, old)]
+    if new is not None:
+        insort(numbers, new)
+    return tuple(numbers)
+
+
+def interpolated(ordered: Sequence[float], share: float) -> float:
+    """`numpy.quantile` of numbers that are in order, to the bit: it needs the two next to that place only."""
+    place = (len(ordered) - 1) * share
+    low = math.floor(place)
+    return float(np.quantile(ordered[low : low + 2], place - low))
 
 
 def _elsewhere(used: Sequence[Gradient], candidate: Gradient) -> list[Gradient]:

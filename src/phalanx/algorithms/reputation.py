@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Algorithm, Infeasible, Local, Matrix, State, Vector, Weights
-from phalanx.linalg import cosine_similarity, norms
+from phalanx.linalg import cosine_similarity, shortened
 from phalanx.models import Model
 
 Own = Literal["subtracted", "kept", "replaced"]
@@ -128,13 +128,6 @@ class Participant(Algorithm[State]):
     def integrate(self, local: Local | None, download: Vector) -> Vector:
         """See `Algorithm`: w_i + dw_i + dw_*i, summed up over all rounds."""
         return download if local is None or local.memory is None else download + local.memory
-
-
-def shortened(rows: Matrix, radius: float) -> Matrix:
-    """The rows, those that are longer than `radius` shortened to it."""
-    lengths = norms(rows)
-    factor = torch.where(lengths > radius, radius / lengths.clamp(min=torch.finfo(torch.float64).tiny), 1.0)
-    return rows * factor.to(rows.dtype)[:, None]
 
 
 def cos_sim(direction: Vector, rows: Matrix) -> Weights:

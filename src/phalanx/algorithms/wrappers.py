@@ -24,8 +24,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from phalanx.aggregators import Aggregator
+from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.fedasync import told_of_age
-from phalanx.core import Algorithm, Infeasible, Local, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Gathering, Infeasible, Local, Updates, Vector, Verdict
 from phalanx.rng import generator
 
 
@@ -70,6 +72,14 @@ class Wrapper(Algorithm[Any]):
     def remembers(self) -> bool:
         """Whether the algorithm's client role does."""
         return self.algorithm.remembers
+
+    def gathering(self, state: Any) -> Gathering | None:
+        """What the algorithm waits for."""
+        return self.algorithm.gathering(state)
+
+    def check_round(self, m: int) -> None:
+        """Looks whether the algorithm can take a step on a round of m updates."""
+        self.algorithm.check_round(m)
 
 
 @dataclass(frozen=True)
@@ -302,7 +312,7 @@ class Quorum(Wrapper):
 
     Args:
         algorithm: a synchronous one.
-        k: clients in a round; f attackers of which a median stands need k of at least 2f + 1.
+        k: the quorum, updates waited for, of as many clients. A median that is to stand f attackers needs 2f + 1.
     """
 
     synchronous: ClassVar[bool] = False
@@ -339,8 +349,26 @@ class Quorum(Wrapper):
         """See `Algorithm`."""
         if len(sizes) < self.k:
             raise Infeasible(f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or ask more.")
+        self._check_quorum()
         inner, ready = self.algorithm.init(model, sizes)
         return QuorumState(inner, {}, frozenset(ready), {}), ready
+
+    def _check_quorum(self) -> None:
+        """Raises `Infeasible` if the algorithm, or its rule, needs larger rounds than the quorum."""
+        try:
+            self.algorithm.check_round(self.k)
+        except Infeasible as error:
+            raise Infeasible(f"k = {self.k} is too small: {error} Or raise k.") from error
+        if isinstance(rule := self.aggregate, Aggregator):
+            check_rows(rule, self.k, "k")
+
+    def gathering(self, state: QuorumState) -> Gathering:
+        """See `Algorithm`."""
+        return Gathering(self._needed(state), state.collected, "Lower k")
+
+    def _needed(self, state: QuorumState) -> int:
+        """The quorum, or all that are left where the algorithm asks fewer."""
+        return max(1, min(self.k, len(state.served)))
 
     def step(self, state: QuorumState, updates: Updates) -> tuple[QuorumState, Set[int]]:
         """See `Algorithm`."""
@@ -354,7 +382,7 @@ class Quorum(Wrapper):
     def _receive(self, state: QuorumState, client: int, update: Updates) -> tuple[QuorumState, Set[int]]:
         """One arrival: it waits, or is the last of a round."""
         waiting = {**state.waiting, client: update}
-        needed = max(1, min(self.k, len(state.served)))
+        needed = self._needed(state)
         if len(waiting) < needed:
             told = f"waits for a quorum, {len(waiting)} of {needed}"
             return state._replace(waiting=waiting, verdicts={client: Verdict(True, 0.0, None, told, waits=True)}), set()

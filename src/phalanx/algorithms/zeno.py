@@ -103,7 +103,7 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
         product = float(v.double() @ g.double())
         score, least = self.server_lr * product - self.rho * squared, -self.server_lr * self.epsilon
         if score >= least:
-            return Verdict(True, min(self.server_lr, 1.0), score)
+            return Verdict(True, 1.0, score)
         cosine = product / squared
         return Verdict(False, 0.0, score, f"descent {score:.3g} < {least:.3g}, cosine {cosine:.3g} to the server's own")
 

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from phalanx.wording import plural
+
 
 class Standing(NamedTuple):
     """What is on record about a client."""
@@ -55,7 +57,7 @@ class Discipline:
         strikes = standing.strikes + 1
         if strikes < self.strikes:
             return standing._replace(strikes=strikes, misses=0)
-        count = f"{strikes} strike{'s' if strikes > 1 else ''}, the last: {why}"
+        count = f"{plural(strikes, 'strike')}, the last: {why}"
         return standing._replace(strikes=strikes, misses=0, until=now + self.sentence, why=count)
 
     def missed(self, standing: Standing, now: float, why: str) -> Standing:

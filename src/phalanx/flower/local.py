@@ -172,8 +172,12 @@ class LocalFederation:
             raise Infeasible(f"flwr {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
         return done.stdout
 
+    def _command(self, name: str, program: str, *arguments: object) -> list[str]:
+        """What starts a process of the federation, such as "superlink" or "node-0"."""
+        return [str(Path(sys.executable).parent / program), *map(str, arguments)]
+
     def _start(self, name: str, program: str, *arguments: object) -> subprocess.Popen[bytes]:
-        command = [str(Path(sys.executable).parent / program), *map(str, arguments)]
+        command = self._command(name, program, *arguments)
         with (self.folder / LOGS / f"{name}.log").open("ab") as file:
             return subprocess.Popen(
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file,

@@ -8,9 +8,10 @@ from phalanx.canonical import import_path
 from phalanx.core import Infeasible
 from phalanx.report.tables import Cell
 from phalanx.report.weightings import DECLARED, NAMES, TRUNCATED, UNIFORM, Weightings, sizeless
-from phalanx.report.words import NONE, ids, plural, portion
+from phalanx.report.words import NONE, ids, portion
 from phalanx.weighting import concentration, mwp, weight_shift
 from phalanx.weighting.truncation import top
+from phalanx.wording import plural
 
 FEW = 5  # clients that a sentence lists one by one
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from phalanx.report.ledger import BYZANTINE, HONEST, UNKNOWN, Ledger, attacked
-from phalanx.report.words import NONE, duration, finite, ids, percent, plural
+from phalanx.report.words import NONE, duration, finite, ids, percent
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from phalanx.history import Record

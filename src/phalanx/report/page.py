@@ -21,7 +21,8 @@ from phalanx.report.names import distinct
 from phalanx.report.run import section
 from phalanx.report.speed import speed
 from phalanx.report.tables import columns
-from phalanx.report.words import NONE, ids, plural
+from phalanx.report.words import NONE, clock, ids
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from phalanx.history import Record
@@ -111,7 +112,7 @@ def render(records: "Sequence[Record]", title: str) -> str:
         pictures=accuracy.pictures(records, looks),
         speed=speed(records),
         late_columns=lateness.COLUMNS,
-        columns=columns([run.row for run in runs]),
+        columns=columns([run.row for run in runs], clock(record.config for record in records)),
         unfolded=len(runs) <= OPEN,
         dash=NONE,
         script=Markup(SCRIPT),  # a constant of this file

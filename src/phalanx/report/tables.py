@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phalanx.report.ledger import BYZANTINE, HONEST, Ledger, attacked
-from phalanx.report.words import NONE, describe, duration, finite, percent, plural
+from phalanx.report.words import NONE, clock, describe, duration, finite, percent
+from phalanx.wording import plural
 
 COLUMNS = {
     "accuracy": "Final accuracy",
     "best": "Best (at step)",
     "worst": "Worst client",
     "loss": "Loss",
+    "perplexity": "Perplexity",
     "attack": "Attack success",
     "removed": "Byzantine removed",
     "honest": "Honest removed",
@@ -59,15 +61,20 @@ class Client:
     not_enrolled: str  # why the client never took part; empty if it did
 
 
-def columns(rows: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
-    """The columns of the comparison, without those on rejections and attack success where there are none."""
+def columns(rows: Sequence[Mapping[str, Cell]], clock: str) -> dict[str, str]:
+    """The columns of the comparison, without rejections, perplexity and attack success where there are none.
+
+    Args:
+        rows: of the comparison.
+        clock: what the runs' seconds are; see `phalanx.report.words.clock`.
+    """
     rejections = ("byzantine_rejected", "honest_rejected")
-    told = {key for key in COLUMNS if key not in (*rejections, "attack")}
+    told = {key for key in COLUMNS if key not in (*rejections, "perplexity", "attack")}
     if any(row[key].value > 0 for row in rows for key in rejections):
         told.update(rejections)
-    if any(row["attack"].text != NONE for row in rows):
-        told.add("attack")
-    return {key: label for key, label in COLUMNS.items() if key in told}
+    told.update(key for key in ("perplexity", "attack") if any(row[key].text != NONE for row in rows))
+    labels = COLUMNS | {"seconds": clock.capitalize()}
+    return {key: label for key, label in labels.items() if key in told}
 
 
 def comparison(ledger: Ledger) -> dict[str, Cell]:
@@ -86,6 +93,7 @@ def comparison(ledger: Ledger) -> dict[str, Cell]:
         "best": Cell(NONE) if at is None else Cell(f"{percent(at)} ({best.get('step', '?')})", at),
         "worst": _share(final.get("worst_client_accuracy")),
         "loss": _cell(final.get("loss")),
+        "perplexity": _cell(final.get("perplexity"), "{:.3g}"),
         "attack": _share(final.get("attack_success")),
         "removed": removed,
         "honest": _cell(wrong, "{:.0f}", "bad" if wrong else ""),
@@ -119,7 +127,8 @@ def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
     if attackers:
         out.append(("Byzantine weight", row["weight"], "of all weight in the run"))
     steps = plural(int(summary.get("steps") or 0), "step")
-    out.append(("virtual time", row["seconds"], f"{steps}, {row['wall'].text} of computing"))
+    beside = "" if "engine" in ledger.record.config else f", {row['wall'].text} of computing"
+    out.append((clock([ledger.record.config]), row["seconds"], f"{steps}{beside}"))
     return tuple(out)
 
 

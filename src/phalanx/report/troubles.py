@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from phalanx.history import Line
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
+COUNTED = re.compile(r"(# (?:\w+ )?\w+?)s\b")  # "# updates", "# server updates": one of them is the same reason
 
 
 class Trouble(NamedTuple):
@@ -44,7 +45,7 @@ def troubles(history: "Iterable[Line]", kinds: Sequence[str] = ("refused", "lost
     for line in history:
         for kind, client, reason in _told(line):
             if kind in kinds:
-                noted[kind, NUMBER.sub("#", reason)].append((reason, client, int(line["step"])))
+                noted[kind, COUNTED.sub(r"\1", NUMBER.sub("#", reason))].append((reason, client, int(line["step"])))
     out = []
     for (kind, _), notes in noted.items():
         reasons, clients, steps = zip(*notes, strict=True)

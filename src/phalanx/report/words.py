@@ -1,7 +1,7 @@
 """Numbers, client ids and configurations as a reader wants to see them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 NONE = "–"  # where there is no number
 
@@ -33,6 +33,12 @@ def duration(value: object) -> str:
     return f"{seconds:.1f} s"
 
 
+def clock(configs: Iterable[Mapping[str, object]]) -> str:
+    """What the seconds of some runs are, by their configurations: virtual in a simulation, real with real clients."""
+    kinds = {"wall-clock time" if "engine" in config else "virtual time" for config in configs}
+    return kinds.pop() if len(kinds) == 1 else "time on the run's clock"
+
+
 def finite(value: object) -> float | None:
     """The number that `value` is, or None if it is none, or not finite."""
     number = float(value) if isinstance(value, int | float) else math.nan
@@ -50,11 +56,6 @@ def ids(clients: Sequence[int]) -> str:
         parts += [f"{run[0]}–{run[-1]}"] if len(run) > 2 else [str(client) for client in run]
         start = end
     return ", ".join(parts)
-
-
-def plural(count: int, noun: str) -> str:
-    """The count with its noun: "1 client", "2 clients"."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def describe(value: object) -> str:

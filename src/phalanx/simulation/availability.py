@@ -11,6 +11,7 @@ from typing import NamedTuple
 from phalanx.rng import numpy_generator, stream
 from phalanx.simulation.latency import SHORTEST, Task, drawn_clients
 from phalanx.simulation.traces import number, read_trace, whole
+from phalanx.wording import plural
 
 FOREVER = math.inf
 
@@ -136,8 +137,8 @@ class AvailabilityTrace(Availability):
         """See `Availability`."""
         if missing := sorted(set(range(clients)) - self._periods.keys()):
             raise ValueError(
-                f"{self.file} does not say when client {missing[0]} is there, nor {len(missing) - 1} others of "
-                f"clients 0 to {clients - 1}. Add a row for each: {missing[0]},0, for one that always is."
+                f"{self.file} does not say when client {missing[0]} is there, nor {plural(len(missing) - 1, 'other')} "
+                f"of clients 0 to {clients - 1}. Add a row for each: {missing[0]},0, for one that always is."
             )
 
     @property

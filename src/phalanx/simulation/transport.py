@@ -2,18 +2,19 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 import torch
+from torch import Tensor
 
 from phalanx.aggregators import Aggregator
 from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
 from phalanx.core import Algorithm, Arrivals, Infeasible, Local, Reply, Vector
 from phalanx.data import Dataset
-from phalanx.evaluation import evaluate
 from phalanx.rng import generator
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
+from phalanx.simulation.cohort import Cohort, InTurn, Lesson
 from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Speaks, Trained, Underway, Wait
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Task
@@ -41,6 +42,8 @@ class Simulation:
         availability: when clients can be reached, and which of their tasks come to nothing.
         deadline: when the server stops waiting for an answer.
         seed: the run's.
+        elsewhere: makes, from what each client trains on, what trains them in place of the trainer, to the same bits.
+            Synchronous algorithms only: others ask clients one by one.
 
     Raises:
         Infeasible: some of these do not go together.
@@ -59,6 +62,7 @@ class Simulation:
         availability: Availability | None = None,
         deadline: Deadline | None = None,
         seed: int = 0,
+        elsewhere: Callable[[Mapping[int, Dataset]], Cohort] | None = None,
     ) -> None:
         if byzantine and attack is None:
             raise Infeasible(
@@ -77,6 +81,7 @@ class Simulation:
         self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
         self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
         self._sizes = {client: len(held) for client, held in self.data.items()}
+        self._cohort = self._cohort_of(elsewhere)
         self.clock = Clock[Event]()
         self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
@@ -114,6 +119,16 @@ class Simulation:
         for client, seconds in joining.items():
             if seconds > 0:
                 self.clock.schedule(seconds, Comes(client))
+
+    def _cohort_of(self, elsewhere: Callable[[Mapping[int, Dataset]], Cohort] | None) -> Cohort:
+        if elsewhere is None:
+            return InTurn(self.trainer, self.data, self.algorithm.exact_losses)
+        if not self.algorithm.synchronous:
+            raise Infeasible(
+                f"{type(self.algorithm).__name__} asks its clients one by one, so that there is no round whose clients "
+                "could train elsewhere at one time. Train here; `phalanx reproduce --ray` spreads whole runs."
+            )
+        return elsewhere(self.data)
 
     def _poisoned(self, client: int, data: Dataset) -> Dataset:
         return self.attack.poison(data, generator(self.seed, "poison", client))
@@ -159,24 +174,28 @@ class Simulation:
         model = self.trainer.model
         rows = torch.empty(len(downloads), model.size, dtype=model.dtype, device=model.device)
         self._version = version
-        for row, (client, download) in zip(rows.unbind(), downloads.items(), strict=True):
-            self._train(client, download, version, row)
+        for lesson, loss in self._cohort(self._lessons(downloads, version, rows)):
+            self._set_out(lesson, downloads[lesson.client], loss)
 
-    def _train(self, client: int, download: Vector, version: int, row: Vector) -> None:
-        turn, local = self._turns[client], self._locals.get(client)
-        self._turns[client] += 1
-        start = self.algorithm.integrate(local, download)
-        data = self.data[client]
-        exact = evaluate(self.trainer.model, start, data).loss if self.algorithm.exact_losses and len(data) else None
-        loss = self.trainer.train(start, data, client=client, turn=turn, version=version, out=row)
-        delta, memory = self.algorithm.upload(row, local.memory if local else None)
-        then = Local(start, delta, memory) if self.algorithm.remembers else None
-        update = Update(client, version, download, delta, self._previous.get(client))
+    def _lessons(self, downloads: Mapping[int, Vector], version: int, rows: Tensor) -> Iterator[Lesson]:
+        """What each client trains, made when it is asked for."""
+        for row, (client, download) in zip(rows.unbind(), downloads.items(), strict=True):
+            turn = self._turns[client]
+            self._turns[client] += 1
+            start = self.algorithm.integrate(self._locals.get(client), download)
+            yield Lesson(client, turn, version, start, row)
+
+    def _set_out(self, lesson: Lesson, download: Vector, loss: float) -> None:
+        """Puts on the clock what a client has trained."""
+        client, local = lesson.client, self._locals.get(lesson.client)
+        delta, memory = self.algorithm.upload(lesson.row, local.memory if local else None)
+        then = Local(lesson.start, delta, memory) if self.algorithm.remembers else None
+        update = Update(client, lesson.version, download, delta, self._previous.get(client))
         if client in self.byzantine:
             self._previous[client] = download
         else:
             self._others += 1
-        trained = Trained(update, turn, loss if exact is None else exact, then, self.now, self._waits)
+        trained = Trained(update, lesson.turn, loss, then, self.now, self._waits)
         self._flying[client] = trained
         self._schedule(trained, download.nbytes, delta.nbytes)
 

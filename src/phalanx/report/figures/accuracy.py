@@ -1,11 +1,11 @@
-"""The accuracy of all runs, over steps and over virtual time."""
+"""The accuracy of all runs, over steps and over time."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phalanx.report.figures.drawing import HALF, MARKERS, Picture, Style, canvas, line, percents, styled, svg
 from phalanx.report.figures.series import Series, series
-from phalanx.report.words import percent
+from phalanx.report.words import clock, percent
 
 if TYPE_CHECKING:
     from phalanx.history import Record
@@ -32,7 +32,8 @@ def pictures(records: "Sequence[Record]", styles: Sequence[Style]) -> tuple[Pict
     lasts = [s.x[-1] for s in over_steps if s.x and s.x[-1] > 0]
     uneven = bool(lasts) and max(lasts) > 8 * min(lasts)  # rounds beside single arrivals
     spoken = f"Accuracy over steps. Last values: {ends}."
-    spoken_time = f"Accuracy over virtual time in {name}. Last values: {ends}."
+    time = clock(r.config for r in records)
+    spoken_time = f"Accuracy over {time} in {name}. Last values: {ends}."
     return (
         Picture(
             _draw(over_steps, styles, "step", key="f-steps", label=spoken, logarithmic=uneven),
@@ -44,8 +45,8 @@ def pictures(records: "Sequence[Record]", styles: Sequence[Style]) -> tuple[Pict
             + (" The axis is logarithmic: runs differ widely in their numbers of steps." if uneven else ""),
         ),
         Picture(
-            _draw(over_time, styles, f"virtual time in {name}", key="f-time", label=spoken_time, unit=unit),
-            "Accuracy over virtual time",
+            _draw(over_time, styles, f"{time} in {name}", key="f-time", label=spoken_time, unit=unit),
+            f"Accuracy over {time}",
             "The same over the clock of the run: a method that waits for the slowest client of each round pays for it.",
         ),
     )

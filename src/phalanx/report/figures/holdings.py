@@ -19,7 +19,7 @@ from phalanx.report.figures.heatmap import (
     tone,
 )
 from phalanx.report.ledger import Ledger
-from phalanx.report.words import plural
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,8 @@ from phalanx.report.figures.heatmap import (
 )
 from phalanx.report.figures.progress import in_words
 from phalanx.report.ledger import Group, Ledger
-from phalanx.report.words import finite, plural
+from phalanx.report.words import finite
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ import numpy as np
 from phalanx.report.clusters import Clusters, Split, colour
 from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, beside, canvas, styled, svg
 from phalanx.report.figures.series import Series
-from phalanx.report.words import finite, plural
+from phalanx.report.words import finite
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

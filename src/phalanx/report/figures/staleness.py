@@ -9,7 +9,7 @@ from phalanx.report.arrivals import Flight
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import stride
 from phalanx.report.ledger import BYZANTINE, Ledger
-from phalanx.report.words import plural
+from phalanx.wording import plural
 
 BINS = 30  # at most
 

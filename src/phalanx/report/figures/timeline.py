@@ -11,7 +11,8 @@ from phalanx.report.arrivals import ACCEPTED, LOST, REFUSED, REJECTED, UNDECIDED
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import places, tone
 from phalanx.report.ledger import Group, Ledger
-from phalanx.report.words import duration, plural
+from phalanx.report.words import duration
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

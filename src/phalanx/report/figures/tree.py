@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from phalanx.report.clusters import Clusters, colour
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, styled, svg
 from phalanx.report.ledger import BYZANTINE
-from phalanx.report.words import ids, percent, plural
+from phalanx.report.words import ids, percent
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ def picture(clusters: Clusters, key: str) -> Picture | None:
         f"cluster {v}: {_who(clusters, v)}, {percent(clusters.nodes[v].accuracy)}" for v in clusters.leaves
     )
     return Picture(
-        _draw(clusters, key=key, label=f"Tree of {len(clusters.nodes)} clusters. At the end, {leaves}."),
+        _draw(clusters, key=key, label=f"Tree of {plural(len(clusters.nodes), 'cluster')}. At the end, {leaves}."),
         "Which clients went together",
         "Each line is a cluster from the step in which it was split off to that in which it was split itself; the more"
         " clients, the thicker. Percentages: mean accuracy of what its clients were served, at the end, and before the"

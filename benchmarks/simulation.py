@@ -1,0 +1,159 @@
+"""Simulated rounds: ours in one process, ours with the clients on a Ray cluster of this machine, and Flower's on Ray.
+
+python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
+python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`
+python benchmarks/simulation.py flower      # the same, Flower's run_simulation, with the same local training
+python benchmarks/simulation.py task        # what a client costs on the cluster beside its training
+
+Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
+depend on who else uses the machine, and what there is before the first round.  `flower` needs an environment of its
+own, since flwr[simulation] asks for one version of Ray:
+
+python -m venv peer && peer/bin/pip install -e . 'flwr[simulation]==1.41.0'
+peer/bin/python benchmarks/simulation.py flower
+"""
+
+import argparse
+import os
+import secrets
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from phalanx import LocalSGD, Run, Until, simulate
+from phalanx.algorithms import FedAvg
+from phalanx.data import Dataset, InMemory
+from phalanx.evaluation import Evaluation
+from phalanx.models import MLP
+from phalanx.simulation.cohort import Blueprint
+
+CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
+MARK = "PHALANX_BENCHMARK"  # environment variable by which the processes of a measurement are known
+RECIPE = LocalSGD(batch_size=32, lr=0.05)
+MODEL = MLP((64,))
+
+
+def examples(count: int, seed: int) -> Dataset:
+    rng = torch.Generator().manual_seed(seed)
+    return Dataset(torch.rand(count, INPUTS, generator=rng), torch.randint(CLASSES, (count,), generator=rng), CLASSES)
+
+
+def plan(clients: int = CLIENTS, held: int = EXAMPLES, recipe: LocalSGD = RECIPE) -> Run:
+    return Run(
+        data=InMemory(examples(clients * held, 0), examples(100, 1)), clients=clients, model=MODEL, training=recipe,
+        algorithm=FedAvg(), until=Until(ROUNDS), evaluation=Evaluation(every=1000),
+    )  # fmt: skip
+
+
+def cpu_seconds(mark: str) -> float:
+    """CPU time of all processes that were started for a measurement and still live, this one included."""
+    ticks, wanted = 0, f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(folder.name) != os.getpid() and wanted not in (folder / "environ").read_bytes().split(b"\0"):
+                continue
+            ticks += sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:15]))
+        except OSError:
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Rounds:
+    """Notes when rounds end, and what they have cost until then."""
+
+    def __init__(self) -> None:
+        self.mark = os.environ[MARK] = secrets.token_hex(8)
+        self.begun, self.seen = time.perf_counter(), list[tuple[float, float]]()
+
+    def __call__(self, *_: object) -> None:
+        self.seen.append((time.perf_counter(), cpu_seconds(self.mark)))
+
+    def tell(self, name: str) -> None:
+        """The medians, without the first round, in which processes warm up."""
+        later = list(zip(self.seen[1:], self.seen[2:], strict=False))
+        wall, cpu = (statistics.median(b[k] - a[k] for a, b in later) for k in (0, 1))
+        first = self.seen[0][0] - self.begun
+        print(f"{name}: {wall:.2f} s a round, {cpu:.2f} s of CPU time; {first:.1f} s before the first round; ", end="")
+        print(f"{CLIENTS} clients x {EXAMPLES} examples, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+
+
+def here() -> None:
+    rounds = Rounds()
+    simulate(plan(), observers=[rounds])
+    rounds.tell("one process")
+
+
+def on_ray() -> None:
+    from phalanx.cluster import Cohorts  # noqa: PLC0415
+
+    rounds = Rounds()
+    with Cohorts("local") as cohorts:
+        simulate(plan(), observers=[rounds], spread=cohorts)
+        rounds.tell(f"{len(cohorts.crew.members)} workers on Ray")
+
+
+def task() -> None:
+    """Rounds of clients that hold one example, so that their training is next to nothing."""
+    from phalanx.cluster import Cohorts  # noqa: PLC0415
+
+    recipe, costs = LocalSGD(steps=1, batch_size=1), dict[str, tuple[float, float]]()
+
+    def measured(name: str, run: Callable[[Rounds], object]) -> None:
+        rounds = Rounds()
+        run(rounds)
+        later = list(zip(rounds.seen[1:], rounds.seen[2:], strict=False))
+        wall, cpu = (statistics.median(1e3 * (b[k] - a[k]) / CLIENTS for a, b in later) for k in (0, 1))
+        costs[name] = wall, cpu
+
+    with Cohorts("local") as cohorts:
+        measured("Ray", lambda rounds: simulate(plan(held=1, recipe=recipe), observers=[rounds], spread=cohorts))
+    measured("here", lambda rounds: simulate(plan(held=1, recipe=recipe), observers=[rounds]))
+    for name, (wall, cpu) in costs.items():
+        print(f"{name}: {wall:.2f} ms a client, {cpu:.2f} ms of CPU time, {MODEL}; load {os.getloadavg()[0]:.1f}")
+
+
+def flower() -> None:
+    """Flower's own simulation, with FedAvg and the training of this library."""
+    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict  # noqa: PLC0415
+    from flwr.clientapp import ClientApp  # noqa: PLC0415
+    from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
+    from flwr.serverapp.strategy import FedAvg as FlowersFedAvg  # noqa: PLC0415
+    from flwr.simulation import run_simulation  # noqa: PLC0415
+
+    rounds, server, client, held = Rounds(), ServerApp(), ClientApp(), dict[int, Dataset]()
+    blueprint = Blueprint(MODEL, (INPUTS,), CLASSES, "refuse", RECIPE, 0)
+    start = blueprint.trainer().model.read()
+
+    @client.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        number = int(context.node_config["partition-id"])
+        if number not in held:
+            held[number] = examples(EXAMPLES, number)
+        trainer, received = blueprint.trainer(), message.content["arrays"].to_numpy_ndarrays()[0]
+        out = torch.empty(received.shape)
+        trainer.train(torch.from_numpy(received.copy()), held[number], client=number, turn=0, version=0, out=out)
+        sent = ArrayRecord([out.numpy() + received])
+        content = RecordDict({"arrays": sent, "metrics": MetricRecord({"num-examples": EXAMPLES})})
+        return Message(content, reply_to=message)
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy = FlowersFedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=CLIENTS)
+        strategy.start(
+            grid, ArrayRecord([start.numpy()]), num_rounds=ROUNDS, evaluate_fn=lambda number, arrays: rounds()
+        )
+
+    options = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"include_dashboard": False}}
+    run_simulation(server, client, num_supernodes=CLIENTS, backend_config=options)
+    rounds.tell("Flower's simulation")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["here", "ray", "flower", "task"])
+    torch.set_num_threads(1)
+    {"here": here, "ray": on_ray, "flower": flower, "task": task}[parser.parse_args().what]()

@@ -1,0 +1,115 @@
+"""The clients of a round on a Ray cluster of two workers: the bits of one process, whatever dies."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("ray")
+
+from cluster.clusters import Mortal
+from phalanx import LocalSGD, Run, Until, simulate
+from phalanx.algorithms import RFFL, FedAsync, QFedAvg
+from phalanx.attacks import LabelFlip, Rescale
+from phalanx.checkpoint import Checkpoint
+from phalanx.cluster import Cohorts
+from phalanx.core import Infeasible
+from phalanx.data import Dataset, InMemory, PowerLaw
+from phalanx.models import MLP, LeNet
+from phalanx.rng import generator
+from test_packing import same
+
+pytestmark = pytest.mark.slow
+
+
+def examples(n, seed, shape=(6,)):
+    rng = generator(seed, "examples")
+    x = torch.rand(n, *shape, generator=rng)
+    return Dataset(x, (x.flatten(1).mean(1) > 0.5).long(), 2)
+
+
+SMALL = Run(
+    data=InMemory(examples(90, 0), examples(20, 1)), clients=5, model=MLP((4,), dropout=0.2),
+    training=LocalSGD(batch_size=5, momentum=0.5), until=Until(3),
+)  # fmt: skip
+IMAGES = InMemory(examples(40, 0, (1, 28, 28)), examples(10, 1, (1, 28, 28)))
+PLANS = {
+    "one model for all, sizes that differ": replace(SMALL, partition=PowerLaw()),
+    "some take part": replace(SMALL, participation=0.6),
+    "a model for each": replace(SMALL, algorithm=RFFL()),
+    "exact losses": replace(SMALL, algorithm=QFedAvg()),
+    "attackers": replace(SMALL, attack=LabelFlip(1, 0), byzantine=2),
+    "images": replace(SMALL, data=IMAGES, model=LeNet(), until=Until(2)),
+}
+
+
+@pytest.fixture(scope="module")
+def cohorts(two_workers):
+    with Cohorts(two_workers) as made:
+        yield made
+
+
+def states(plan, **options):
+    """The state at each line, and the record without its times."""
+    seen = []
+    record = simulate(plan, observers=[lambda progress: seen.append(progress.state)], **options)
+    return seen, record.history, {k: v for k, v in record.summary.items() if k != "wall_seconds"}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_the_bits_are_those_of_one_process(plan, cohorts):
+    assert len(cohorts.crew.members) == 2
+    there, here = states(plan, spread=cohorts), states(plan)
+    assert len(there[0]) > 2
+    assert same(there[0], here[0])
+    assert there[1:] == here[1:]
+
+
+def test_a_run_that_began_in_one_process_goes_on_on_a_cluster(cohorts, tmp_path):
+    def stop(progress):
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(SMALL, folder=tmp_path, observers=[stop], checkpoint=Checkpoint(every_seconds=0))
+    record = simulate(SMALL, folder=tmp_path, spread=cohorts)
+    assert record.history == simulate(SMALL).history
+
+
+def test_a_client_whose_worker_is_killed_is_trained_again(cohorts, tmp_path, caplog):
+    plan = replace(SMALL, model=Mortal(str(tmp_path)))
+    here = states(plan)
+    (tmp_path / "die once").touch()
+    there = states(plan, spread=cohorts)
+    assert not list(tmp_path.iterdir())
+    assert same(there[0], here[0])
+    assert "is trained again by another worker" in caplog.text
+    assert states(SMALL, spread=cohorts)[1] == states(SMALL)[1], "the crew is whole again"
+
+
+def test_what_kills_every_worker_ends_the_run_with_a_sentence(cohorts, tmp_path):
+    plan = replace(SMALL, clients=1, model=Mortal(str(tmp_path)))
+    for number in range(3):
+        (tmp_path / str(number)).touch()
+    with pytest.raises(ConnectionError, match="3 workers have died over it, one after the other") as caught:
+        simulate(plan, spread=cohorts)
+    assert "While client 0 was trained on the Ray cluster." in caught.value.__notes__
+    assert states(SMALL, spread=cohorts)[1] == states(SMALL)[1], "the next run is served"
+
+
+def test_a_mistake_in_a_model_is_told_as_it_is(cohorts):
+    plan = replace(SMALL, training=LocalSGD(lr=1e30, batch_size=5))
+    assert states(plan, spread=cohorts)[1] == states(plan)[1], "a run that diverges does so everywhere"
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "why"),
+    [
+        (replace(SMALL, algorithm=FedAsync()), {}, "FedAsync asks its clients one by one"),
+        (replace(SMALL, attack=Rescale(-1.0), byzantine=1), {"device": "meta"}, "train elsewhere do so on CPUs"),
+    ],
+    ids=["arrivals", "device"],
+)
+def test_what_does_not_go_together_is_refused(plan, options, why, cohorts):
+    with pytest.raises(Infeasible, match=why):
+        simulate(plan, spread=cohorts, **options)

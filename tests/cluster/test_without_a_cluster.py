@@ -1,0 +1,56 @@
+"""What is told where there is no Ray, or no cluster; and options that do not go together."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx.cli import main
+
+RUN = ["run", "--clients", "4", "--until.steps", "1"]
+TOY = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers"]
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path, str(Path(__file__).parents[1] / "experiments")])
+
+
+@pytest.fixture
+def _without_ray(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("phalanx.cluster")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ([*RUN, "--ray", "auto", "--threads", "2"], "With --ray, clients train on CPUs, in one thread each. "
+         "Leave out --threads 2."),
+        (["demo", "--ray", "auto", "--threads", "2"], "Leave out --threads 2."),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_told(command, why, capsys):
+    assert main(command) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [RUN, TOY], ids=["run", "reproduce"])
+@pytest.mark.usefixtures("_without_ray")
+def test_without_ray_it_is_told_how_to_install_it(command, capsys):
+    assert main([*command, "--ray", "auto"]) == 2
+    assert "Several machines need Ray: pip install 'phalanx-fl[ray]'." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [RUN, TOY], ids=["run", "reproduce"])
+def test_without_a_cluster_it_is_told_how_to_start_one(command, capsys, monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ray.shutdown()
+    assert main([*command, "--ray", "auto"]) == 2
+    err = capsys.readouterr().err
+    assert "There is no Ray cluster at auto: " in err
+    assert "Start one by `ray start --head`, or give `local`, which uses the CPUs of this machine." in err
