@@ -25,7 +25,7 @@ from phalanx.flower import FlowerTransport, Member, Patience, Rehearsal, Roster,
 from phalanx.flower.codec import WORDS, Answer, Task
 from phalanx.flower.demo import write_app
 from phalanx.flower.identity import public_bytes, signed_by
-from phalanx.flower.local import LocalFederation
+from phalanx.flower.local import LocalFederation, stopped_like_ctrl_c
 from phalanx.guard import Guard
 
 D = 1_000_000
@@ -166,7 +166,8 @@ def live(clients: int = 4, updates: int = 40) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         told = {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run"), "clients": clients}
-        with LocalFederation(folder, clients, {i: {"client": i} for i in range(clients)}) as federation:
+        nodes = {i: {"client": i} for i in range(clients)}
+        with stopped_like_ctrl_c(), LocalFederation(folder, clients, nodes) as federation:
             run = federation.run(write_app(folder / "app"), told | {"steps": updates, "asynchronous": True})
             run.wait()
         lines = [json.loads(line) for line in (folder / "run" / "history.jsonl").read_text().splitlines()]

@@ -184,6 +184,7 @@ def test_out_of_range(options):
         BASGD(**options)
 
 
+@pytest.mark.slow
 def test_stands_four_attackers_with_nine_buffers():
     assert accuracy(BASGD(9), Rescale(-10.0)) > 0.7
 

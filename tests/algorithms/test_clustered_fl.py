@@ -428,7 +428,7 @@ def test_the_defaults_on_the_page_are_those_of_the_code():
     page = Path(__file__).parents[2] / "docs" / "clustered-fl.md"
     told = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", page.read_text(), re.MULTILINE))
     defaults = {f.name: f.default for f in dataclasses.fields(ClusteredFL)}
-    assert len(told) == 7
+    assert len(told) == 8
     for name, value in told.items():
         words = str(defaults[name]).replace("share=", "")
         assert words in (value, f"{value}.0"), name

@@ -73,6 +73,7 @@ def test_learns_the_digits():
     assert accuracy(FedAsync()) > 0.7
 
 
+@pytest.mark.slow
 def test_one_attacker_in_five_ruins_it():
     assert accuracy(FedAsync(), Rescale(-10.0)) < 0.2
 

@@ -98,6 +98,7 @@ def test_out_of_range(options):
         FedBuff(**options)
 
 
+@pytest.mark.slow
 def test_one_attacker_in_five_ruins_the_mean():
     assert accuracy(FedBuff(), Rescale(-10.0)) < 0.3
 

@@ -135,6 +135,7 @@ DIFFERENT = Run(
 )
 
 
+@pytest.mark.slow
 def test_sybils_are_the_majority_and_fail_where_the_honest_differ():
     """The setting of the paper: honest clients of one class each, as many Sybils as of those, who call 1 a 7."""
     guarded = simulate(DIFFERENT)

@@ -85,6 +85,7 @@ def test_out_of_range(options):
         ZenoPlusPlus(**options)
 
 
+@pytest.mark.slow
 def test_stands_gradient_inversion_on_the_digits():
     record = run(ZenoPlusPlus(), Rescale(-10.0))
     assert record.summary["final"]["accuracy"] > 0.75

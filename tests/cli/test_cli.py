@@ -388,6 +388,7 @@ def test_an_empty_configuration_changes_nothing(capsys, tmp_path):
         assert with_it == phalanx(capsys, "run --clients 3 --print_config")
 
 
+@pytest.mark.slow
 def test_runs_of_one_title_are_told_apart_and_a_folder_will_do_for_the_page(capsys, tmp_path):
     for name, options in (("a", "--clients 3"), ("b", "--clients 4 --seed -1"), ("c", "--clients 4 --seed 5")):
         phalanx(capsys, f"run --until.steps 1 {options} --folder {name}")

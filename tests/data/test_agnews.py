@@ -195,6 +195,7 @@ def test_a_run_with_another_number_of_clients_than_corpora_is_refused(tmp_path, 
 # --- the true articles
 
 
+@pytest.mark.slow
 def test_the_news():
     folder = os.environ.get("PHALANX_DATA")
     if not folder or not (Path(folder) / "ag_news").is_dir():

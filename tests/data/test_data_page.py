@@ -46,6 +46,7 @@ def test_every_command_is_understood(command, capsys, monkeypatch):
     assert chosen == "phalanx.data." + arguments[arguments.index("--data") + 1]
 
 
+@pytest.mark.slow
 def test_the_example_measures(capsys):
     folder = os.environ.get("PHALANX_DATA")
     if not folder or not (Path(folder) / "ag_news").is_dir():

@@ -571,6 +571,7 @@ def published():
     return Path(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "train_labels", "mean", "std"),
     [

@@ -141,6 +141,7 @@ def test_a_digest_looks_at_lines_and_not_at_their_order_or_spacing():
 # --- the true text
 
 
+@pytest.mark.slow
 def test_the_articles():
     folder = os.environ.get("PHALANX_DATA")
     if not folder or not (Path(folder) / "wikitext-2").is_dir():

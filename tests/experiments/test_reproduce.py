@@ -338,4 +338,4 @@ def test_the_core_does_without_experiments():
     users = {
         path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.experiments" in path.read_text()
     }
-    assert users == {"cli.py", "experiments"}
+    assert users == {"cli.py", "cluster", "experiments"}

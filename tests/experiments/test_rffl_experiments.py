@@ -17,6 +17,7 @@ from phalanx.experiments.rffl.measured import Pair, attackers_removed, interval,
 from phalanx.experiments.rffl.remarks import CONTRADICTION, FAR, LENGTH, NOVEL, REVERSED, SUM, THEIRS, TURNED, UNTRAINED
 from phalanx.experiments.rffl.robustness import ALIKE, SMALL_ONES, each
 from phalanx.experiments.rffl.setting import (
+    BY_CLASS,
     FEW,
     FIXED,
     FLIP,
@@ -69,7 +70,9 @@ def test_experiments_share_their_runs(study):
     assert (runs[1], runs[2], runs[11]) == (runs[3], runs[4], runs[12])
     assert identities(figure1) <= runs[1]
     assert identities(figure2) <= runs[5] | runs[13] | runs[14] | runs[18]
-    assert identities(claims) <= runs[1] | identities(figure2)
+    own = {run.identity for name, run in claims.runs("quick", 0).items() if BY_CLASS in name}
+    assert len(own) == 6, "plain, with free riders, and with label flippers, on two splits"
+    assert identities(claims) - own <= runs[1] | identities(figure2)
     assert identities(figure2, "paper") <= set.union(*(identities(table(study, k), "paper") for k in (5, 13, 14, 18)))
     for k in ATTACKED:
         assert len(runs[k]) == len(ROBUST)
@@ -302,8 +305,13 @@ def test_claims_hold_or_do_not(context):
     assert told["the best participant gains", "uniform"] == ["+5.0, +45.0", "yes"]
     assert told["the best beats the best alone", "uniform"] == ["+5.0, +5.0", "yes"]
     assert told["nobody is removed", "powerlaw"] == ["0, 1", "in 1 of 2 seeds"]
-    riders = told["free-riding: removed within 5 rounds, nobody honest", "uniform"]
-    assert riders == ["round 2, round 2; round 2, round 8", "in 1 of 2 seeds"]
+    asked = "free-riding: below the threshold within 5 rounds, nobody honest removed"
+    assert told[asked, "uniform"] == ["round 2, round 2; round 2, round 8", "in 1 of 2 seeds"]
+    state = {"step": (1, 2, 3), "probation": ({}, {"6": 2}, {"6": 2})}
+    records |= {cell(f, "RFFL", Enemy(RIDE, FEW)): [replace(run, state=state) for run in both] for f in federations}
+    (shown,) = claims.render(records, context).tables
+    told = {(row[0], row[2]): row[3:] for row in shown.rows}
+    assert told[asked, "uniform"] == ["round 2, round 2; round 2, round 2", "yes"], "on probation since round 2"
 
 
 def test_figure_2_draws_everybody_until_it_is_removed(context):

@@ -122,7 +122,7 @@ def _found(f: Federation, method: str, attack: str, found: Sequence[Trace]) -> l
 def _below(trace: Trace) -> dict[int, int | None]:
     """The round in which each attacker was removed, or put on the probation after which it was."""
     out = dict(detection(trace).after)
-    for step, probation in zip(trace.state["step"], trace.state["probation"], strict=True):
+    for step, probation in zip(trace.state.get("step", ()), trace.state.get("probation", ()), strict=True):
         for i in probation:
             if (gone := out.get(int(i))) is not None:
                 out[int(i)] = min(gone, step)
