@@ -1,6 +1,7 @@
 """What is told where there is no Ray, or no cluster; and options that do not go together."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,12 @@ def test_without_a_cluster_it_is_told_how_to_start_one(command, capsys, monkeypa
     err = capsys.readouterr().err
     assert "There is no Ray cluster at auto: " in err
     assert "Start one by `ray start --head`, or give `local`, which uses the CPUs of this machine." in err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no.such.host.invalid:6379"])
+def test_where_nobody_listens_is_said_at_once(address, capsys):
+    pytest.importorskip("ray")
+    begun = time.monotonic()
+    assert main([*RUN, "--ray", address]) == 2
+    assert time.monotonic() - begun < 60
+    assert f"There is no Ray cluster at {address}: " in capsys.readouterr().err

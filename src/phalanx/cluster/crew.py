@@ -28,6 +28,7 @@ log = logging.getLogger("phalanx.cluster")
 
 START = 180.0  # seconds that a worker has to begin, where no other is there
 FREED = 5.0  # seconds after which the CPUs of workers that have ended are free
+REACH = 10.0  # seconds in which the head of a cluster must take a connection
 TRIES = 3  # workers that a task may cost
 STATISTICS = "RAY_USAGE_STATS_ENABLED"  # environment variable: whether Ray reports to its makers
 CPU = torch.device("cpu")
@@ -51,6 +52,7 @@ def joined(address: str) -> Iterator[None]:
         yield
         return
     os.environ.setdefault(STATISTICS, "0")
+    _reach(address)
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -60,6 +62,20 @@ def joined(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raises Infeasible if nobody listens at an address; Ray itself would try for minutes.
+
+    "auto" and "local" are Ray's to find, as is an address with a scheme, such as `ray://head:10001`.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or "/" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH).close()
+    except (OSError, OverflowError) as error:
+        raise Infeasible(_unreachable(address, error)) from error
 
 
 def _unreachable(address: str, error: BaseException) -> str:
