@@ -6,8 +6,8 @@ python benchmarks/simulation.py flower      # the same, Flower's run_simulation,
 python benchmarks/simulation.py task        # what a client costs on the cluster beside its training
 
 Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
-depend on who else uses the machine, and what there is before the first round.  `flower` needs an environment of its
-own, since flwr[simulation] asks for one version of Ray:
+depend on who else uses the machine, and how long it takes to the end of the first round.  `flower` needs an environment
+of its own, since flwr[simulation] asks for one version of Ray:
 
 python -m venv peer && peer/bin/pip install -e . 'flwr[simulation]==1.41.0'
 peer/bin/python benchmarks/simulation.py flower
@@ -75,8 +75,8 @@ class Rounds:
         """The medians, without the first round, in which processes warm up."""
         later = list(zip(self.seen[1:], self.seen[2:], strict=False))
         wall, cpu = (statistics.median(b[k] - a[k] for a, b in later) for k in (0, 1))
-        first = self.seen[0][0] - self.begun
-        print(f"{name}: {wall:.2f} s a round, {cpu:.2f} s of CPU time; {first:.1f} s before the first round; ", end="")
+        first = self.seen[1][0] - self.begun
+        print(f"{name}: {wall:.2f} s a round, {cpu:.2f} s of CPU time; {first:.1f} s to the end of the first; ", end="")
         print(f"{CLIENTS} clients x {EXAMPLES} examples, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
 
 
@@ -147,7 +147,10 @@ def flower() -> None:
             grid, ArrayRecord([start.numpy()]), num_rounds=ROUNDS, evaluate_fn=lambda number, arrays: rounds()
         )
 
-    options = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"include_dashboard": False}}
+    options = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"address": "local", "include_dashboard": False},
+    }
     run_simulation(server, client, num_supernodes=CLIENTS, backend_config=options)
     rounds.tell("Flower's simulation")
 

@@ -123,6 +123,7 @@ def test_the_page_shows_commands_that_there_are(capsys):
         assert all(word in help_ for word in words if word.startswith("--"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["flower-superlink", "flower-superexec", "flower-supernode"])
 def test_the_page_shows_options_that_flower_has(program):
     shown = [word for command in commands(program) for word in command if word.startswith("--")]
