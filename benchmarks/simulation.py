@@ -1,7 +1,7 @@
 """Simulated rounds: ours in one process, ours with the clients on a Ray cluster of this machine, and Flower's on Ray.
 
 python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
-python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`
+python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
 python benchmarks/simulation.py flower      # the same, Flower's run_simulation, with the same local training
 python benchmarks/simulation.py task        # what a client costs on the cluster beside its training
 
@@ -19,6 +19,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -80,18 +81,18 @@ class Rounds:
         print(f"{CLIENTS} clients x {EXAMPLES} examples, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
 
 
-def here() -> None:
+def here(epochs: int) -> None:
     rounds = Rounds()
-    simulate(plan(), observers=[rounds])
+    simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds])
     rounds.tell("one process")
 
 
-def on_ray() -> None:
+def on_ray(epochs: int) -> None:
     from phalanx.cluster import Cohorts  # noqa: PLC0415
 
     rounds = Rounds()
     with Cohorts("local") as cohorts:
-        simulate(plan(), observers=[rounds], spread=cohorts)
+        simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds], spread=cohorts)
         rounds.tell(f"{len(cohorts.crew.members)} workers on Ray")
 
 
@@ -158,5 +159,8 @@ def flower() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["here", "ray", "flower", "task"])
+    parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    {"here": here, "ray": on_ray, "flower": flower, "task": task}[parser.parse_args().what]()
+    measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
+    (measured | {"flower": flower, "task": task})[options.what]()

@@ -117,7 +117,8 @@ def test_clients_that_leave_are_not_waited_for_and_are_asked_again_when_they_are
                 grid.disconnect(FIRST_NODE)
             if progress.step == 4:
                 grid.connect(900, apps[0])  # Flower gives it another number
-            time.sleep(0.3)
+            if progress.step in (2, 4, 5):
+                time.sleep(0.3)
 
         start = Federation(PLAN).start
         phalanx.run(FedAvg(), transport, start, until=6, observers=[observer])
@@ -127,7 +128,7 @@ def test_clients_that_leave_are_not_waited_for_and_are_asked_again_when_they_are
 
 
 def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
-    plan = dataclasses.replace(SMALL, until=phalanx.Until(4))
+    plan = dataclasses.replace(SMALL, until=phalanx.Until(3))
     apps = {i: Switchable(app) for i, app in honest(plan, tmp_path).items()}
     patience, lines = dataclasses.replace(QUICK, answer=1.0), []
 
@@ -138,10 +139,10 @@ def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
 
     with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), patience=patience) as transport:
         begun = time.monotonic()
-        phalanx.run(FedAvg(), transport, Federation(plan).start, until=4, observers=[observer])
-    assert [set(line.updates.clients) for line in lines[1:]] == [set(range(6))] + [{2, 3, 4, 5}] * 3
+        phalanx.run(FedAvg(), transport, Federation(plan).start, until=plan.until, observers=[observer])
+    assert [set(line.updates.clients) for line in lines[1:]] == [set(range(6))] + [{2, 3, 4, 5}] * 2
     assert all(line.lost == dict.fromkeys((0, 1), "no answer within 1 s") for line in lines[2:])
-    assert time.monotonic() - begun < 3 * 1.0 + 6
+    assert time.monotonic() - begun < 2 * 1.0 + 6
 
 
 def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(tmp_path):
@@ -165,7 +166,7 @@ def test_where_nobody_is_left_the_run_ends_and_says_who_is_missing(tmp_path):
     with grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
 
         def observer(progress):
-            if progress.step == 1:
+            if progress.step == 1 and progress.updates is not None:
                 for i in range(4):
                     grid.disconnect(FIRST_NODE + i)
                 time.sleep(0.3)
@@ -202,12 +203,12 @@ def test_late_joiners_are_taken_in_while_training_runs(tmp_path):
 
 
 def test_fewer_clients_than_are_needed_are_not_asked(tmp_path):
-    patience = dataclasses.replace(QUICK, least=4, absent=0.2)
+    patience = dataclasses.replace(QUICK, least=4, absent=0.1)
     grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
     with grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
 
         def observer(progress):
-            if progress.step == 1:
+            if progress.step == 1 and progress.updates is not None:
                 grid.disconnect(FIRST_NODE)
                 time.sleep(0.3)
 
