@@ -195,6 +195,17 @@ def test_batches_keep_examples_and_order(build):
     assert torch.equal(torch.cat([y for _, y in found]), data.y)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_reach_convolutions_with_their_channels_last(channels):
+    """Also where they have one channel, of which torch cannot tell; the fast kernels are chosen by the strides."""
+    images = Dataset(torch.rand(7, channels, 8, 6), torch.zeros(7, dtype=torch.int64), 2)
+    for x, _ in batches(images, 3):
+        assert x.stride() == (48 * channels, 1, 6 * channels, channels)
+        out = nn.Conv2d(channels, 4, 3)(x)
+        assert out.stride() == (96, 1, 16, 4)
+    assert torch.equal(torch.cat([x for x, _ in batches(images, 3)]), images.x)
+
+
 def test_the_loss_is_that_of_the_first_epoch():
     """With steps that end within the first epoch, of what was seen of it."""
     data = examples(13)

@@ -10,7 +10,7 @@ def keep_freed_memory() -> bool:
     """Lets this process keep memory that it has freed, instead of giving every large block back to the kernel.
 
     glibc returns each activation of a convolutional model to the kernel, and gets it back page fault by page fault in
-    the next step.  With this setting such models train 1.2 to 1.7 times as fast at the same peak memory
+    the next step.  With this setting such models train 1.1 to 1.9 times as fast at the same peak memory
     (`benchmarks/training.py`).  It holds for the whole process and for good, so a library must not choose it for you:
     the command line does, for itself.
 
