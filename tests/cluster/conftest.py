@@ -3,9 +3,12 @@
 import os
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
+
+TOYS = Path(__file__).parents[1] / "experiments"  # where toy_papers are
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +21,7 @@ def two_workers():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Ray itself is warned of
-        path = {"env_vars": {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}}
+        path = {"env_vars": {"PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(TOYS)])}}
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=path)
     yield "auto"
     ray.shutdown()
