@@ -1,12 +1,23 @@
 """Inner products and cosines against float64."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx import linalg
-from phalanx.linalg import cosine_similarity, gram, norms, shortened, squared_distances, squared_distances_to
+from phalanx import kernels, linalg
+from phalanx.linalg import (
+    cosine_similarity,
+    gram,
+    norms,
+    product,
+    shortened,
+    squared_distances,
+    squared_distances_to,
+    sums_of_few,
+)
 
 
 def reference(rows):
@@ -104,13 +115,81 @@ def test_gram_by_hand():
     assert gram(rows).dtype == torch.float64
 
 
-@pytest.mark.parametrize("block", [1, 3, 9, 10, 11])
-def test_blocks_of_columns_add_up(block, monkeypatch):
-    """Whole numbers, so that sums are exact: each column counts once."""
-    rows = torch.randint(-9, 10, (4, 10), generator=torch.Generator().manual_seed(4)).float()
-    monkeypatch.setattr(linalg, "DEPTH", block)
+SHAPES = [
+    *itertools.product(range(1, 2 * kernels.TILE + 2), (1, 7, 8, 9, 16, 33)),  # whole tiles and vectors, and parts
+    *itertools.product((2, kernels.BAND, kernels.BAND + 7), (kernels.DEPTH - 1, kernels.DEPTH + 5)),
+    (3, 70_001),  # several shares of columns
+    (700, 40),  # several shares of rows
+]
+
+
+def whole_numbers(m, d, dtype=torch.float32, name=4):
+    """Small ones, whose sums are exact in any order."""
+    return torch.randint(-9, 10, (m, d), generator=torch.Generator().manual_seed(name)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_each_pair_and_each_column_counts_once(dtype):
+    for m, d in SHAPES:
+        rows = whole_numbers(m, d, dtype)
+        assert torch.equal(gram(rows), rows.double() @ rows.double().T), (m, d)
+
+
+def test_rows_that_lie_apart_are_taken_as_if_they_lay_together():
+    rows = whole_numbers(14, 3000)
+    for part in (rows[::2], rows[:, 5:2900], rows[:, ::3], rows.T[:20], rows[:1].expand(4, -1)):
+        assert torch.equal(gram(part), part.double() @ part.double().T)
+        assert torch.equal(norms(part).square().round(), part.double().square().sum(1))
+        assert torch.equal(squared_distances_to(part, part[0]), (part - part[0]).double().square().sum(1))
+
+
+def test_products_about_an_origin_in_several_parts(monkeypatch):
+    rows, origin = whole_numbers(7, 5000), whole_numbers(1, 5000, name=5)[0]
+    expected = (rows - origin).double() @ (rows - origin).double().T
+    assert torch.equal(gram(rows, origin), expected)
     monkeypatch.setattr(linalg, "PRODUCTS", 1)
-    assert torch.equal(gram(rows), rows.double() @ rows.double().T)
+    assert torch.equal(gram(rows, origin), expected)
+
+
+def test_torch_takes_the_same_products_elsewhere():
+    for m, d in SHAPES:
+        rows = whole_numbers(m, d)
+        assert torch.equal(linalg._torch_products(rows), rows.double() @ rows.double().T), (m, d)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_sums_of_rows(dtype):
+    """Dense ones, and those of few rows, of none, and where they are to be written."""
+    for (m, d), k in itertools.product(SHAPES, (1, kernels.TALL + 1)):
+        rows = whole_numbers(m, d, dtype)
+        left = whole_numbers(k, m, torch.float64, name=6)
+        left[0, : m // 2] = 0
+        left[-1] = 0
+        expected = (left @ rows.double()).to(dtype)
+        for made in (product(left.to(dtype), rows), sums_of_few(left, rows)):
+            assert made.dtype == dtype
+            assert torch.equal(made, expected), (m, d, k)
+        out = torch.full_like(expected, float("nan"))
+        assert sums_of_few(left, rows, out) is out
+        assert torch.equal(out, expected)
+
+
+def test_results_do_not_depend_on_threads():
+    rows = torch.randn(40, 50_000, generator=torch.Generator().manual_seed(8))
+    left = torch.randn(5, 40, generator=torch.Generator().manual_seed(9))
+
+    def found(threads):
+        torch.set_num_threads(threads)
+        sums = (product(left, rows), sums_of_few(left.double(), rows))
+        return gram(rows), gram(rows, rows[0]), norms(rows), squared_distances_to(rows, rows[0]), *sums
+
+    before = torch.get_num_threads()
+    try:
+        one, *others = (found(threads) for threads in (1, 2, 3, 7))
+    finally:
+        torch.set_num_threads(before)
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_many_columns_keep_their_digits():

@@ -1,8 +1,10 @@
 """Inner products, distances and cosines of the rows of a matrix: fast, with the digits kept, the same for any threads.
 
 Products of rows are taken in their precision (float32 for half) over blocks of `DEPTH` columns, and summed in float64.
-So the error does not grow with the number of columns, nothing of the size of the matrix is copied, and since no block
-is ever divided among threads, the result does not depend on their number.
+So the error does not grow with the number of columns, nothing of the size of the matrix is copied, and since the work
+is divided by the shape of the matrix and not by the number of threads, the result does not depend on that.
+
+On the CPU the compiled loops of `phalanx.kernels` do it, elsewhere torch's own products.
 """
 
 from collections.abc import Iterator
@@ -13,10 +15,13 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from phalanx import kernels
 from phalanx.core import Matrix, Vector, Weights
+from phalanx.kernels import DEPTH
+from phalanx.threads import in_threads
 
-DEPTH = 1 << 10  # columns of one product
-PRODUCTS = 1 << 22  # entries of the products that are held at a time
+PRODUCTS = 1 << 22  # entries that are held at a time beside the matrix, or of its products
+SHARES = 16  # parts in which work is divided, if it is enough
 CANCELLED = 1 / 16  # a distance below this share of the squared norms has lost digits: it is taken again, from nearby
 TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have lost digits, or overflown, in float32
 
@@ -35,7 +40,7 @@ def gram(rows: Matrix, origin: Vector | None = None) -> Square:
     """
     products = _products(rows, origin, None)
     squares = products.diagonal()
-    strange = torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist()
+    strange = _strange(squares)
     if rows.dtype == torch.float64 or not strange:
         return products
     scale = torch.ones(len(rows), dtype=torch.float32, device=rows.device)
@@ -50,30 +55,64 @@ def _products(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Squ
     """Inner products of `(rows - origin) / scale`."""
     m = len(rows)
     total = torch.zeros(m, m, dtype=torch.float64, device=rows.device)
-    for block in _blocks(rows, origin, scale):
-        total += torch.bmm(block, block.transpose(1, 2)).double().sum(0)
-    return (total + total.T) / 2
+    for part in _parts(rows, origin, scale):
+        total += _compiled_products(part) if part.device.type == "cpu" else _torch_products(part)
+    upper = total.triu(1)
+    return total.triu_().add_(upper.T)
 
 
-def _blocks(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Iterator[Float[Tensor, "b m k"]]:
-    """The columns in blocks of `DEPTH`, some blocks at a time; the last one is filled up with zeros."""
+def _compiled_products(rows: Matrix) -> Square:
+    """Inner products on the CPU; entries below the diagonal mean nothing."""
     m, d = rows.shape
-    width = DEPTH * max(2, PRODUCTS // (m * m))
+    aligned = d - d % (kernels.BYTES // rows.itemsize)
+    columns = shares(aligned, 4 * DEPTH, max(1, min(SHARES, 4 * PRODUCTS // (m * m))))
+    bands = shares(m, kernels.TILE, max(1, SHARES // max(1, len(columns))))
+    sums = np.zeros((max(1, len(columns)), m, m))
+    entries = rows.detach().numpy()
+    work = [(entries, *part, *band, sums[n]) for n, part in enumerate(columns) for band in bands]
+    in_threads(kernels.inner_products, work, m * m * d)
+    if aligned < d:
+        last = np.zeros((m, kernels.BYTES // rows.itemsize), entries.dtype)
+        last[:, : d - aligned] = entries[:, aligned:]
+        kernels.inner_products(last, 0, last.shape[1], 0, m, sums[-1])
+    for part in sums[1:]:
+        sums[0] += part
+    return torch.from_numpy(sums[0])
+
+
+def _torch_products(rows: Matrix) -> Square:
+    """Inner products by torch, whose kernels elsewhere than on the CPU are as good as any."""
+    whole = rows.shape[1] - rows.shape[1] % DEPTH
+    blocks = rows[:, :whole].reshape(len(rows), -1, DEPTH).transpose(0, 1)
+    last = rows[:, whole:]
+    return torch.bmm(blocks, blocks.transpose(1, 2)).double().sum(0) + (last @ last.T).double()
+
+
+def _parts(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Iterator[Matrix]:
+    """`(rows - origin) / scale` as matrices whose entries lie side by side, in float32 or float64.
+
+    On the CPU the rows themselves, if nothing has to be done; else as many columns at a time as may be copied.
+    """
+    m, d = rows.shape
+    precise = rows.dtype in (torch.float32, torch.float64)  # half precision has neither the range nor the digits
+    if rows.device.type == "cpu" and precise and origin is None and scale is None and rows.is_contiguous():
+        yield rows
+        return
+    width = DEPTH * max(1, PRODUCTS // (m * max(m, DEPTH)))
     for start in range(0, d, width):
         part = rows[:, start : start + width]
-        if part.dtype not in (torch.float32, torch.float64):
-            part = part.float()  # half precision has neither the range nor the digits
+        part = part if precise else part.float()
         if origin is not None:
             part = part - origin[start : start + width]
         if scale is not None:
             part = part / scale[:, None]
-        whole = part.shape[1] // DEPTH
-        if whole:
-            yield part[:, : whole * DEPTH].reshape(m, whole, DEPTH).transpose(0, 1)
-        if rest := part.shape[1] - whole * DEPTH:
-            last = part.new_zeros(2, m, DEPTH)  # two, as one alone would be divided among threads
-            last[0, :, :rest] = part[:, whole * DEPTH :]
-            yield last
+        yield part.contiguous()
+
+
+def shares(length: int, unit: int, most: int) -> list[tuple[int, int]]:
+    """Ranges of about equal length, at most so many; all but the last hold whole units."""
+    width = max(1, -(-length // (unit * most))) * unit
+    return [(start, min(start + width, length)) for start in range(0, length, width)]
 
 
 def _power_of_two(row: Vector) -> Tensor:
@@ -85,27 +124,75 @@ def _power_of_two(row: Vector) -> Tensor:
 def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] | None = None) -> Float[Tensor, "k d"]:
     """The matrix product `left @ rows`, to the same bits for any number of threads."""
     result = rows.new_empty(len(left), rows.shape[1]) if out is None else out
-    start = 0
-    for block in _blocks(rows, None, None):
-        columns = result[:, start : start + block.shape[0] * DEPTH]
-        made = torch.bmm(left.to(block.dtype).expand(len(block), -1, -1), block).transpose(0, 1).reshape(len(left), -1)
-        columns.copy_(made[:, : columns.shape[1]])
-        start += columns.shape[1]
+    if _compiled(rows):
+        factors = np.ascontiguousarray(left.detach().to(rows.dtype).numpy())
+        entries, made = rows.detach().numpy(), result.numpy()
+        work = [(factors, entries, *part, made) for part in shares(rows.shape[1], kernels.STRIP, SHARES)]
+        in_threads(kernels.combine, work, left.numel() * rows.shape[1])
+        return result
+    precision = rows.dtype if rows.dtype == torch.float64 else torch.float32
+    return result.copy_(left.to(rows.device, precision) @ rows.to(precision))
+
+
+def sums_of_few(
+    coefficients: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] | None = None
+) -> Float[Tensor, "k d"]:
+    """`coefficients @ rows` where most coefficients are zero: rows without one are not read.
+
+    Args:
+        coefficients: (k, m), on the CPU.
+        rows: (m, d).
+        out: where the result goes; may share no memory with the rows.
+    """
+    result = rows.new_empty(len(coefficients), rows.shape[1]) if out is None else out
+    if not _compiled(rows):
+        precision = rows.dtype if rows.dtype == torch.float64 else torch.float32
+        return result.copy_(coefficients.to(rows.device, precision) @ rows.to(precision))
+    sums, members = coefficients.numpy().nonzero()
+    factors = coefficients.to(rows.dtype).numpy()[sums, members]
+    first = np.searchsorted(sums, np.arange(len(coefficients) + 1))
+    entries, made = rows.detach().numpy(), result.numpy()
+    work = [(first, members, factors, entries, *part, made) for part in shares(rows.shape[1], DEPTH, SHARES)]
+    in_threads(kernels.add_few, work, len(members) * rows.shape[1])
     return result
+
+
+def _compiled(rows: Matrix) -> bool:
+    """Whether the compiled loops take this matrix as it lies."""
+    return rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64)
 
 
 def norms(rows: Matrix) -> Weights:
     """Euclidean norm of each row, summed up block by block in float64."""
-    d = rows.shape[1]
-    whole = d - d % DEPTH
-    squares = torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square()
-    if whole:
-        blocks = rows[:, :whole].reshape(len(rows), -1, DEPTH)
-        squares += torch.linalg.vector_norm(blocks, dim=2).double().square().sum(1)
-    lengths: Weights = squares.sqrt()
-    for i in torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist():
+    lengths: Weights = _squares(rows, None).sqrt()
+    for i in _strange(lengths.square()):
         lengths[i] = torch.linalg.vector_norm(rows[i].double())
     return lengths
+
+
+def _strange(squares: Weights) -> list[int]:
+    """Those of some squared norms that may have lost digits, or overflown, in float32."""
+    return torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist()
+
+
+def _squares(rows: Matrix, point: Vector | None) -> Weights:
+    """Squared Euclidean distances of the rows to a point, the origin if not given, in float64."""
+    m, d = rows.shape
+    if _compiled(rows):
+        columns = shares(d, 4 * DEPTH, SHARES)
+        sums, entries = np.zeros((len(columns), m)), rows.detach().numpy()
+        if point is None:
+            in_threads(kernels.squares, [(entries, *c, s) for c, s in zip(columns, sums, strict=True)], m * d)
+        else:
+            to = point.detach().numpy()
+            in_threads(kernels.squares_from, [(entries, to, *c, s) for c, s in zip(columns, sums, strict=True)], m * d)
+        return torch.from_numpy(sums.cumsum(0)[-1])  # in their order
+    total = torch.zeros(m, dtype=torch.float64, device=rows.device)
+    for start in range(0, d, 4 * DEPTH):
+        part = rows[:, start : start + 4 * DEPTH]
+        part = part if point is None else part - point[start : start + 4 * DEPTH]
+        total += torch.linalg.vector_norm(part, dim=1).double().square()
+    return total
 
 
 def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Matrix:
@@ -123,11 +210,8 @@ def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Ma
 
 def squared_distances_to(rows: Matrix, point: Vector) -> Weights:
     """Squared Euclidean distances of the rows to one point, in float64."""
-    squares = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
-    for start in range(0, rows.shape[1], 4 * DEPTH):
-        part = slice(start, start + 4 * DEPTH)
-        squares += torch.linalg.vector_norm(rows[:, part] - point[part], dim=1).double().square()
-    for i in torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist():
+    squares = _squares(rows, point)
+    for i in _strange(squares):
         squares[i] = torch.linalg.vector_norm(rows[i].double() - point.double()).square()
     return squares
 

@@ -1,7 +1,6 @@
 """How the coordinate-wise rules get at their columns: compiled on the CPU, by torch's own sort elsewhere."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,12 @@ from torch import Tensor
 from phalanx.aggregators import kernels
 from phalanx.aggregators.points import Points
 from phalanx.core import Matrix, Vector, Weights
+from phalanx.linalg import shares
+from phalanx.threads import in_threads
 
 ROUNDING = 1e-12  # share of the total weight below which a difference of sums of weights is rounding
 BLOCK = 1 << 18  # entries of one block of torch's sort, so that it and its sorted copy stay in cache
-SMALL = 1 << 17  # entries below which a second thread costs more than it brings
+SHARES = 64  # parts in which columns are divided, if there are enough
 
 
 def has_kernel(deltas: Matrix) -> bool:
@@ -24,30 +25,18 @@ def has_kernel(deltas: Matrix) -> bool:
     return deltas.device.type == "cpu" and deltas.dtype in (torch.float32, torch.float64)
 
 
-def in_threads(points: Points, kernel: Callable[..., bool], *arguments: Any) -> Vector:
-    """Calls `kernel(matrix, *arguments, start, stop, result)` for ranges of columns, one per thread of torch.
+def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> Vector:
+    """Calls `kernel(matrix, *arguments, start, stop, result)` for ranges of columns.
 
     Raises:
         ValueError: an entry is not finite.
     """
     matrix = points.unchecked.detach().contiguous().numpy()
     result: NDArray[Any] = np.empty(matrix.shape[1], matrix.dtype)
-    threads = torch.get_num_threads() if matrix.size > SMALL else 1
-    ranges = list(_ranges(matrix.shape[1], threads))
-    if len(ranges) == 1:
-        finite = kernel(matrix, *arguments, 0, matrix.shape[1], result)
-    else:
-        with ThreadPoolExecutor(len(ranges)) as pool:
-            finite = all(pool.map(lambda part: kernel(matrix, *arguments, *part, result), ranges))
-    if not finite:
+    work = [(matrix, *arguments, *part, result) for part in shares(matrix.shape[1], kernels.WIDTH, SHARES)]
+    if not all(in_threads(kernel, work, matrix.size)):
         points.refuse()
     return torch.from_numpy(result)
-
-
-def _ranges(columns: int, parts: int) -> Iterator[tuple[int, int]]:
-    width = -(-columns // (parts * kernels.WIDTH)) * kernels.WIDTH
-    for start in range(0, columns, width):
-        yield start, min(start + width, columns)
 
 
 def by_column(deltas: Matrix, rule: Callable[[Float[Tensor, "b m"]], Float[Tensor, "b"]]) -> Vector:

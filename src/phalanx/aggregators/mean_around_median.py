@@ -14,7 +14,7 @@ from torch import Tensor
 
 from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator, require
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, has_kernel, of_columns, sort_with_weights
 from phalanx.aggregators.median import weighted_middle
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
@@ -55,7 +55,7 @@ def mean_around_median(points: Points, mass: float) -> Vector:
     weights, slack = points.weights, points.mass * ROUNDING
     if has_kernel(points.base):
         network = sorting_network(len(points))
-        return in_threads(points, kernels.mean_around_median, network, counted(weights), mass, slack)
+        return of_columns(points, kernels.mean_around_median, network, counted(weights), mass, slack)
     return by_column(points.matrix, lambda block: _around(block, weights, mass, slack))
 
 

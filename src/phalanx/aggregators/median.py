@@ -24,7 +24,7 @@ from torch import Tensor
 
 from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
@@ -61,9 +61,9 @@ def weighted_median(points: Points) -> Vector:
     if equal(weights):
         middle = {(m - 1) // 2, m // 2}
         coefficients = np.array([1 / len(middle) if r in middle else 0.0 for r in range(m)])
-        return in_threads(points, kernels.combine_ranks, sorting_network(m, frozenset(middle)), coefficients)
+        return of_columns(points, kernels.combine_ranks, sorting_network(m, frozenset(middle)), coefficients)
     own = counted(weights)
-    return in_threads(points, kernels.median, sorting_network(m), own, *_around_half(own))
+    return of_columns(points, kernels.median, sorting_network(m), own, *_around_half(own))
 
 
 def _around_half(own: NDArray[Any]) -> tuple[Any, Any]:

@@ -15,7 +15,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.linalg import Square, cosines_of, gram, norms, product, squared_distances, squared_distances_to
+from phalanx.linalg import (
+    Square,
+    cosines_of,
+    gram,
+    norms,
+    product,
+    squared_distances,
+    squared_distances_to,
+    sums_of_few,
+)
 
 NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
 FEW = 4  # rows in a sum up to which they are added one by one
@@ -172,9 +181,7 @@ class Points:
 
     def combine(self, coefficients: Weights) -> Vector:
         """The sum of the rows, each times its coefficient."""
-        rows = self._finite
-        total: Vector = coefficients.to(rows.device, rows.dtype) @ rows
-        return total
+        return sums_of_few(coefficients[None], self._finite)[0]
 
     def mixed(self, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> "Mixture":
         """New rows that are sums of these, each times a coefficient, with weights of their own."""
@@ -219,17 +226,7 @@ class Mixture(Points):
             return out.copy_(self.write(None))
         if int(c.count_nonzero()) > FEW * len(c):
             return product(c.to(inner.device, inner.dtype), inner, out)
-        out = inner.new_empty(len(c), inner.shape[1]) if out is None else out
-        begun = [False] * len(c)
-        for k, i in c.nonzero().tolist():
-            if begun[k]:
-                out[k].add_(inner[i], alpha=float(c[k, i]))
-            else:
-                torch.mul(inner[i], float(c[k, i]), out=out[k])
-            begun[k] = True
-        for k in (k for k, has_begun in enumerate(begun) if not has_begun):
-            out[k] = 0
-        return out
+        return sums_of_few(c, inner, out)
 
     @cached_property
     def products(self) -> Square:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, in_threads, sort_with_weights
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
@@ -68,16 +68,16 @@ class TrimmedMean(Aggregator):
             return by_column(points.matrix, lambda block: self._by_torch(block, weights))
         if self.form == "strict":
             ends = self.beta, 1 - self.beta
-            return in_threads(points, kernels.mean_between, sorting_network(m), counted(weights), equal(weights), *ends)
+            return of_columns(points, kernels.mean_between, sorting_network(m), counted(weights), equal(weights), *ends)
         if equal(weights):
             shares = self._shares_of_ranks(m)
             inner = np.flatnonzero(shares)
             whole = frozenset(np.flatnonzero(shares == shares.max()).tolist())
             network = sorting_network(m, frozenset(inner.tolist()) - whole, whole)
-            return in_threads(points, kernels.combine_ranks, network, shares)
+            return of_columns(points, kernels.combine_ranks, network, shares)
         total = points.mass
         low, high = self.beta * total, (1 - self.beta) * total
-        return in_threads(
+        return of_columns(
             points, kernels.trimmed_mean, sorting_network(m), counted(weights), low, high, ROUNDING * total
         )
 

@@ -1,0 +1,252 @@
+"""The inner loops of `phalanx.linalg`, compiled: products and squares of the rows of a matrix.
+
+Rows are read where they lie, some columns at a time, so that what is read again comes from the nearest cache.  Products
+are summed up in vector registers, a square tile of pairs of rows at once: each entry meets `TILE` others.
+Only pairs on and above the diagonal are taken, half of what a general matrix product takes.
+
+No sum depends on how the work is divided among threads: each is made of blocks of `DEPTH` columns, summed up in the
+precision of the rows, and of the blocks' sums in their order, in float64.
+
+Loops run over slices from their first entry on: only so the compiler sees that entries lie side by side.
+"""
+
+from typing import no_type_check
+
+import numpy as np
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+WIDE = bool(get_host_cpu_features().get("avx512f"))
+BYTES = 64 if WIDE else 32  # of a vector
+TILE = 5 if WIDE else 3  # rows and columns of a tile; its sums and what is loaded for them fill the registers
+TALL, VECTORS = (6, 4) if WIDE else (4, 2)  # rows and vectors of a tile of `combine`
+DEPTH = 1 << 10  # columns of a block
+BAND = 96 // TILE * TILE  # rows of which a block of columns stays in cache
+STRIP = 1 << 8  # columns that `combine` packs at a time
+
+compiled = njit(nogil=True, cache=True, boundscheck=False)
+reordered = njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract"})
+
+
+@no_type_check
+def _vector(context, kind):
+    """The type of an entry of an array, that of a vector of them, and the size of an entry."""
+    element = context.get_value_type(kind.dtype)
+    size = context.get_abi_sizeof(element)
+    return element, ir.VectorType(element, BYTES // size), size
+
+
+@no_type_check
+def _named(builder, name, vector, result, *arguments):
+    """One of LLVM's functions of vectors."""
+    bits = {ir.FloatType: "f32", ir.DoubleType: "f64"}[type(vector.element)]
+    kind = ir.FunctionType(result, arguments)
+    return cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{vector.count}{bits}")
+
+
+@no_type_check
+def _row(context, builder, kind, array, first, offset):
+    """A pointer to a row; to the last one where there are not so many."""
+    rows, columns = cgutils.unpack_tuple(builder, array.shape)
+    last = builder.sub(rows, ir.Constant(rows.type, 1))
+    wanted = builder.add(first, ir.Constant(first.type, offset))
+    here = builder.select(builder.icmp_signed("<", wanted, last), wanted, last)
+    return builder.gep(array.data, [builder.mul(here, columns)])
+
+
+@intrinsic
+@no_type_check
+def _tile_of_products(_, rows, i, j, begin, end, sums):
+    """Inner products of `TILE` rows from i on and as many from j on, over whole vectors of columns."""
+
+    def codegen(context, builder, signature, arguments):
+        (source, i, j, begin, end, target), (kind, *_, target_kind) = arguments, signature.args
+        array = context.make_array(kind)(context, builder, source)
+        element, vector, size = _vector(context, kind)
+        left = [_row(context, builder, kind, array, i, p) for p in range(TILE)]
+        right = [_row(context, builder, kind, array, j, q) for q in range(TILE)]
+        total = [[cgutils.alloca_once(builder, vector) for _ in right] for _ in left]
+        for held in (held for line in total for held in line):
+            builder.store(ir.Constant(vector, None), held)
+        fma = _named(builder, "fma", vector, vector, vector, vector, vector)
+
+        def load(row, k):
+            return builder.load(builder.bitcast(builder.gep(row, [k]), vector.as_pointer()), align=size)
+
+        with cgutils.for_range_slice(builder, begin, end, ir.Constant(begin.type, vector.count)) as (k, _):
+            entries = [load(row, k) for row in right]
+            for row, line in zip(left, total, strict=True):
+                entry = load(row, k)
+                for other, held in zip(entries, line, strict=True):
+                    builder.store(builder.call(fma, [entry, other, builder.load(held)]), held)
+
+        add = _named(builder, "vector.reduce.fadd", vector, element, element, vector)
+        out = context.make_array(target_kind)(context, builder, target).data
+        for n, held in enumerate(held for line in total for held in line):
+            total_of = builder.call(add, [ir.Constant(element, 0.0), builder.load(held)], fastmath=("reassoc",))
+            wide = builder.fpext(total_of, ir.DoubleType()) if size < 8 else total_of
+            builder.store(wide, builder.gep(out, [ir.Constant(begin.type, n)]))
+        return context.get_dummy_value()
+
+    return types.void(rows, types.int64, types.int64, types.int64, types.int64, sums), codegen
+
+
+@compiled
+@no_type_check
+def inner_products(rows, begin, stop, first, last, total):
+    """Adds to row i of `total`, for i in [first, last), its products with itself and the rows after it.
+
+    Args:
+        rows: (m, d), C-contiguous.
+        begin: first column.
+        stop: where the columns end; a multiple of the entries of a vector after `begin`.
+        first: first row; a multiple of `TILE`.
+        last: where the rows end.
+        total: (m, m), float64; entries below the diagonal mean nothing.
+    """
+    m = rows.shape[0]
+    sums = np.empty(TILE * TILE)
+    for k in range(begin, stop, DEPTH):
+        end = min(k + DEPTH, stop)
+        for band in range(first - first % BAND, m, BAND):
+            for i in range(first, min(last, band + BAND), TILE):
+                for j in range(max(band, i), min(m, band + BAND), TILE):
+                    _tile_of_products(rows, i, j, k, end, sums)
+                    for p in range(min(TILE, last - i)):
+                        for q in range(min(TILE, m - j)):
+                            total[i + p, j + q] += sums[p * TILE + q]
+
+
+@reordered
+@no_type_check
+def squares(rows, begin, stop, total):
+    """Adds to `total`, (m,) float64, the squared norm of each row between two columns."""
+    for i in range(rows.shape[0]):
+        for k in range(begin, stop, DEPTH):
+            part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
+            for c in range(len(part)):
+                held += part[c] * part[c]
+            total[i] += held
+
+
+@reordered
+@no_type_check
+def squares_from(rows, point, begin, stop, total):
+    """Adds to `total`, (m,) float64, the squared distance of each row from a point (d,) between two columns."""
+    for k in range(begin, stop, DEPTH):
+        there = point[k : min(k + DEPTH, stop)]
+        for i in range(rows.shape[0]):
+            part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
+            for c in range(len(part)):
+                step = part[c] - there[c]
+                held += step * step
+            total[i] += held
+
+
+@intrinsic
+@no_type_check
+def _tile_of_sums(_, left, packed, i, column, out):
+    """Sums of the packed rows by the coefficients of `TALL` rows of `left`, in `VECTORS` vectors from a column on."""
+
+    def codegen(context, builder, signature, arguments):
+        (left, packed, i, column, out), (kind, packed_kind, _, _, out_kind) = arguments, signature.args
+        factors = context.make_array(kind)(context, builder, left)
+        source = context.make_array(packed_kind)(context, builder, packed)
+        target = context.make_array(out_kind)(context, builder, out)
+        _, vector, size = _vector(context, kind)
+        rows = [_row(context, builder, kind, factors, i, p) for p in range(TALL)]
+        total = [[cgutils.alloca_once(builder, vector) for _ in range(VECTORS)] for _ in rows]
+        for held in (held for line in total for held in line):
+            builder.store(ir.Constant(vector, None), held)
+        fma = _named(builder, "fma", vector, vector, vector, vector, vector)
+        width = cgutils.unpack_tuple(builder, source.shape)[1]
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
+        undefined = ir.Constant(vector, ir.Undefined)
+
+        with cgutils.for_range(builder, cgutils.unpack_tuple(builder, factors.shape)[1]) as loop:
+            start = builder.gep(source.data, [builder.add(builder.mul(loop.index, width), column)])
+            entries = []
+            for v in range(VECTORS):
+                at = builder.gep(start, [ir.Constant(width.type, v * vector.count)])
+                entries.append(builder.load(builder.bitcast(at, vector.as_pointer()), align=size))
+            for row, line in zip(rows, total, strict=True):
+                factor = builder.load(builder.gep(row, [loop.index]))
+                first = builder.insert_element(undefined, factor, ir.Constant(ir.IntType(32), 0))
+                everywhere = builder.shuffle_vector(first, undefined, lanes)
+                for entry, held in zip(entries, line, strict=True):
+                    builder.store(builder.call(fma, [everywhere, entry, builder.load(held)]), held)
+
+        for p, line in enumerate(total):
+            for v, held in enumerate(line):
+                at = builder.gep(target.data, [ir.Constant(width.type, (p * VECTORS + v) * vector.count)])
+                builder.store(builder.load(held), builder.bitcast(at, vector.as_pointer()), align=size)
+        return context.get_dummy_value()
+
+    return types.void(left, packed, types.int64, types.int64, out), codegen
+
+
+@compiled
+@no_type_check
+def _copy(entries, to):
+    for c in range(len(entries)):
+        to[c] = entries[c]
+
+
+@compiled
+@no_type_check
+def combine(left, rows, begin, stop, out):
+    """Writes `left @ rows` between two columns to `out`.
+
+    Args:
+        left: (k, m), C-contiguous, of the type of the rows.
+        rows: (m, d).
+        begin: first column.
+        stop: where the columns end.
+        out: (k, d).
+    """
+    k, m = left.shape
+    across = VECTORS * (BYTES // rows.itemsize)
+    packed, sums = np.zeros((m, STRIP), rows.dtype), np.empty((TALL, across), rows.dtype)
+    for start in range(begin, stop, STRIP):
+        width = min(STRIP, stop - start)
+        for r in range(m):
+            _copy(rows[r, start : start + width], packed[r])
+        for i in range(0, k, TALL):
+            for column in range(0, width, across):
+                _tile_of_sums(left, packed, i, column, sums)
+                first = start + column
+                for p in range(min(TALL, k - i)):
+                    _copy(sums[p, : min(across, width - column)], out[i + p, first:])
+
+
+@compiled
+@no_type_check
+def add_few(first, members, coefficients, rows, begin, stop, out):
+    """Writes to row k of `out` the sum of the rows that are its members, each times a coefficient.
+
+    Args:
+        first: (k + 1,), where the members of each row of `out` begin.
+        members: rows, those of the first row of `out` first.
+        coefficients: of the members, of the type of the rows.
+        rows: (m, d).
+        begin: first column.
+        stop: where the columns end.
+        out: (k, d); may share no memory with the rows.
+    """
+    for start in range(begin, stop, DEPTH):
+        for k in range(len(out)):
+            made = out[k, start : min(start + DEPTH, stop)]
+            if first[k] == first[k + 1]:
+                for c in range(len(made)):
+                    made[c] = 0
+            for n in range(first[k], first[k + 1]):
+                row, factor = rows[members[n], start : min(start + DEPTH, stop)], coefficients[n]
+                if n == first[k]:
+                    for c in range(len(made)):
+                        made[c] = factor * row[c]
+                else:
+                    for c in range(len(made)):
+                        made[c] += factor * row[c]
