@@ -26,6 +26,7 @@ TALL, VECTORS = (6, 4) if WIDE else (4, 2)  # rows and vectors of a tile of `com
 DEPTH = 1 << 10  # columns of a block
 BAND = 96 // TILE * TILE  # rows of which a block of columns stays in cache
 STRIP = 1 << 8  # columns that `combine` packs at a time
+LENGTH = 1 << 12  # columns that `add_few` sums up at a time
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
 reordered = njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract"})
@@ -224,6 +225,18 @@ def combine(left, rows, begin, stop, out):
 
 @compiled
 @no_type_check
+def _add_four(members, coefficients, rows, start, made):
+    """Adds four rows at once, each times its coefficient, from a column on."""
+    end = start + len(made)
+    u, v = rows[members[0], start:end], rows[members[1], start:end]
+    x, y = rows[members[2], start:end], rows[members[3], start:end]
+    a, b, p, q = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
+    for c in range(len(made)):
+        made[c] += (a * u[c] + b * v[c]) + (p * x[c] + q * y[c])
+
+
+@compiled
+@no_type_check
 def add_few(first, members, coefficients, rows, begin, stop, out):
     """Writes to row k of `out` the sum of the rows that are its members, each times a coefficient.
 
@@ -236,17 +249,23 @@ def add_few(first, members, coefficients, rows, begin, stop, out):
         stop: where the columns end.
         out: (k, d); may share no memory with the rows.
     """
-    for start in range(begin, stop, DEPTH):
+    for start in range(begin, stop, LENGTH):
+        end = min(start + LENGTH, stop)
         for k in range(len(out)):
-            made = out[k, start : min(start + DEPTH, stop)]
-            if first[k] == first[k + 1]:
+            made, n, last = out[k, start:end], first[k], first[k + 1]
+            if n == last:
                 for c in range(len(made)):
                     made[c] = 0
-            for n in range(first[k], first[k + 1]):
-                row, factor = rows[members[n], start : min(start + DEPTH, stop)], coefficients[n]
-                if n == first[k]:
-                    for c in range(len(made)):
-                        made[c] = factor * row[c]
-                else:
-                    for c in range(len(made)):
-                        made[c] += factor * row[c]
+            else:
+                row, factor = rows[members[n], start:end], coefficients[n]
+                for c in range(len(made)):
+                    made[c] = factor * row[c]
+                n += 1
+            while n + 4 <= last:
+                _add_four(members[n : n + 4], coefficients[n : n + 4], rows, start, made)
+                n += 4
+            while n < last:
+                row, factor = rows[members[n], start:end], coefficients[n]
+                for c in range(len(made)):
+                    made[c] += factor * row[c]
+                n += 1

@@ -53,10 +53,11 @@ def gram(rows: Matrix, origin: Vector | None = None) -> Square:
 
 def _products(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Square:
     """Inner products of `(rows - origin) / scale`."""
-    m = len(rows)
-    total = torch.zeros(m, m, dtype=torch.float64, device=rows.device)
-    for part in _parts(rows, origin, scale):
-        total += _compiled_products(part) if part.device.type == "cpu" else _torch_products(part)
+    products = _compiled_products if rows.device.type == "cpu" else _torch_products
+    parts = map(products, _parts(rows, origin, scale))
+    total = next(parts)
+    for part in parts:
+        total += part
     upper = total.triu(1)
     return total.triu_().add_(upper.T)
 
@@ -152,7 +153,7 @@ def sums_of_few(
     factors = coefficients.to(rows.dtype).numpy()[sums, members]
     first = np.searchsorted(sums, np.arange(len(coefficients) + 1))
     entries, made = rows.detach().numpy(), result.numpy()
-    work = [(first, members, factors, entries, *part, made) for part in shares(rows.shape[1], DEPTH, SHARES)]
+    work = [(first, members, factors, entries, *part, made) for part in shares(rows.shape[1], kernels.LENGTH, SHARES)]
     in_threads(kernels.add_few, work, len(members) * rows.shape[1])
     return result
 
