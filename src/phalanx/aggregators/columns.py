@@ -33,7 +33,7 @@ def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> 
     """
     matrix = points.unchecked.detach().contiguous().numpy()
     result: NDArray[Any] = np.empty(matrix.shape[1], matrix.dtype)
-    work = [(matrix, *arguments, *part, result) for part in shares(matrix.shape[1], kernels.WIDTH, SHARES)]
+    work = [(matrix, *arguments, *part, result) for part in shares(matrix.shape[1], kernels.AHEAD, SHARES)]
     if not all(in_threads(kernel, work, matrix.size)):
         points.refuse()
     return torch.from_numpy(result)

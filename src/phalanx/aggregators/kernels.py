@@ -1,8 +1,8 @@
 """The inner loops of the coordinate-wise rules, compiled.
 
-A matrix is read once, row by row, `WIDTH` columns at a time, into a buffer of tiles of `LANES` columns.  A tile holds
-one vector register or a few for each row, and stays in the nearest cache while its columns are sorted, all at once, by
-a network of comparisons between rows.  What a rule wants of the sorted columns is taken from there.
+A matrix is read once, `LANES` columns at a time, into a tile.  A tile holds a few vector registers for each row, and
+stays in the nearest cache while its columns are sorted, all at once, by a network of comparisons between rows.  What a
+rule wants of the sorted columns is taken from there, and meanwhile later columns are fetched from memory.
 
 Columns do not touch each other, so results do not depend on how columns are divided among threads.  A kernel gives up,
 and returns False, as soon as it reads an entry that is not finite.
@@ -17,7 +17,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 64  # columns of a tile
-WIDTH = 16 * LANES  # columns that are read at a time
+AHEAD = 8 * LANES  # columns that are fetched at a time
+LINE = 64  # bytes that come from memory together
 SAME = 1e-12  # difference of two shares of the weight that is rounding
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
@@ -81,7 +82,7 @@ def _compare_weighted(_, values, weights, i, j):
 
 @intrinsic
 @no_type_check
-def _copy(_, matrix, r, column, tiles, row):
+def _copy(_, matrix, r, column, tile, row):
     """Copies `LANES` columns of row r of the matrix to a row of a tile; whether all of them are finite."""
 
     def codegen(context, builder, signature, arguments):
@@ -97,49 +98,134 @@ def _copy(_, matrix, r, column, tiles, row):
         wrong = builder.bitcast(builder.fcmp_unordered("uno", zero_or_nan, zero_or_nan), ir.IntType(LANES))
         return builder.icmp_unsigned("==", wrong, ir.Constant(wrong.type, 0))
 
-    return types.boolean(matrix, types.int64, types.int64, tiles, types.int64), codegen
+    return types.boolean(matrix, types.int64, types.int64, tile, types.int64), codegen
+
+
+@intrinsic
+@no_type_check
+def _prefetch(_, matrix, r, column):
+    """Asks for the entries at a place of the matrix, without waiting for them; the place may lie outside of it."""
+
+    def codegen(context, builder, signature, arguments):
+        (source, r, column), (kind, *_) = arguments, signature.args
+        array = context.make_array(kind)(context, builder, source)
+        columns = cgutils.unpack_tuple(builder, array.shape)[1]
+        at = builder.gep(array.data, [builder.add(builder.mul(r, columns), column)])
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), (cgutils.voidptr_t, flag, flag, flag))
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        to_read, second_cache, data = flag(0), flag(2), flag(1)
+        builder.call(function, [builder.bitcast(at, cgutils.voidptr_t), to_read, second_cache, data])
+        return context.get_dummy_value()
+
+    return types.void(matrix, types.int64, types.int64), codegen
 
 
 @compiled
 @no_type_check
-def _read(matrix, start, width, tiles):
-    """Copies columns of the matrix into tiles; tile t holds row r in `tiles[t * m + r]`.  Whether all are finite."""
+def _tile(m, like):
+    """Memory for a tile of m rows, laid out so that no vector lies across two lines of the cache."""
+    memory = np.empty(m * LANES + LINE // like.itemsize, like.dtype)
+    first = -memory.ctypes.data % LINE // like.itemsize
+    return memory[first : first + m * LANES].reshape(m, LANES)
+
+
+@compiled
+@no_type_check
+def _read(matrix, start, first, stop, tile):
+    """Copies the columns of the matrix from `first` on to a tile, and fetches later ones; whether all are finite.
+
+    Columns are fetched `AHEAD` at a time, so that memory is read in long runs: with each tile some rows of those after
+    the ones that the tile is among, counted from `start`.
+    """
     m, finite = matrix.shape[0], True
+    part, parts = (first - start) % AHEAD // LANES, AHEAD // LANES
+    next_ = first - part * LANES + AHEAD
+    for r in range(part * m // parts, (part + 1) * m // parts):
+        for column in range(next_, min(next_ + AHEAD, stop), LINE // matrix.itemsize):
+            _prefetch(matrix, r, column)
     for r in range(m):
-        for t in range((width + LANES - 1) // LANES):
-            first = start + t * LANES
-            if first + LANES <= matrix.shape[1]:
-                finite &= _copy(matrix, r, first, tiles, t * m + r)
-            else:
-                for c in range(LANES):
-                    tiles[t * m + r, c] = matrix[r, min(first + c, matrix.shape[1] - 1)]
-                    finite &= np.isfinite(tiles[t * m + r, c])
+        if first + LANES <= matrix.shape[1]:
+            finite &= _copy(matrix, r, first, tile, r)
+        else:
+            for c in range(LANES):
+                tile[r, c] = matrix[r, min(first + c, matrix.shape[1] - 1)]
+                finite &= np.isfinite(tile[r, c])
     return finite
+
+
+@intrinsic
+@no_type_check
+def _sum_ranks(_, tile, coefficients, first, last, made):
+    """The sum of coefficient times entry of each column of a tile, over rows from `first` to `last`."""
+
+    def codegen(context, builder, signature, arguments):
+        (tile, factors, first, last, made), (kind, factor_kind, _, _, made_kind) = arguments, signature.args
+        wide = ir.VectorType(ir.DoubleType(), LANES)
+        total = cgutils.alloca_once(builder, wide)
+        builder.store(ir.Constant(wide, None), total)
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(wide, (wide, wide, wide)), f"llvm.fma.v{LANES}f64"
+        )
+        factor_data = context.make_array(factor_kind)(context, builder, factors).data
+        with cgutils.for_range_slice(builder, first, last, first.type(1)) as (row, _):
+            at, _ = _tile_row(context, builder, kind, tile, row)
+            factor = _everywhere(builder, builder.load(builder.gep(factor_data, [row])))
+            entries = _in_double(builder, builder.load(at, align=4), wide)
+            builder.store(builder.call(fma, [factor, entries, builder.load(total)]), total)
+        _store(context, builder, made_kind, made, builder.load(total))
+        return context.get_dummy_value()
+
+    return types.void(tile, coefficients, types.int64, types.int64, made), codegen
+
+
+@no_type_check
+def _everywhere(builder, value):
+    """A vector of one value."""
+    undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
+
+
+@no_type_check
+def _in_double(builder, entries, wide):
+    """Entries or weights of a tile's row as float64."""
+    if isinstance(entries.type.element, ir.IntType):
+        return builder.sitofp(entries, wide)
+    return entries if entries.type == wide else builder.fpext(entries, wide)
+
+
+@no_type_check
+def _store(context, builder, kind, array, values):
+    """Writes a vector to an array of float64."""
+    data = context.make_array(kind)(context, builder, array).data
+    builder.store(values, builder.bitcast(data, values.type.as_pointer()), align=8)
 
 
 @compiled
 @no_type_check
 def combine_ranks(matrix, network, coefficients, start, stop, result):
     """Each column's sum of coefficient times entry, over its entries in increasing order."""
-    m = matrix.shape[0]
-    tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    total = np.empty(LANES, np.float64)
-    for begin in range(start, stop, WIDTH):
-        width = min(WIDTH, stop - begin)
-        if not _read(matrix, begin, width, tiles):
+    m, ranks = matrix.shape[0], np.flatnonzero(coefficients)
+    tile = _tile(m, matrix)
+    made = np.empty(LANES, np.float64)
+    for first in range(start, stop, LANES):
+        if not _read(matrix, start, first, stop, tile):
             return False
-        for t in range((width + LANES - 1) // LANES):
-            tile = tiles[t * m : (t + 1) * m]
-            for k in range(len(network)):
-                _compare(tile, network[k, 0], network[k, 1])
-            total[:] = 0
-            for r in range(m):
-                if coefficients[r] != 0:
-                    for c in range(LANES):
-                        total[c] += coefficients[r] * tile[r, c]
-            for c in range(min(LANES, width - t * LANES)):
-                result[begin + t * LANES + c] = total[c]
+        for k in range(len(network)):
+            _compare(tile, network[k, 0], network[k, 1])
+        _sum_ranks(tile, coefficients, ranks[0], ranks[-1] + 1, made)
+        _write(made, first, stop, result)
     return True
+
+
+@compiled
+@no_type_check
+def _write(made, start, stop, result):
+    """Writes what a tile gave to its columns of the result."""
+    columns = result[start : min(start + LANES, stop)]
+    for c in range(len(columns)):
+        columns[c] = made[c]
 
 
 @compiled
@@ -152,32 +238,91 @@ def _sort_weighted(tile, own, weights, network):
         _compare_weighted(tile, own, network[k, 0], network[k, 1])
 
 
+@intrinsic
+@no_type_check
+def _sum_between(_, tile, own, low, high, slack, made):
+    """The sum of each column's entries times the part of their weight between `low` and `high`; the tile is sorted."""
+
+    def codegen(context, builder, signature, arguments):
+        (tile, own, low, high, slack, made), (kind, own_kind, _, _, _, made_kind) = arguments, signature.args
+        wide = ir.VectorType(ir.DoubleType(), LANES)
+        nothing = ir.Constant(wide, None)
+        total, reached = (cgutils.alloca_once(builder, wide) for _ in range(2))
+        for held in (total, reached):
+            builder.store(nothing, held)
+        low, high, slack = (_everywhere(builder, bound) for bound in (low, high, slack))
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(wide, (wide, wide, wide)), f"llvm.fma.v{LANES}f64"
+        )
+        rows = cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, tile).shape)[0]
+        with cgutils.for_range(builder, rows) as loop:
+            entries = builder.load(_tile_row(context, builder, kind, tile, loop.index)[0], align=4)
+            weights = builder.load(_tile_row(context, builder, own_kind, own, loop.index)[0], align=4)
+            before = builder.load(reached)
+            after = builder.fadd(before, _in_double(builder, weights, wide))
+            end = _extreme(builder, "min", wide, after, high)
+            kept = builder.fsub(end, _extreme(builder, "max", wide, before, low))
+            kept = builder.select(builder.fcmp_ordered(">", kept, slack), kept, nothing)
+            product = [kept, _in_double(builder, entries, wide), builder.load(total)]
+            builder.store(builder.call(fma, product), total)
+            builder.store(after, reached)
+        _store(context, builder, made_kind, made, builder.load(total))
+        return context.get_dummy_value()
+
+    return types.void(tile, own, types.float64, types.float64, types.float64, made), codegen
+
+
 @compiled
 @no_type_check
 def trimmed_mean(matrix, network, weights, low, high, slack, start, stop, result):
     """Each column's mean of the weight between `low` and `high`; parts of a weight up to `slack` are rounding."""
     m = matrix.shape[0]
-    tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    own = np.empty((m, LANES), weights.dtype)
-    total, reached = np.empty(LANES, np.float64), np.empty(LANES, np.float64)
-    for begin in range(start, stop, WIDTH):
-        width = min(WIDTH, stop - begin)
-        if not _read(matrix, begin, width, tiles):
+    tile = _tile(m, matrix)
+    own = _tile(m, weights)
+    made = np.empty(LANES, np.float64)
+    for first in range(start, stop, LANES):
+        if not _read(matrix, start, first, stop, tile):
             return False
-        for t in range((width + LANES - 1) // LANES):
-            tile = tiles[t * m : (t + 1) * m]
-            _sort_weighted(tile, own, weights, network)
-            total[:], reached[:] = 0, 0
-            for r in range(m):
-                for c in range(LANES):
-                    before = reached[c]
-                    after = before + own[r, c]
-                    kept = min(after, high) - max(before, low)
-                    total[c] += (kept if kept > slack else 0.0) * tile[r, c]
-                    reached[c] = after
-            for c in range(min(LANES, width - t * LANES)):
-                result[begin + t * LANES + c] = total[c] / (high - low)
+        _sort_weighted(tile, own, weights, network)
+        _sum_between(tile, own, low, high, slack, made)
+        made /= high - low
+        _write(made, first, stop, result)
     return True
+
+
+@intrinsic
+@no_type_check
+def _middle(_, tile, own, lower, upper, made):
+    """Each column's mid-point of two entries of a sorted tile: the last ones with less weight than a bound before."""
+
+    def codegen(context, builder, signature, arguments):
+        (tile, own, lower, upper, made), (kind, own_kind, _, _, made_kind) = arguments, signature.args
+        start, vector = _tile_row(context, builder, kind, tile, ir.IntType(64)(0))
+        _, weight_vector = _tile_row(context, builder, own_kind, own, ir.IntType(64)(0))
+        reached = cgutils.alloca_once(builder, weight_vector)
+        builder.store(ir.Constant(weight_vector, None), reached)
+        ends = [cgutils.alloca_once(builder, vector) for _ in range(2)]
+        for end in ends:
+            builder.store(builder.load(start, align=4), end)
+        bounds = [_everywhere(builder, bound) for bound in (lower, upper)]
+        below = builder.icmp_signed if isinstance(weight_vector.element, ir.IntType) else builder.fcmp_ordered
+        add = builder.add if isinstance(weight_vector.element, ir.IntType) else builder.fadd
+        rows = cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, tile).shape)[0]
+        with cgutils.for_range(builder, rows) as loop:
+            entries = builder.load(_tile_row(context, builder, kind, tile, loop.index)[0], align=4)
+            weights = builder.load(_tile_row(context, builder, own_kind, own, loop.index)[0], align=4)
+            before = builder.load(reached)
+            for bound, end in zip(bounds, ends, strict=True):
+                builder.store(builder.select(below("<", before, bound), entries, builder.load(end)), end)
+            builder.store(add(before, weights), reached)
+        wide = ir.VectorType(ir.DoubleType(), LANES)
+        half = _everywhere(builder, ir.DoubleType()(0.5))
+        halves = [builder.fmul(half, _in_double(builder, builder.load(end), wide)) for end in ends]
+        _store(context, builder, made_kind, made, builder.fadd(*halves))
+        return context.get_dummy_value()
+
+    bound = types.int32 if own.dtype == types.int32 else types.float64
+    return types.void(tile, own, bound, bound, made), codegen
 
 
 @compiled
@@ -185,34 +330,16 @@ def trimmed_mean(matrix, network, weights, low, high, slack, start, stop, result
 def median(matrix, network, weights, lower, upper, start, stop, result):
     """Each column's mid-point of two entries: those that the weights before leave below `lower`, and below `upper`."""
     m = matrix.shape[0]
-    tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    own = np.empty((m, LANES), weights.dtype)
-    reached = np.empty(LANES, weights.dtype)
-    low, high = np.empty(LANES, np.int32), np.empty(LANES, np.int32)
-    for begin in range(start, stop, WIDTH):
-        width = min(WIDTH, stop - begin)
-        if not _read(matrix, begin, width, tiles):
+    tile = _tile(m, matrix)
+    own = _tile(m, weights)
+    made = np.empty(LANES, np.float64)
+    for first in range(start, stop, LANES):
+        if not _read(matrix, start, first, stop, tile):
             return False
-        for t in range((width + LANES - 1) // LANES):
-            tile = tiles[t * m : (t + 1) * m]
-            _sort_weighted(tile, own, weights, network)
-            reached[:], low[:], high[:] = 0, -1, -1
-            for r in range(m):
-                _step(reached, low, high, own[r], lower, upper)
-            for c in range(min(LANES, width - t * LANES)):
-                middle = np.float64(tile[low[c], c]) / 2 + np.float64(tile[high[c], c]) / 2
-                result[begin + t * LANES + c] = middle
+        _sort_weighted(tile, own, weights, network)
+        _middle(tile, own, lower, upper, made)
+        _write(made, first, stop, result)
     return True
-
-
-@compiled
-@no_type_check
-def _step(reached, low, high, own, lower, upper):
-    """Goes on by one rank in each column."""
-    for c in range(LANES):
-        low[c] += reached[c] < lower
-        high[c] += reached[c] < upper
-        reached[c] += own[c]
 
 
 @compiled
@@ -220,18 +347,15 @@ def _step(reached, low, high, own, lower, upper):
 def mean_around_median(matrix, network, weights, mass, slack, start, stop, result):
     """Each column's mean of the entries of so much weight that are nearest to its median."""
     m = matrix.shape[0]
-    tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    own = np.empty((m, LANES), weights.dtype)
+    tile = _tile(m, matrix)
+    own = _tile(m, weights)
     half = weights.sum() / 2
-    for begin in range(start, stop, WIDTH):
-        width = min(WIDTH, stop - begin)
-        if not _read(matrix, begin, width, tiles):
+    for first in range(start, stop, LANES):
+        if not _read(matrix, start, first, stop, tile):
             return False
-        for t in range((width + LANES - 1) // LANES):
-            tile = tiles[t * m : (t + 1) * m]
-            _sort_weighted(tile, own, weights, network)
-            for c in range(min(LANES, width - t * LANES)):
-                result[begin + t * LANES + c] = _around(tile[:, c], own[:, c], half, mass, slack)
+        _sort_weighted(tile, own, weights, network)
+        for c in range(min(LANES, stop - first)):
+            result[first + c] = _around(tile[:, c], own[:, c], half, mass, slack)
     return True
 
 
@@ -271,20 +395,17 @@ def _around(column, own, half, mass, slack):
 def mean_between(matrix, network, weights, alike, low, high, start, stop, result):
     """Each column's mean of the entries strictly between its quantiles `low` and `high`; `alike`: of equal weights."""
     m = matrix.shape[0]
-    tiles = np.empty((WIDTH // LANES * m, LANES), matrix.dtype)
-    own = np.empty((m, LANES), weights.dtype)
+    tile = _tile(m, matrix)
+    own = _tile(m, weights)
     total = np.float64(weights.sum())
-    for begin in range(start, stop, WIDTH):
-        width = min(WIDTH, stop - begin)
-        if not _read(matrix, begin, width, tiles):
+    for first in range(start, stop, LANES):
+        if not _read(matrix, start, first, stop, tile):
             return False
-        for t in range((width + LANES - 1) // LANES):
-            tile = tiles[t * m : (t + 1) * m]
-            _sort_weighted(tile, own, weights, network)
-            for c in range(min(LANES, width - t * LANES)):
-                lower = _quantile(tile[:, c], own[:, c], alike, total, low)
-                upper = _quantile(tile[:, c], own[:, c], alike, total, high)
-                result[begin + t * LANES + c] = _between(tile[:, c], own[:, c], lower, upper)
+        _sort_weighted(tile, own, weights, network)
+        for c in range(min(LANES, stop - first)):
+            lower = _quantile(tile[:, c], own[:, c], alike, total, low)
+            upper = _quantile(tile[:, c], own[:, c], alike, total, high)
+            result[first + c] = _between(tile[:, c], own[:, c], lower, upper)
     return True
 
 
