@@ -119,7 +119,7 @@ def test_more_attackers_than_the_bound_is_for() -> None:
 
 def test_infeasible_in_the_words_of_the_library() -> None:
     w = read({0: 7})
-    assert sentences(w)[1].startswith("Truncation is infeasible here: alpha = 0.1 of 1 clients means 1 of them")
+    assert sentences(w)[1].startswith("Truncation is infeasible here: alpha = 0.1 of 1 client means 1 of them")
     assert table(w)[1] == ["truncated", "infeasible", "–", "–", "–", "–"]
     assert (
         "(infeasible for alpha = 0.1 and alpha_star = 0.5, which are the defaults of Truncate)"

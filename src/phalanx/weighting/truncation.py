@@ -20,6 +20,7 @@ from math import ceil
 from typing import NamedTuple
 
 from phalanx.core import Infeasible
+from phalanx.wording import plural
 
 
 class TradeOff(NamedTuple):
@@ -204,10 +205,10 @@ def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
     if t <= most:
         return t
     raise Infeasible(
-        f"alpha = {alpha:g} of {K} clients means {t} of them, who hold {t / K:.3g} of the weight even if all weigh the "
-        f"same: more than alpha_star = {alpha_star:g}. "
+        f"alpha = {alpha:g} of {plural(K, 'client')} means {t} of them, who hold {t / K:.3g} of the weight even if "
+        f"all weigh the same: more than alpha_star = {alpha_star:g}. "
         + (
-            f"The largest feasible alpha is {shortest(most, K)} ({most} of {K} clients)."
+            f"The largest feasible alpha is {shortest(most, K)} ({most} of {plural(K, 'client')})."
             if most
             else f"No alpha is feasible with fewer than {ceil(1 / _exact(alpha_star))} clients."
         )

@@ -45,7 +45,7 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
             width=FULL if full else HALF,
         ),
         "Progress",
-        f"The global model over the run: on the whole test set, for the client that it serves worst{goal}"
+        f"What honest clients are served, over the run: on the whole test set, for whom they serve worst{goal}"
         + (". Dotted verticals: steps in which clients were removed." if removals else "."),
         full=full,
     )
