@@ -97,17 +97,22 @@ def _tile_of_products(_, rows, i, j, begin, end, sums):
 
 @compiled
 @no_type_check
-def inner_products(rows, begin, stop, first, last, total):
-    """Adds to row i of `total`, for i in [first, last), its products with itself and the rows after it.
+def inner_products(rows, totals, parts):
+    """Adds to row i of a total its products with itself and the rows after it, over some of the columns.
 
     Args:
         rows: (m, d), C-contiguous.
-        begin: first column.
-        stop: where the columns end; a multiple of the entries of a vector after `begin`.
-        first: first row; a multiple of `TILE`.
-        last: where the rows end.
-        total: (m, m), float64; entries below the diagonal mean nothing.
+        totals: (n, m, m), float64; entries below the diagonal mean nothing.
+        parts: (k, 5). The first column, and where the columns end, a whole number of vectors later; the first row i, a
+            multiple of `TILE`, and where these rows end; which of the totals.
     """
+    for n in range(len(parts)):
+        _inner_products(rows, parts[n, 0], parts[n, 1], parts[n, 2], parts[n, 3], totals[parts[n, 4]])
+
+
+@compiled
+@no_type_check
+def _inner_products(rows, begin, stop, first, last, total):
     m = rows.shape[0]
     sums = np.empty(TILE * TILE)
     for k in range(begin, stop, DEPTH):
@@ -123,28 +128,38 @@ def inner_products(rows, begin, stop, first, last, total):
 
 @reordered
 @no_type_check
-def squares(rows, begin, stop, total):
-    """Adds to `total`, (m,) float64, the squared norm of each row between two columns."""
-    for i in range(rows.shape[0]):
-        for k in range(begin, stop, DEPTH):
-            part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
-            for c in range(len(part)):
-                held += part[c] * part[c]
-            total[i] += held
+def squares(rows, totals, parts):
+    """Adds to a total the squared norm of each row over some of the columns.
+
+    Args:
+        rows: (m, d).
+        totals: (n, m), float64.
+        parts: (k, 3). The first column, where the columns end, and which of the totals.
+    """
+    for n in range(len(parts)):
+        stop, total = parts[n, 1], totals[parts[n, 2]]
+        for i in range(rows.shape[0]):
+            for k in range(parts[n, 0], stop, DEPTH):
+                part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
+                for c in range(len(part)):
+                    held += part[c] * part[c]
+                total[i] += held
 
 
 @reordered
 @no_type_check
-def squares_from(rows, point, begin, stop, total):
-    """Adds to `total`, (m,) float64, the squared distance of each row from a point (d,) between two columns."""
-    for k in range(begin, stop, DEPTH):
-        there = point[k : min(k + DEPTH, stop)]
-        for i in range(rows.shape[0]):
-            part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
-            for c in range(len(part)):
-                step = part[c] - there[c]
-                held += step * step
-            total[i] += held
+def squares_from(rows, point, totals, parts):
+    """Adds to a total the squared distance of each row from a point (d,), over some of the columns; see `squares`."""
+    for n in range(len(parts)):
+        stop, total = parts[n, 1], totals[parts[n, 2]]
+        for k in range(parts[n, 0], stop, DEPTH):
+            there = point[k : min(k + DEPTH, stop)]
+            for i in range(rows.shape[0]):
+                part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
+                for c in range(len(part)):
+                    step = part[c] - there[c]
+                    held += step * step
+                total[i] += held
 
 
 @intrinsic
@@ -198,29 +213,29 @@ def _copy(entries, to):
 
 @compiled
 @no_type_check
-def combine(left, rows, begin, stop, out):
-    """Writes `left @ rows` between two columns to `out`.
+def combine(left, rows, out, parts):
+    """Writes some columns of `left @ rows` to `out`.
 
     Args:
         left: (k, m), C-contiguous, of the type of the rows.
         rows: (m, d).
-        begin: first column.
-        stop: where the columns end.
         out: (k, d).
+        parts: (n, 2). The first column, and where the columns end.
     """
     k, m = left.shape
     across = VECTORS * (BYTES // rows.itemsize)
     packed, sums = np.zeros((m, STRIP), rows.dtype), np.empty((TALL, across), rows.dtype)
-    for start in range(begin, stop, STRIP):
-        width = min(STRIP, stop - start)
-        for r in range(m):
-            _copy(rows[r, start : start + width], packed[r])
-        for i in range(0, k, TALL):
-            for column in range(0, width, across):
-                _tile_of_sums(left, packed, i, column, sums)
-                first = start + column
-                for p in range(min(TALL, k - i)):
-                    _copy(sums[p, : min(across, width - column)], out[i + p, first:])
+    for n in range(len(parts)):
+        for start in range(parts[n, 0], parts[n, 1], STRIP):
+            width = min(STRIP, parts[n, 1] - start)
+            for r in range(m):
+                _copy(rows[r, start : start + width], packed[r])
+            for i in range(0, k, TALL):
+                for column in range(0, width, across):
+                    _tile_of_sums(left, packed, i, column, sums)
+                    first = start + column
+                    for p in range(min(TALL, k - i)):
+                        _copy(sums[p, : min(across, width - column)], out[i + p, first:])
 
 
 @compiled
@@ -237,35 +252,43 @@ def _add_four(members, coefficients, rows, start, made):
 
 @compiled
 @no_type_check
-def add_few(first, members, coefficients, rows, begin, stop, out):
-    """Writes to row k of `out` the sum of the rows that are its members, each times a coefficient.
+def add_few(first, members, coefficients, rows, out, parts):
+    """Writes to some columns of row k of `out` the sum of the rows that are its members, each times a coefficient.
 
     Args:
         first: (k + 1,), where the members of each row of `out` begin.
         members: rows, those of the first row of `out` first.
         coefficients: of the members, of the type of the rows.
         rows: (m, d).
-        begin: first column.
-        stop: where the columns end.
         out: (k, d); may share no memory with the rows.
+        parts: (n, 2). The first column, and where the columns end.
     """
-    for start in range(begin, stop, LENGTH):
-        end = min(start + LENGTH, stop)
-        for k in range(len(out)):
-            made, n, last = out[k, start:end], first[k], first[k + 1]
-            if n == last:
-                for c in range(len(made)):
-                    made[c] = 0
-            else:
-                row, factor = rows[members[n], start:end], coefficients[n]
-                for c in range(len(made)):
-                    made[c] = factor * row[c]
-                n += 1
-            while n + 4 <= last:
-                _add_four(members[n : n + 4], coefficients[n : n + 4], rows, start, made)
-                n += 4
-            while n < last:
-                row, factor = rows[members[n], start:end], coefficients[n]
-                for c in range(len(made)):
-                    made[c] += factor * row[c]
-                n += 1
+    for p in range(len(parts)):
+        for start in range(parts[p, 0], parts[p, 1], LENGTH):
+            end = min(start + LENGTH, parts[p, 1])
+            for k in range(len(out)):
+                of = slice(first[k], first[k + 1])
+                _add(members[of], coefficients[of], rows, start, out[k, start:end])
+
+
+@compiled
+@no_type_check
+def _add(members, coefficients, rows, start, made):
+    """Writes to `made` the sum of some rows, each times its coefficient, from a column on."""
+    n, last, end = 0, len(members), start + len(made)
+    if last == 0:
+        for c in range(len(made)):
+            made[c] = 0
+    else:
+        row, factor = rows[members[0], start:end], coefficients[0]
+        for c in range(len(made)):
+            made[c] = factor * row[c]
+        n = 1
+    while n + 4 <= last:
+        _add_four(members[n : n + 4], coefficients[n : n + 4], rows, start, made)
+        n += 4
+    while n < last:
+        row, factor = rows[members[n], start:end], coefficients[n]
+        for c in range(len(made)):
+            made[c] += factor * row[c]
+        n += 1

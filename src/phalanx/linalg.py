@@ -70,12 +70,13 @@ def _compiled_products(rows: Matrix) -> Square:
     bands = shares(m, kernels.TILE, max(1, SHARES // max(1, len(columns))))
     sums = np.zeros((max(1, len(columns)), m, m))
     entries = rows.detach().numpy()
-    work = [(entries, *part, *band, sums[n]) for n, part in enumerate(columns) for band in bands]
-    in_threads(kernels.inner_products, work, m * m * d)
+    parts = [(*part, *band, n) for n, part in enumerate(columns) for band in bands]
+    if parts:
+        in_threads(kernels.inner_products, (entries, sums), parts, m * m * d)
     if aligned < d:
         last = np.zeros((m, kernels.BYTES // rows.itemsize), entries.dtype)
         last[:, : d - aligned] = entries[:, aligned:]
-        kernels.inner_products(last, 0, last.shape[1], 0, m, sums[-1])
+        in_threads(kernels.inner_products, (last, sums), [(0, last.shape[1], 0, m, len(sums) - 1)], 0)
     for part in sums[1:]:
         sums[0] += part
     return torch.from_numpy(sums[0])
@@ -128,8 +129,8 @@ def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] 
     if _compiled(rows):
         factors = np.ascontiguousarray(left.detach().to(rows.dtype).numpy())
         entries, made = rows.detach().numpy(), result.numpy()
-        work = [(factors, entries, *part, made) for part in shares(rows.shape[1], kernels.STRIP, SHARES)]
-        in_threads(kernels.combine, work, left.numel() * rows.shape[1])
+        parts = shares(rows.shape[1], kernels.STRIP, SHARES)
+        in_threads(kernels.combine, (factors, entries, made), parts, left.numel() * rows.shape[1])
         return result
     precision = rows.dtype if rows.dtype == torch.float64 else torch.float32
     return result.copy_(left.to(rows.device, precision) @ rows.to(precision))
@@ -153,8 +154,8 @@ def sums_of_few(
     factors = coefficients.to(rows.dtype).numpy()[sums, members]
     first = np.searchsorted(sums, np.arange(len(coefficients) + 1))
     entries, made = rows.detach().numpy(), result.numpy()
-    work = [(first, members, factors, entries, *part, made) for part in shares(rows.shape[1], kernels.LENGTH, SHARES)]
-    in_threads(kernels.add_few, work, len(members) * rows.shape[1])
+    parts = shares(rows.shape[1], kernels.LENGTH, SHARES)
+    in_threads(kernels.add_few, (first, members, factors, entries, made), parts, len(members) * rows.shape[1])
     return result
 
 
@@ -182,11 +183,11 @@ def _squares(rows: Matrix, point: Vector | None) -> Weights:
     if _compiled(rows):
         columns = shares(d, 4 * DEPTH, SHARES)
         sums, entries = np.zeros((len(columns), m)), rows.detach().numpy()
+        parts = [(*part, n) for n, part in enumerate(columns)]
         if point is None:
-            in_threads(kernels.squares, [(entries, *c, s) for c, s in zip(columns, sums, strict=True)], m * d)
+            in_threads(kernels.squares, (entries, sums), parts, m * d)
         else:
-            to = point.detach().numpy()
-            in_threads(kernels.squares_from, [(entries, to, *c, s) for c, s in zip(columns, sums, strict=True)], m * d)
+            in_threads(kernels.squares_from, (entries, point.detach().numpy(), sums), parts, m * d)
         return torch.from_numpy(sums.cumsum(0)[-1])  # in their order
     total = torch.zeros(m, dtype=torch.float64, device=rows.device)
     for start in range(0, d, 4 * DEPTH):

@@ -1,43 +1,46 @@
 """Compiled loops in several threads."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 T = TypeVar("T")
+Part = tuple[int, ...]  # of some work, told by a few numbers
 SMALL = 1 << 17  # entries, or products of them, below which a second thread costs more than it brings
 
 
-def in_threads(kernel: Callable[..., T], work: list[tuple[Any, ...]], size: int) -> list[T]:
-    """Calls `kernel` with each of some arguments, in as many threads as torch has, this one among them.
+def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequence[Part], size: int) -> list[T]:
+    """Calls `kernel(*arguments, some of the parts)` in as many threads as torch has, this one among them.
 
-    Whoever is free takes the next.  So the work has to be divided without regard to the number of threads, and no two
-    calls may write to the same place; then the result depends neither on that number nor on who is faster.
+    Parts are dealt out one by one, and each thread calls once, so that nobody has to wait for the interpreter between
+    two parts.  The work has to be divided into parts without regard to the number of threads, and no two parts may
+    write to the same place; then the result does not depend on that number.  What a thread was dealt that the machine
+    has not let begin is done here.
 
     Args:
         kernel: lets others run beside it (`nogil`).
-        work: the arguments of each call, the longest calls first.
-        size: of all of it, in entries that are read or products that are taken; for little one thread will do.
+        arguments: the same for all.
+        parts: of the work, the longest first; the kernel is handed some of them as the rows of a matrix.
+        size: of all the work, in entries that are read or products that are taken; for little one thread will do.
 
     Returns:
-        What the calls returned, in the order of the work.
+        What the calls returned.
     """
-    threads = min(torch.get_num_threads(), len(work)) if size > SMALL else 1
-    results: list[Any] = [None] * len(work)
-    left = iter(list(enumerate(work)))
-
-    def take() -> None:
-        for n, arguments in left:
-            results[n] = kernel(*arguments)
-
-    if threads > 1:
-        with ThreadPoolExecutor(threads - 1) as pool:
-            others = [pool.submit(take) for _ in range(threads - 1)]
-            take()
-            for other in others:
-                other.result()
-    else:
-        take()
+    threads = min(torch.get_num_threads(), len(parts)) if size > SMALL else 1
+    dealt = [np.array(parts[k::threads], dtype=np.int64) for k in range(threads)]
+    others = [_pool(os.getpid()).submit(kernel, *arguments, some) for some in dealt[1:]]
+    results = [kernel(*arguments, dealt[0])]
+    for other, some in zip(others, dealt[1:], strict=True):
+        results.append(kernel(*arguments, some) if other.cancel() else other.result())
     return results
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process, kept since starting one takes as long as a small piece of work; a fork has none."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="phalanx")

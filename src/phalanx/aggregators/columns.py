@@ -26,15 +26,15 @@ def has_kernel(deltas: Matrix) -> bool:
 
 
 def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> Vector:
-    """Calls `kernel(matrix, *arguments, start, stop, result)` for ranges of columns.
+    """What `kernel(matrix, *arguments, result, ranges of columns)` writes to the result.
 
     Raises:
         ValueError: an entry is not finite.
     """
     matrix = points.unchecked.detach().contiguous().numpy()
     result: NDArray[Any] = np.empty(matrix.shape[1], matrix.dtype)
-    work = [(matrix, *arguments, *part, result) for part in shares(matrix.shape[1], kernels.AHEAD, SHARES)]
-    if not all(in_threads(kernel, work, matrix.size)):
+    parts = shares(matrix.shape[1], kernels.AHEAD, SHARES)
+    if not all(in_threads(kernel, (matrix, *arguments, result), parts, matrix.size)):
         points.refuse()
     return torch.from_numpy(result)
 

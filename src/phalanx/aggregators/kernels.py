@@ -204,18 +204,20 @@ def _store(context, builder, kind, array, values):
 
 @compiled
 @no_type_check
-def combine_ranks(matrix, network, coefficients, start, stop, result):
+def combine_ranks(matrix, network, coefficients, result, parts):
     """Each column's sum of coefficient times entry, over its entries in increasing order."""
     m, ranks = matrix.shape[0], np.flatnonzero(coefficients)
     tile = _tile(m, matrix)
     made = np.empty(LANES, np.float64)
-    for first in range(start, stop, LANES):
-        if not _read(matrix, start, first, stop, tile):
-            return False
-        for k in range(len(network)):
-            _compare(tile, network[k, 0], network[k, 1])
-        _sum_ranks(tile, coefficients, ranks[0], ranks[-1] + 1, made)
-        _write(made, first, stop, result)
+    for n in range(len(parts)):
+        start, stop = parts[n, 0], parts[n, 1]
+        for first in range(start, stop, LANES):
+            if not _read(matrix, start, first, stop, tile):
+                return False
+            for k in range(len(network)):
+                _compare(tile, network[k, 0], network[k, 1])
+            _sum_ranks(tile, coefficients, ranks[0], ranks[-1] + 1, made)
+            _write(made, first, stop, result)
     return True
 
 
@@ -274,19 +276,21 @@ def _sum_between(_, tile, own, low, high, slack, made):
 
 @compiled
 @no_type_check
-def trimmed_mean(matrix, network, weights, low, high, slack, start, stop, result):
+def trimmed_mean(matrix, network, weights, low, high, slack, result, parts):
     """Each column's mean of the weight between `low` and `high`; parts of a weight up to `slack` are rounding."""
     m = matrix.shape[0]
     tile = _tile(m, matrix)
     own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
-    for first in range(start, stop, LANES):
-        if not _read(matrix, start, first, stop, tile):
-            return False
-        _sort_weighted(tile, own, weights, network)
-        _sum_between(tile, own, low, high, slack, made)
-        made /= high - low
-        _write(made, first, stop, result)
+    for n in range(len(parts)):
+        start, stop = parts[n, 0], parts[n, 1]
+        for first in range(start, stop, LANES):
+            if not _read(matrix, start, first, stop, tile):
+                return False
+            _sort_weighted(tile, own, weights, network)
+            _sum_between(tile, own, low, high, slack, made)
+            made /= high - low
+            _write(made, first, stop, result)
     return True
 
 
@@ -327,35 +331,39 @@ def _middle(_, tile, own, lower, upper, made):
 
 @compiled
 @no_type_check
-def median(matrix, network, weights, lower, upper, start, stop, result):
+def median(matrix, network, weights, lower, upper, result, parts):
     """Each column's mid-point of two entries: those that the weights before leave below `lower`, and below `upper`."""
     m = matrix.shape[0]
     tile = _tile(m, matrix)
     own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
-    for first in range(start, stop, LANES):
-        if not _read(matrix, start, first, stop, tile):
-            return False
-        _sort_weighted(tile, own, weights, network)
-        _middle(tile, own, lower, upper, made)
-        _write(made, first, stop, result)
+    for n in range(len(parts)):
+        start, stop = parts[n, 0], parts[n, 1]
+        for first in range(start, stop, LANES):
+            if not _read(matrix, start, first, stop, tile):
+                return False
+            _sort_weighted(tile, own, weights, network)
+            _middle(tile, own, lower, upper, made)
+            _write(made, first, stop, result)
     return True
 
 
 @compiled
 @no_type_check
-def mean_around_median(matrix, network, weights, mass, slack, start, stop, result):
+def mean_around_median(matrix, network, weights, mass, slack, result, parts):
     """Each column's mean of the entries of so much weight that are nearest to its median."""
     m = matrix.shape[0]
     tile = _tile(m, matrix)
     own = _tile(m, weights)
     half = weights.sum() / 2
-    for first in range(start, stop, LANES):
-        if not _read(matrix, start, first, stop, tile):
-            return False
-        _sort_weighted(tile, own, weights, network)
-        for c in range(min(LANES, stop - first)):
-            result[first + c] = _around(tile[:, c], own[:, c], half, mass, slack)
+    for n in range(len(parts)):
+        start, stop = parts[n, 0], parts[n, 1]
+        for first in range(start, stop, LANES):
+            if not _read(matrix, start, first, stop, tile):
+                return False
+            _sort_weighted(tile, own, weights, network)
+            for c in range(min(LANES, stop - first)):
+                result[first + c] = _around(tile[:, c], own[:, c], half, mass, slack)
     return True
 
 
@@ -392,20 +400,22 @@ def _around(column, own, half, mass, slack):
 
 @compiled
 @no_type_check
-def mean_between(matrix, network, weights, alike, low, high, start, stop, result):
+def mean_between(matrix, network, weights, alike, low, high, result, parts):
     """Each column's mean of the entries strictly between its quantiles `low` and `high`; `alike`: of equal weights."""
     m = matrix.shape[0]
     tile = _tile(m, matrix)
     own = _tile(m, weights)
     total = np.float64(weights.sum())
-    for first in range(start, stop, LANES):
-        if not _read(matrix, start, first, stop, tile):
-            return False
-        _sort_weighted(tile, own, weights, network)
-        for c in range(min(LANES, stop - first)):
-            lower = _quantile(tile[:, c], own[:, c], alike, total, low)
-            upper = _quantile(tile[:, c], own[:, c], alike, total, high)
-            result[first + c] = _between(tile[:, c], own[:, c], lower, upper)
+    for n in range(len(parts)):
+        start, stop = parts[n, 0], parts[n, 1]
+        for first in range(start, stop, LANES):
+            if not _read(matrix, start, first, stop, tile):
+                return False
+            _sort_weighted(tile, own, weights, network)
+            for c in range(min(LANES, stop - first)):
+                lower = _quantile(tile[:, c], own[:, c], alike, total, low)
+                upper = _quantile(tile[:, c], own[:, c], alike, total, high)
+                result[first + c] = _between(tile[:, c], own[:, c], lower, upper)
     return True
 
 

@@ -1,0 +1,100 @@
+"""Work in several threads."""
+
+import multiprocessing
+import threading
+from concurrent.futures import Future
+
+import pytest
+import torch
+
+from phalanx import threads
+from phalanx.threads import SMALL, in_threads
+
+
+@pytest.fixture(params=[1, 2, 5])
+def _threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def squared(results, parts):
+    for (x,) in parts:
+        results[x] = x * x
+    return len(parts)
+
+
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_each_part_is_done_once(count):
+    results = [0] * count
+    done = in_threads(squared, (results,), [(x,) for x in range(count)], SMALL + 1)
+    assert sum(done) == count
+    assert len(done) == min(count, torch.get_num_threads())
+    assert results == [x * x for x in range(count)]
+
+
+@pytest.mark.usefixtures("_threads")
+def test_a_mistake_comes_out_whoever_made_it():
+    def checked(parts):
+        if 9 in parts:
+            raise ValueError("nine is wrong")
+
+    with pytest.raises(ValueError, match="nine is wrong"):
+        in_threads(checked, (), [(x,) for x in range(10)], SMALL + 1)
+    assert sum(in_threads(squared, ([0],), [(0,)], SMALL + 1)) == 1, "and the next work goes on"
+
+
+@pytest.fixture
+def _two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def who(parts):
+    return threading.get_ident()
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_little_work_stays_in_its_thread():
+    assert in_threads(who, (), [(x,) for x in range(9)], SMALL) == [threading.get_ident()]
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_several_threads_are_at_work():
+    """Each call waits for the other: one thread alone would wait for ever."""
+    meeting = threading.Barrier(2, timeout=30)
+    assert sorted(in_threads(lambda _: meeting.wait(), (), [(0,), (1,)], SMALL + 1)) == [0, 1]
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_what_a_thread_did_not_begin_is_done_here(monkeypatch):
+    class Busy:
+        def submit(self, *_):
+            return Future()  # that nobody ever begins
+
+    monkeypatch.setattr(threads, "_pool", lambda _: Busy())
+    assert in_threads(who, (), [(0,), (1,)], SMALL + 1) == [threading.get_ident()] * 2
+
+
+def _in_a_fork(answers):
+    results = [0] * 5
+    in_threads(squared, (results,), [(x,) for x in range(5)], SMALL + 1)
+    answers.put(results)
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    in_threads(squared, ([0, 0],), [(0,), (1,)], SMALL + 1)
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    process = fork.Process(target=_in_a_fork, args=(answers,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert answers.get() == [0, 1, 4, 9, 16]
