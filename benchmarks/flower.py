@@ -3,17 +3,22 @@
 python benchmarks/flower.py time        # of our own code, per update of 1,000,000 parameters
 python benchmarks/flower.py memory      # of the server, 100 clients x 1,000,000 parameters
 python benchmarks/flower.py live        # updates per minute of 4 SuperNodes, asynchronous, on this machine; minutes
+python benchmarks/flower.py live --clients 1 --training 10
 """
 
 import argparse
+import itertools
 import json
 import os
 import resource
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,9 +28,9 @@ import phalanx
 from phalanx.algorithms import FedAvg
 from phalanx.flower import FlowerTransport, Member, Patience, Rehearsal, Roster, codec
 from phalanx.flower.codec import WORDS, Answer, Task
-from phalanx.flower.demo import write_app
+from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
-from phalanx.flower.local import LocalFederation, stopped_like_ctrl_c
+from phalanx.flower.local import LocalFederation, marked, stopped_like_ctrl_c
 from phalanx.guard import Guard
 
 D = 1_000_000
@@ -161,23 +166,118 @@ def memory(clients: int = 100) -> None:
     print(f"than before, {held / matrix:.2f} times the matrix; a round took {seconds:.1f} s.")
 
 
-def live(clients: int = 4, updates: int = 40) -> None:
-    """Updates per minute over a real SuperLink."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        told = {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run"), "clients": clients}
-        nodes = {i: {"client": i} for i in range(clients)}
-        with stopped_like_ctrl_c(), LocalFederation(folder, clients, nodes) as federation:
-            run = federation.run(write_app(folder / "app"), told | {"steps": updates, "asynchronous": True})
-            run.wait()
-        lines = [json.loads(line) for line in (folder / "run" / "history.jsonl").read_text().splitlines()]
-    times = [line["seconds"] for line in lines if line["step"]]
-    rate = 60 * (len(times) - 1) / (times[-1] - times[0])
-    print(f"{clients} SuperNodes, {len(times)} updates: {rate:.1f} per minute; load {os.getloadavg()[0]:.1f}")
+# With real nodes
+
+APP = """import time
+
+from flwr.clientapp import ClientApp
+from phalanx.flower import client_app, server_app
+from phalanx.flower.demo import coordinator, participant
+
+server = server_app(coordinator)
+inner = client_app(participant)
+client = ClientApp()
+
+
+@client.query()
+def introduce(message, context):
+    return inner(message, context)
+
+
+@client.train()
+def train(message, context):
+    time.sleep({training})
+    return inner(message, context)
+"""
+
+
+class Watched(NamedTuple):
+    """Between two steps of a run."""
+
+    updates: int
+    seconds: float
+    cpu: float  # seconds, of all processes of the federation
+    others: float  # cores that all other processes took
+    cycles: list[float]  # seconds from one update of a client to its next
+    ages: list[float]  # of updates, in versions
+
+
+def cpu_seconds(mark: str) -> float:
+    """What the processes of a federation have used, and those that they have started and that have ended."""
+    ticks = 0
+    for pid in marked(mark):
+        with suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds() -> float:
+    """What all processes of this machine have used, and what was taken from it."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def watch(federation: LocalFederation, history: Path, run: subprocess.Popen[bytes], first: int, last: int) -> Watched:
+    """Looks on from the first step to the last."""
+    before: tuple[float, float, float] | None = None
+
+    def now() -> tuple[float, float, float]:
+        return time.monotonic(), cpu_seconds(federation.mark), busy_seconds()
+
+    while True:
+        lines = [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
+        steps = {line["step"]: line for line in lines if line.get("verdicts")}
+        if before is None and first in steps:
+            before = now()
+        if last in steps:
+            break
+        if run.poll() is not None:
+            raise SystemExit((federation.folder / "logs" / "run.log").read_text()[-2000:])
+        time.sleep(0.05)
+    passed, cpu, busy = (b - a for a, b in zip(before or now(), now(), strict=True))
+    counted = [steps[k] for k in range(first, last + 1)]
+    at = dict[str, list[float]]()
+    for line in counted:
+        for client in line["verdicts"]:
+            at.setdefault(client, []).append(line["seconds"])
+    cycles = [b - a for times in at.values() for a, b in itertools.pairwise(times)]
+    ages = [verdict["score"] for line in counted for verdict in line["verdicts"].values()]
+    seconds = counted[-1]["seconds"] - counted[0]["seconds"]
+    return Watched(last - first, seconds, cpu, (busy - cpu) / passed, cycles, ages)
+
+
+def live(clients: int, updates: int, training: float) -> None:
+    """Updates per minute over a real SuperLink, without and with a second task at each client."""
+    print(f"{clients} SuperNodes, FedAsync, {updates} updates, {training:g} s of training that needs no CPU here")
+    heads = ("updates/min", "s per task", "beyond training", "CPU s per task", "mean age", "cores of others", "load")
+    print(f"{'':20}" + "".join(f"{head:>17}" for head in heads))
+    for prefetch in (False, True):
+        with tempfile.TemporaryDirectory() as name:
+            folder, told = Path(name), {"clients": clients, "steps": 10**6, "asynchronous": True, "prefetch": prefetch}
+            told |= {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run")}
+            app = write_app(folder / "app")
+            (app / "phalanx_demo.py").write_text(APP.format(training=training))
+            nodes = deal(folder / "data", clients)
+            with stopped_like_ctrl_c(), LocalFederation(folder, clients, nodes) as federation:
+                run = federation.run(app, told)
+                first = 2 * clients  # until then processes start, and second tasks are not there yet
+                seen = watch(federation, folder / "run" / "history.jsonl", run, first, first + updates)
+        cycle = statistics.mean(seen.cycles)
+        row = (60 * seen.updates / seen.seconds, cycle, cycle - training, seen.cpu / seen.updates)
+        row += (statistics.mean(seen.ages), seen.others, os.getloadavg()[0])
+        title = "one more prefetched" if prefetch else "one task at a time"
+        print(f"{title:20}" + "".join(f"{value:17.1f}" for value in row), flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["time", "memory", "live"])
+    parser.add_argument("--clients", type=int, default=4, help="live: SuperNodes")
+    parser.add_argument("--updates", type=int, default=40, help="live: how many are counted")
+    parser.add_argument("--training", type=float, default=0.0, help="live: seconds that a client waits in each task")
     torch.set_num_threads(1)
-    {"time": time_per_update, "memory": memory, "live": live}[parser.parse_args().what]()
+    given = parser.parse_args()
+    if given.what == "live":
+        live(given.clients, given.updates, given.training)
+    else:
+        {"time": time_per_update, "memory": memory}[given.what]()

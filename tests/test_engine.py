@@ -7,7 +7,7 @@ import torch
 
 import phalanx
 from phalanx.aggregators import Median
-from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import ByzantineCFL, Catalyst, FedAsync, FedAvg
 from phalanx.core import Arrivals, Infeasible, Reply, Stalled, Until
 from phalanx.engine import Participation
 from toys import Scripted
@@ -306,3 +306,90 @@ def test_a_client_is_lost_ten_times_before_there_is_no_hope():
     with pytest.raises(Stalled, match="client 0: silent"):
         phalanx.run(FedAvg(), transport, START, until=1)
     assert len(transport.sent) == 10
+
+
+# Downloads that are sent ahead
+
+
+class Ahead(Scripted):
+    """Clients hold two downloads, and answer in the order in which they were sent."""
+
+    prefetch = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.forgotten = []
+
+    def forget(self, clients):
+        self.forgotten.append(set(clients))
+        self.queue = [one for one in self.queue if (one if isinstance(one, int) else one.client) not in clients]
+
+
+def test_a_second_download_is_of_a_newer_version_and_its_age_is_what_it_is():
+    """By hand: nobody has a second one at version 0; from the first arrival on each client has."""
+    transport, seen = Ahead({0: [1.0], 1: [3.0]}), []
+    phalanx.run(FedAsync(), transport, START, until=7, observers=[seen.append])
+    assert transport.sent == [{0: 0, 1: 0}, {0: 1, 1: 1}, {0: 2, 1: 2}, {0: 3}, {1: 4}, {0: 5}, {1: 6}]
+    arrivals = [(p.step - 1, *p.updates.clients, *p.updates.versions) for p in seen[1:]]
+    assert arrivals == [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 1, 1), (4, 0, 2), (5, 1, 2), (6, 0, 3)]
+    models = [p.state.model for p in seen]
+    assert all(torch.equal(p.updates.bases[0], models[p.updates.versions[0]]) for p in seen[1:])
+
+
+def test_a_client_that_has_answered_a_version_does_not_answer_it_again():
+    """As Catalyst and quorums count each client once for each version."""
+    transport, seen = Ahead({0: [1.0], 1: [3.0], 2: [2.0]}), []
+    algorithm = Catalyst(f=0, quorum=3)
+    phalanx.run(algorithm, transport, START, until=9, observers=[seen.append])
+    assert transport.sent == [{0: 0, 1: 0, 2: 0}, {}, {}, {0: 1, 1: 1, 2: 1}, {}, {}, {0: 2, 1: 2, 2: 2}, {}, {}]
+    assert not any("already" in v.reason for p in seen for v in p.state.verdicts.values())
+
+
+def test_what_was_sent_ahead_is_next_when_the_first_is_refused_or_lost():
+    transport, seen = Ahead({0: [1.0], 1: [math.nan, 5.0], 2: [9.0, 7.0]}, lost={2: [0]}), []
+    phalanx.run(FedAsync(), transport, START, until=4, observers=[seen.append])
+    assert transport.sent == [
+        dict.fromkeys(range(3), 0),
+        dict.fromkeys(range(3), 1),
+        {},
+        {},
+        {0: 2, 1: 2, 2: 2},
+        {0: 3, 1: 3},
+    ]
+    nan = {1: "update holds 2 NaN of 2 values"}
+    assert history(seen)[1:5] == [
+        (1, (0,), {}, {}),
+        (1, None, nan, {}),
+        (1, None, {}, {2: "silent"}),
+        (2, (0,), {}, {}),
+    ]
+    arrivals = [(*p.updates.clients, *p.updates.versions, float(p.updates.deltas[0, 0])) for p in seen if p.updates]
+    assert arrivals == [(0, 0, 1.0), (0, 1, 1.0), (1, 1, 5.0), (2, 1, 7.0)]
+
+
+@dataclass(frozen=True)
+class RemovesZero(FedAsync):
+    """Removes client 0 for good when client 1 has reported."""
+
+    def step(self, state, updates):
+        assert 0 not in updates.clients or not state.verdicts or not state.verdicts[min(state.verdicts)].final
+        state, ready = super().step(state, updates)
+        if updates.clients == (1,):
+            state = state._replace(verdicts={0: phalanx.core.Verdict(False, 0.0, None, "removed", True)})
+            ready -= {0}
+        return state, ready
+
+
+def test_nothing_of_a_client_that_was_removed_reaches_the_rule():
+    transport, seen = Ahead({0: [1.0], 1: [3.0]}), []
+    phalanx.run(RemovesZero(), transport, START, until=6, observers=[seen.append])
+    assert [p.updates.clients for p in seen[1:]] == [(0,), (1,), (1,), (1,), (1,), (1,)]
+    assert transport.forgotten[0] == {0}
+    assert all(0 not in sent for sent in transport.sent[2:])
+    assert all(not p.refused for p in seen)
+
+
+def test_downloads_are_not_sent_ahead_of_rounds():
+    why = r"FedAvg is synchronous: .* Leave prefetch out, or choose an asynchronous algorithm, such as Quorum\(FedAvg"
+    with pytest.raises(Infeasible, match=why):
+        phalanx.run(FedAvg(), Ahead({0: [1.0]}), START, until=1)

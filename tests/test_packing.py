@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import phalanx.algorithms
@@ -121,6 +121,7 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(values)
 def test_whatever_is_nested_comes_back_with_types_and_bits(value):
     assert same(again(value), value)
@@ -269,6 +270,30 @@ def test_what_contains_itself_is_no_value():
     loop.append(loop)
     with pytest.raises(Unpackable, match="nested too deeply, or contains itself"):
         pack(loop)
+
+
+class Grown(NamedTuple):
+    x: int
+    since: tuple[int, ...] = (7,)
+
+
+@dataclass(frozen=True)
+class GrownClass:
+    x: int
+    since: dict[str, int] = field(default_factory=dict)
+    later: int = 3
+
+
+@pytest.mark.parametrize("made", [Grown(1), GrownClass(1)], ids=["NamedTuple", "dataclass"])
+def test_fields_that_a_class_was_given_since_have_their_defaults(made):
+    form = pack(made).form
+    (path, names), tree = form["classes"][0], form["tree"]
+    older = form | {"classes": [[path, names[:1]]], "tree": tree[:3]}
+    assert unpack(older, []) == made
+    with pytest.raises(ValueError, match="has not the fields"):  # x has no default
+        unpack(form | {"classes": [[path, []]], "tree": tree[:2]}, [])
+    with pytest.raises(ValueError, match="has not the fields since"):
+        unpack(form | {"classes": [[path, ["since"]]]}, [])
 
 
 class Trap(NamedTuple):

@@ -288,6 +288,21 @@ class Intermittent(Protocol):
 
 
 @runtime_checkable
+class Prefetching(Protocol):
+    """A transport by which a client can hold a second download while it works on the first.
+
+    What becomes of them is told in the order in which they were sent, and of each client once in a wait.
+    """
+
+    @property
+    def prefetch(self) -> bool:
+        """Whether clients are to be sent a second one."""
+
+    def forget(self, clients: Set[int]) -> None:
+        """Gives up all that these clients were sent: nothing that comes of it arrives any more."""
+
+
+@runtime_checkable
 class Resumable(Protocol):
     """A transport that can say what it has under way, so that another one goes on from there."""
 

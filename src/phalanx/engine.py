@@ -12,6 +12,7 @@ from phalanx.core import (
     Infeasible,
     Intermittent,
     Observer,
+    Prefetching,
     Progress,
     Resumable,
     Stalled,
@@ -136,6 +137,7 @@ class Snapshot(Generic[S]):
         barren: clients that were asked since the last step in vain.
         transport: by the transport, for itself.
         reference: what the server's own training did last; None if it has not trained.
+        ahead: downloads that wait at a client until it has answered what it works on.
     """
 
     state: S
@@ -147,6 +149,7 @@ class Snapshot(Generic[S]):
     barren: Mapping[int, Vain]
     transport: Any
     reference: Reference | None = None
+    ahead: Mapping[int, Sent] = field(default_factory=dict)
 
 
 Keep = Callable[[Callable[[], Snapshot[Any]]], None]  # is shown, before each step, how a snapshot can be taken
@@ -190,13 +193,19 @@ def run(
 
     Raises:
         Infeasible: the algorithm cannot serve this population, or what is left of it; or it needs a reference and
-            there is none; or the transport has no snapshots.
+            there is none; or the transport has no snapshots; or it is to send downloads ahead in rounds.
         Stalled: nobody is left who could bring the next update.
     """
     until = Until.of(until)
     if sample is not everyone and not algorithm.synchronous:
         name = type(algorithm).__name__
         raise Infeasible(f"{name} is asynchronous: it serves whoever is free, and has no rounds to sample from.")
+    if algorithm.synchronous and isinstance(transport, Prefetching) and transport.prefetch:
+        name = type(algorithm).__name__
+        raise Infeasible(
+            f"{name} is synchronous: nothing can be sent ahead of a round that is not over. Leave prefetch out, or "
+            f"choose an asynchronous algorithm, such as Quorum({name}(), k=3)."
+        )
     books = Books(guard or Guard(), model)
     own = own_training(algorithm, reference)
     course = Course(algorithm, transport, books, own, sample)
@@ -272,6 +281,9 @@ class Course(Generic[S]):
 
     def __post_init__(self) -> None:
         self._intermittent = self.transport if isinstance(self.transport, Intermittent) else None
+        self._prefetching: Prefetching | None = None
+        if isinstance(self.transport, Prefetching) and self.transport.prefetch:
+            self._prefetching = self.transport
 
     def begin(self, model: Vector) -> S:
         """The first state."""
@@ -288,6 +300,7 @@ class Course(Generic[S]):
         self.waiting, self.away = snapshot.waiting, set(snapshot.away)
         self.step, self.attempt = snapshot.step, snapshot.attempt
         self.books.sent, self.books.barren = dict(snapshot.sent), dict(snapshot.barren)
+        self.books.ahead = dict(snapshot.ahead)
         if self.own is not None:
             self.own.last = snapshot.reference
         return snapshot.state
@@ -296,17 +309,19 @@ class Course(Generic[S]):
         """All of the run."""
         books, underway = self.books, resumable(self.transport).snapshot()
         sets = frozenset(self.waiting), frozenset(self.away)
-        own = self.own.last if self.own else None
-        return Snapshot(state, *sets, self.step, self.attempt, dict(books.sent), dict(books.barren), underway, own)
+        own, asked = self.own.last if self.own else None, (dict(books.sent), dict(books.barren))
+        return Snapshot(state, *sets, self.step, self.attempt, *asked, underway, own, dict(books.ahead))
 
     def ask(self, state: S) -> None:
         """Sends a download to whom it is due, of those that can be reached."""
         ready = {client for client in self.waiting if client not in self.books.sent}
-        here = ready if self._intermittent is None else self._intermittent.here(ready)
+        behind = self._behind(state)
+        here = ready | behind if self._intermittent is None else self._intermittent.here(ready | behind)
+        here, ahead = here - behind, here & behind
         if len(here) < len(ready):
             self.away |= ready - here
         asked = self.sample(here, self.attempt)
-        downloads = {client: self.algorithm.download(state, client) for client in sorted(asked)}
+        downloads = {client: self.algorithm.download(state, client) for client in sorted(asked | ahead)}
         self.waiting, self.attempt = here - asked, self.attempt + 1
         self.books.ask(downloads, state.version)
         if not self.books.sent and not self.away:
@@ -314,6 +329,17 @@ class Course(Generic[S]):
             lacking = lack(self.algorithm, state)
             raise Stalled(f"No client is ready and no answer is outstanding.{lacking}{listed(reasons)}")
         self.transport.send(downloads, state.version)
+
+    def _behind(self, state: S) -> Set[int]:
+        """Clients that are due a second download: what they work on is of an older version than the present one.
+
+        So nobody trains a version twice because of it, and whoever has answered a version that the algorithm still
+        gathers answers to is not asked to do so again.
+        """
+        if self._prefetching is None:
+            return frozenset()
+        books = self.books
+        return {i for i, sent in books.sent.items() if i not in books.ahead and sent.version < state.version}
 
     def settle(self, arrivals: Arrivals, state: S) -> tuple[Updates | None, Set[int]]:
         """The updates that are fit for a step, and who has to be asked again; notes who is back."""
@@ -334,9 +360,18 @@ class Course(Generic[S]):
             self.away.clear()
         else:
             self.waiting = self.waiting | ready
-            if self.away:
-                self.away -= {client for client, verdict in state.verdicts.items() if verdict.final}
+            if self.away or self._prefetching is not None:
+                removed = {client for client, verdict in state.verdicts.items() if verdict.final}
+                self.away -= removed
+                self._forget(removed - ready)
         return state
+
+    def _forget(self, clients: Set[int]) -> None:
+        """Drops what clients were sent ahead that are not asked again."""
+        if self._prefetching is not None and clients:
+            self.waiting = self.waiting - clients
+            self.books.forget(clients)
+            self._prefetching.forget(clients)
 
     def admit(self, joined: Mapping[int, object], state: S) -> S:
         """The state with those who came late; notes who is not let in."""
@@ -364,11 +399,25 @@ class Books:
     refused: dict[int, str] = field(default_factory=dict)  # since observers were last told
     lost: dict[int, str] = field(default_factory=dict)  # since observers were last told
     barren: dict[int, Vain] = field(default_factory=dict)  # clients that were asked since the last step in vain
+    ahead: dict[int, Sent] = field(default_factory=dict)  # what clients get to when they have answered that in `sent`
 
     def ask(self, downloads: Mapping[int, Vector], version: int) -> None:
         """Notes what is sent."""
         for client, download in downloads.items():
-            self.sent[client] = Sent(version, download)
+            place = self.ahead if client in self.sent else self.sent
+            place[client] = Sent(version, download)
+
+    def forget(self, clients: Set[int]) -> None:
+        """Expects nothing of these clients any more."""
+        for client in clients:
+            self.sent.pop(client, None)
+            self.ahead.pop(client, None)
+
+    def _next(self, client: int) -> None:
+        """What a client was sent is settled: what it was sent ahead is what it works on."""
+        self.sent.pop(client, None)
+        if client in self.ahead:
+            self.sent[client] = self.ahead.pop(client)
 
     def settle(self, arrivals: Arrivals, version: int) -> tuple[Updates | None, set[int]]:
         """The updates that are fit for a step, if any are, and the clients that have to be asked again."""
@@ -377,7 +426,7 @@ class Books:
         failed = {**arrivals.lost, **bad}
         again = failed.keys() - (checked.updates.clients if checked.updates else ())
         for i in checked.answered | again:
-            self.sent.pop(i, None)
+            self._next(i)
         self.refused |= {**arrivals.refused, **checked.refused}
         newly_late = {i: why for i, why in arrivals.late.items() if i in self.sent and self.sent[i].version == version}
         self.lost |= {**arrivals.lost, **newly_late}

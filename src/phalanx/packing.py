@@ -6,7 +6,8 @@ copy loses: tensors that share memory share it again; memory is kept once, and o
 each tensor begins at its old distance from a 64-byte border, on which the last bits of a product can depend.
 
 Unpacking runs nobody's code: a class is looked up among the modules that are loaded already, must be a NamedTuple or a
-frozen dataclass, and is filled without its constructor.
+frozen dataclass, and is filled without its constructor.  Fields that were added to it at its end since, with defaults,
+have these.
 """
 
 import dataclasses
@@ -220,13 +221,27 @@ def _fields(kind: type) -> tuple[str, ...] | None:
 
 
 def _filled(kind: type, values: Sequence[object]) -> Any:
-    named = list(zip(_fields(kind) or (), values, strict=True))
+    """A record of that class; fields that it did not have when it was packed have their defaults."""
+    names = _fields(kind) or ()
+    if len(values) < len(names):
+        defaults = _defaults(kind)
+        values = [*values, *(defaults[name] for name in names[len(values) :])]
+    named = list(zip(names, values, strict=True))
     if issubclass(kind, tuple):
         return tuple.__new__(kind, values)
     made = object.__new__(kind)
     for name, value in named:
         object.__setattr__(made, name, value)
     return made
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    """The defaults of those fields of a NamedTuple or a frozen dataclass that have one."""
+    if issubclass(kind, tuple):
+        return dict(kind._field_defaults)
+    made = {f.name: f.default for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING}
+    factories = {f.name: f.default_factory for f in dataclasses.fields(kind)}
+    return made | {name: make() for name, make in factories.items() if make is not dataclasses.MISSING}
 
 
 def _path(kind: type) -> str:
@@ -246,7 +261,8 @@ def _class(path: str, fields: list[str]) -> type:
     kind = _found(path)
     if not isinstance(kind, type) or _fields(kind) is None:
         raise ValueError(f"there is no NamedTuple or frozen dataclass {path} in the modules that are loaded")
-    if list(_fields(kind) or ()) != fields:
+    names = list(_fields(kind) or ())
+    if names[: len(fields)] != fields or not _defaults(kind).keys() >= set(names[len(fields) :]):
         raise ValueError(f"{path} has not the fields {', '.join(fields)}")
     return kind
 

@@ -11,6 +11,7 @@ import pytest
 
 from phalanx.cli import main
 from phalanx.flower import Roster, load_key
+from phalanx.flower.command import cause, clear
 from phalanx.flower.identity import public_bytes
 from phalanx.flower.live import told
 
@@ -50,6 +51,12 @@ def test_a_client_from_its_key_to_its_end(tmp_path, capsys):
         (["enrol", "Lyon", "abc"], "A public key is ed25519: and 44 characters of base64, got 'abc'."),
         (["revoke", "3"], "There is no roster roster.yaml. `phalanx flower enrol` makes one."),
         (["up", "--clients", "0"], "--clients must be at least 1, got 0."),
+        (["up", "--steps", "0"], "--steps must be at least 1, got 0."),
+        (["up", "--app", "nowhere"], "There is no nowhere/pyproject.toml. Name the folder of a Flower app."),
+        (["certificates", "localhost", "--days", "0"], "--days must be 1 to 36500, got 0."),
+        (["certificates", "localhost", "--days", "9999999"], "--days must be 1 to 36500, got 9999999."),
+        (["certificates", "a b"], "A host is an address such as 10.0.0.7, or a name of letters"),
+        (["certificates", "münchen.example"], "Names in other alphabets begin with xn--."),
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
     ],
 )
@@ -76,6 +83,36 @@ def test_certificates_are_those_of_the_hosts(tmp_path, capsys):
     server.load_cert_chain(tmp_path / "door" / "server.crt", tmp_path / "door" / "server.key")
     for host, good in (("coordinator.example", True), ("10.0.0.7", True), ("other.example", False)):
         assert shaken_hands(context, server, host) is good
+
+
+def test_certificates_are_not_written_over(capsys):
+    assert main(["flower", "certificates", "localhost", "--folder", "door"]) == 0
+    before = Path("door/ca.crt").read_bytes()
+    assert main(["flower", "certificates", "localhost", "--folder", "door"]) == 2
+    assert "There is a door/ca.crt, and who has that certificate" in capsys.readouterr().err
+    assert Path("door/ca.crt").read_bytes() == before
+
+
+def test_a_run_that_failed_is_told_by_its_error_alone():
+    log = (
+        'Loading project configuration...\nTraceback (most recent call last):\n  File "server.py", line 3, in main\n'
+        "    coordinate()\nphalanx.core.Infeasible: 2 of the 3 clients enrolled.\n  node 7: its key is not in the "
+        "roster\n"
+        "\x1b[91mERROR \x1b[0m:     Exit Code: 201\n\nAn unhandled exception occurred in the ServerApp.\n"
+    )
+    assert cause(log) == "2 of the 3 clients enrolled.\n  node 7: its key is not in the roster"
+    assert cause("Failed to load\n") == "Failed to load\n"
+    assert cause("x" * 9000) == "x" * 1500
+
+
+def test_a_new_run_in_a_folder_removes_all_but_audit_trails(tmp_path):
+    results = tmp_path / "run"
+    clear(results)
+    for name in ("checkpoint", "history.jsonl", "model.pt", "audit.jsonl", "audit-20261121T201600.000000Z.jsonl"):
+        (results / name).write_text("")
+    (results / "more").mkdir()
+    clear(results)
+    assert sorted(p.name for p in results.iterdir()) == ["audit-20261121T201600.000000Z.jsonl", "audit.jsonl", "more"]
 
 
 def shaken_hands(client, server, host):

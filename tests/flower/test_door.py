@@ -137,13 +137,14 @@ def in_turn(bads):
 PATIENT = Discipline(strikes=1000, misses=1000)
 
 
-def test_what_is_signed_and_not_fit_is_refused_and_a_strike(tmp_path):
+def test_what_is_signed_and_not_fit_is_refused_and_a_strike(tmp_path, caplog):
     told = run(tmp_path, in_turn([bad for bad, _ in SIGNED.values()]), until=len(SIGNED), discipline=PATIENT)
     assert told.error is None
     assert told.served == [{0, 1, 2}] * len(SIGNED)
     assert len(told.refused) == len(SIGNED)
     for (name, (_, why)), reason in zip(SIGNED.items(), told.refused, strict=True):
         assert re.search(why, reason), f"{name}: {reason}"
+    assert all(f"client {BAD}: {reason}" in caplog.text for reason in told.refused)
     assert told.transport.register.standing(BAD).strikes == len(SIGNED)
     assert torch.isfinite(told.lines[-1].state.model).all()
 
@@ -236,13 +237,14 @@ UNSIGNED = {
 }
 
 
-def test_what_is_not_surely_signed_is_refused_and_no_strike(tmp_path):
+def test_what_is_not_surely_signed_is_refused_and_no_strike(tmp_path, caplog):
     ways = [lambda app, change=change: attacked(app, change) for change, _ in UNSIGNED.values()]
     told = run(tmp_path, in_turn(ways), until=len(ways), discipline=PATIENT)
     assert told.error is None
     assert told.served == [{0, 1, 2}] * len(ways)
     for (name, (_, why)), reason in zip(UNSIGNED.items(), told.refused, strict=True):
         assert why in reason, f"{name}: {reason}"
+    assert all(f"client {BAD}: {reason}" in caplog.text for reason in told.refused)
     standing = told.transport.register.standing(BAD)
     assert (standing.strikes, standing.misses) == (0, len(ways)), "anybody could have sent it"
 

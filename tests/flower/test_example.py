@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from flwr.app import Context, RecordDict
 from sklearn.datasets import load_digits
 
 from flower.federations import FIRST_NODE, KEYS, roster_of
 from phalanx.data import Dataset
 from phalanx.evaluation import evaluate
 from phalanx.flower import Rehearsal, new_key
+from phalanx.flower.demo import deal
 from phalanx.vector import FlatModule
 
 FOLDER = Path(__file__).parents[2] / "examples" / "flower"
@@ -38,6 +40,18 @@ def test_the_configuration_names_what_is_there(hospitals):
     for path in told.values():
         module, _, name = path.partition(":")
         assert hasattr(hospitals(module.partition(".")[2]), name)
+
+
+def test_flower_up_gives_it_data(hospitals, tmp_path):
+    """As `phalanx flower up --app examples/flower` does."""
+    new_key(tmp_path / "key.pem")
+    told = deal(tmp_path / "data", 3)
+    held = []
+    for config in told.values():
+        context = Context(1, 1, {**config, "key": str(tmp_path / "key.pem")}, RecordDict(), {})
+        held.append(hospitals("client").participant(context).data)
+    assert sum(map(len, held)) > 1000
+    assert all(data.x.shape[1:] == (64,) and data.classes == 10 for data in held)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.flower.certificates import make_certificates
-from phalanx.flower.demo import write_app
+from phalanx.flower.demo import deal, write_app
 from phalanx.flower.local import MARK, LocalFederation, free_ports, marked
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def ends(federation, run):
 
 @pytest.fixture
 def four(tmp_path):
-    with Federation(tmp_path, 4, {i: {"client": i} for i in range(4)}) as federation:
+    with Federation(tmp_path, 4, deal(tmp_path / "data", 4)) as federation:
         yield federation
     assert marked(federation.mark) == [], "no process is left"
 
@@ -142,7 +142,7 @@ needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="there is
 @needs_nginx
 def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
     (door,) = free_ports(1)
-    federation = Federation(tmp_path, 2, {i: {"client": i} for i in range(2)}, door=f"127.0.0.1:{door}")
+    federation = Federation(tmp_path, 2, deal(tmp_path / "data", 2), door=f"127.0.0.1:{door}")
     with behind_a_proxy(federation, "127.0.0.1") as certificate, federation:
         context = ssl.create_default_context(cafile=str(certificate))
         for path in ("/", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task"):
@@ -203,7 +203,7 @@ class Apart(Federation):
 @needs_nginx
 def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
     (door,) = free_ports(1)
-    federation = Apart(tmp_path, 2, {i: {"client": i} for i in range(2)}, door=f"{HERE}:{door}")
+    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), door=f"{HERE}:{door}")
     federation.namespace = elsewhere
     with behind_a_proxy(federation, HERE), federation:
         ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]

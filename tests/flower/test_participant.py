@@ -69,9 +69,9 @@ def test_a_turn_that_was_lost_leaves_a_gap(tmp_path):
     assert memory.before(TASK._replace(turn=5)).local.params.tolist() == [1.0] * 3
 
 
-def test_a_server_that_was_killed_can_go_back_one_turn_and_no_further(tmp_path):
+def test_a_server_that_was_killed_can_go_back_two_turns_and_no_further(tmp_path):
     memory = Memory(tmp_path)
-    for turn in range(4):
+    for turn in range(5):
         memory.keep(TASK._replace(turn=turn), known(float(turn)))
     assert memory.before(TASK._replace(turn=3)).local.params.tolist() == [2.0] * 3
     assert len(list(tmp_path.iterdir())) == 1, "what it was told after that is forgotten"

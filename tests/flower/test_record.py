@@ -249,6 +249,8 @@ def test_strikes_suspension_readmission_and_the_roster_are_on_record(tmp_path):
         ("refused", 1, 3),
         ("suspended", 1, 3),
     ]
+    (first, second) = [why for event, *_, why, _ in told(trail) if event == "suspended"]
+    assert first == second == "for 3600 s, after 1 strike, the last: update holds 34 NaN of 34 values"
     why = [why for event, *_, why, _ in told(trail) if event == "turned away"]
     assert set(why) <= {"node 103: client 3 (clinic-3) is revoked"}, "asked again who it is, as often as there is time"
 

@@ -6,6 +6,7 @@ They protect the connection.  Who a client is in the federation is another key's
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,11 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> No
         folder: where ca.crt, which nodes need, and server.crt and server.key go.
         hosts: names and addresses under which nodes reach the coordinator.
         days: for which they are valid.
+
+    Raises:
+        ValueError: a host is neither an address nor a name.
     """
+    names = [_named(host) for host in hosts]
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)
     issuer_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
@@ -45,7 +50,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> No
     authority = authority.add_extension(identifier, critical=False)
     authority = authority.add_extension(_usage(certifies=True), critical=True)
     server = begun(subject, key.public_key())
-    server = server.add_extension(x509.SubjectAlternativeName([_named(host) for host in hosts]), critical=False)
+    server = server.add_extension(x509.SubjectAlternativeName(names), critical=False)
     server = server.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     known_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
     server = server.add_extension(known_by, critical=False).add_extension(_usage(certifies=False), critical=True)
@@ -78,6 +83,11 @@ def _named(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", host):
+            raise ValueError(
+                f"A host is an address such as 10.0.0.7, or a name of letters, digits and dots such as "
+                f"coordinator.example, got {host!r}. Names in other alphabets begin with xn--."
+            ) from None
         return x509.DNSName(host)
 
 

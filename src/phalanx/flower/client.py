@@ -29,7 +29,7 @@ from phalanx.rng import generator
 from phalanx.training import LocalSGD, Trainer
 from phalanx.vector import BufferPolicy, FlatModule
 
-KEPT = 2  # turns that a client remembers, so that a server that was killed can go back one
+KEPT = 3  # turns that a client remembers, so that a server that was killed can go back two: one was sent ahead
 
 
 @dataclass(frozen=True, eq=False)

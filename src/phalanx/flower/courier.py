@@ -49,14 +49,16 @@ class Errand:
     download: Vector
     row: Vector  # where the update goes
     node: int  # to which it is sent
-    deadline: float  # by `time.monotonic`
+    deadline: float  # by `time.monotonic`; at the latest, as long as nobody has begun to look for the answer
+    unsent: str = ""  # why it was not sent, if it was not
     message: str = ""  # Flower's id of it, once it is sent
     sent: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)  # nobody waits for it any more
+    brought: bool = False  # what became of it is in the inbox
 
 
 class Courier:
-    """Takes tasks to Flower and brings back what became of them, in `inbox`.
+    """Takes tasks to Flower and brings back what became of those whose answers are to be fetched, in `inbox`.
 
     Args:
         grid: Flower's.
@@ -76,10 +78,13 @@ class Courier:
         self._outbox.put(None)
         self._threads.join(GRACE)
 
-    def dispatch(self, errand: Errand) -> None:
-        """Sends a task, after those that were dispatched before, and waits for its answer in a thread of its own."""
+    def send(self, errand: Errand) -> None:
+        """Sends a task, after those that were sent before."""
         self._outbox.put(errand)
-        self._threads.begin(self._carry, errand)
+
+    def fetch(self, errand: Errand) -> None:
+        """Waits for the answer to a task, in a thread of its own."""
+        self._threads.begin(self._fetch, errand)
 
     def _post(self) -> None:
         while (errand := self._outbox.get()) is not None:
@@ -87,24 +92,27 @@ class Courier:
                 continue
             try:
                 content = codec.task_content(errand.task, errand.download)
-                limit, group = self.patience.answer + SPARE, str(errand.task.version)
-                message = Message(content, errand.node, MessageType.TRAIN, ttl=limit, group_id=group)
+                left, group = max(0.0, errand.deadline - time.monotonic()), str(errand.task.version)
+                message = Message(content, errand.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
                 (errand.message,) = self.grid.push_messages([message])
             except Exception as error:  # whatever Flower raises ends this task, and not the post
-                self.inbox.put((errand, Lost(f"the task could not be sent: {short(error)}")))
+                errand.unsent = f"the task could not be sent: {short(error)}"
             errand.sent.set()
 
-    def _carry(self, errand: Errand) -> None:
+    def _fetch(self, errand: Errand) -> None:
         try:
             outcome = self._brought(errand)
         except Exception as error:  # what a client can make Flower raise must not end a thread unheard
             outcome = Refused(f"its reply cannot be read: {short(error)}", signed=False)
         if outcome is not None:
+            errand.brought = True
             self.inbox.put((errand, outcome))
 
     def _brought(self, errand: Errand) -> Outcome | None:
-        """What became of a task; None if that was told already, or nobody waits any more."""
+        """What became of a task; None if nothing did in time, or nobody waits any more."""
         errand.sent.wait(max(0.0, errand.deadline - time.monotonic()))
+        if errand.unsent:
+            return Lost(errand.unsent)
         if not errand.message or errand.over.is_set():
             return None
         reply = pulled(self.grid, errand.message, self.patience.poll, errand.deadline, errand.over)

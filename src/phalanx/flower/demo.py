@@ -1,26 +1,31 @@
 """The demonstration over Flower: handwritten digits, dealt to clients that each have a process of their own.
 
-One in four turns its updates round and makes them ten times as large.  Each client makes its share of the data itself,
-from the `Run` that all of them know; in a real federation it reads its own, as `examples/flower` does.
+One in four turns its updates round and makes them ten times as large.  Each client finds its share of the data in a
+file, as in a real federation: its process begins anew with each task, and to deal out data would be most of its work.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from flwr.app import Context
 
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import Rescale
 from phalanx.core import Until
-from phalanx.data import Digits
+from phalanx.data import Dataset, Digits
 from phalanx.flower.client import Participant
 from phalanx.flower.patience import Patience
-from phalanx.flower.planned import coordinator_of, participant_of
+from phalanx.flower.planned import coordinator_of
 from phalanx.flower.server import Coordinator
 from phalanx.models import MLP
-from phalanx.runs import Run
+from phalanx.runs import Federation, Run
 from phalanx.training import LocalSGD
 
+DIGITS = 10
 PYPROJECT = """[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -45,6 +50,7 @@ folder = ""
 clients = 4
 steps = 5
 asynchronous = false
+prefetch = false
 answer = 120
 """
 MODULE = '''"""What Flower is told to run."""
@@ -80,6 +86,25 @@ def write_app(folder: Path) -> Path:
     return folder
 
 
+def deal(folder: Path, clients: int) -> dict[int, Mapping[str, Any]]:
+    """Writes each client's share of the digits to a file, also for other apps than the demonstration.
+
+    Args:
+        folder: where data-0.npz and so on go: `x`, float32 of shape (n, 64), and `y`, int64.
+        clients: how many.
+
+    Returns:
+        What the app of each client is told: which it is, of how many, and where its data lie.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    told = dict[int, Mapping[str, Any]]()
+    for client, data in enumerate(Federation(plan_of(clients, 1, asynchronous=True)).data):
+        path = folder / f"data-{client}.npz"
+        np.savez(path, allow_pickle=False, x=data.x.flatten(1).numpy(), y=data.y.numpy())
+        told[client] = {"client": client, "clients": clients, "data": str(path)}
+    return told
+
+
 def _plan(context: Context) -> Run:
     config = context.run_config
     return plan_of(int(config["clients"]), int(config["steps"]), asynchronous=bool(config["asynchronous"]))
@@ -92,11 +117,24 @@ def coordinator(context: Context) -> Coordinator:
         _plan(context),
         Path(str(config["roster"])),
         folder=Path(str(config["folder"])),
+        prefetch=bool(config["prefetch"]),
         patience=Patience(answer=float(config["answer"]), enrolment=300.0),
     )
 
 
 def participant(context: Context) -> Participant:
     """A client of the demonstration."""
-    told = context.node_config
-    return participant_of(_plan(context), int(told["client"]), Path(str(told["key"])), Path(str(told["memory"])))
+    told, plan = context.node_config, _plan(context)
+    with np.load(str(told["data"]), allow_pickle=False) as file:
+        data = Dataset(torch.from_numpy(file["x"]), torch.from_numpy(file["y"]), DIGITS)
+    return Participant(
+        plan.algorithm,
+        plan.model.build(tuple(data.x.shape[1:]), data.classes),
+        plan.training,
+        data,
+        Path(str(told["key"])),
+        Path(str(told["memory"])),
+        plan.seed,
+        attack=plan.attack if int(told["client"]) in plan.attackers() else None,
+        noise="stream",
+    )

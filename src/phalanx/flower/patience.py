@@ -15,7 +15,7 @@ class Patience:
         enrolment: for clients to enrol before the run begins.
         least: clients without which nothing is asked of anybody. None: all of the roster for the run to begin, and one
             to go on.
-        poll: between two looks whether an answer has come.
+        poll: between two looks whether an answer has come; more, by and by, where one takes long.
         roll_call: between two looks at who is connected, and at the roster.
     """
 
@@ -23,7 +23,7 @@ class Patience:
     absent: float = 30.0
     enrolment: float = 120.0
     least: int | None = None
-    poll: float = 0.2
+    poll: float = 0.5
     roll_call: float = 3.0
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ class Register:
         roster: who may take part: a file, which is read again when it has changed, or the roster itself.
         patience: how long it waits.
         discipline: who is suspended.
-        came: is called when a client enrols.
+        came: is called when a client enrols, and when the roster has changed.
         tell: is told of what becomes of clients.
     """
 
@@ -242,6 +242,7 @@ class Register:
                     del self._at[client]  # revoked, or under a new key: it has to say who it is
             self._asked = {node: until for node, until in self._asked.items() if until == math.inf}
             self._changed.notify_all()
+        self._came()
         for note in changes(before, roster, suspended):
             if note.event == "re-admitted" and note.client is not None:
                 self._let_in_again(note.client, note.why)

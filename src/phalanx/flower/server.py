@@ -38,7 +38,7 @@ from phalanx.vector import BufferPolicy, FlatModule
 log = logging.getLogger("phalanx.flower")
 
 MODEL = "model.pt"  # the last model, as the state_dict of its module
-EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember two turns
+EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember three turns
 
 
 def nothing(progress: Progress) -> Mapping[str, Any]:
@@ -62,6 +62,8 @@ class Coordinator:
         patience: how long the server waits.
         discipline: who is suspended.
         transfer: in which form updates travel.
+        prefetch: whether clients are sent a second task while they work on the first, for a newer version. More
+            updates come, and older ones. Asynchronous algorithms only.
         buffers: what becomes of buffers of the model; the same as the clients'.
         measure: evaluates a state, for the history.
         reference: the server's own training, for algorithms that compare updates with one.
@@ -94,6 +96,7 @@ class Coordinator:
     name: str = ""
     setup: Mapping[str, Any] = field(default_factory=dict)
     known: Callable[[Sequence[Line]], Mapping[str, Any]] = unknown
+    prefetch: bool = False
 
     @property
     def title(self) -> str:
@@ -117,6 +120,7 @@ class Coordinator:
             "until": canonical(Until.of(self.until), Until),
             "patience": canonical(self.patience, Patience),
             "discipline": canonical(self.discipline, Discipline),
+            "prefetch": self.prefetch,
         }
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
 
@@ -166,6 +170,7 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
         patience=coordinator.patience,
         discipline=coordinator.discipline,
         transfer=coordinator.transfer,
+        prefetch=coordinator.prefetch,
         tell=audit.note,
     )
     if resumed.snapshot is not None:

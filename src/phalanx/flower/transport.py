@@ -4,6 +4,12 @@ What Flower brings is not believed: `phalanx.flower.register` says who is who, `
 what it holds.  Each task in flight is pulled by a thread of its own, since one pull can block for minutes where a
 client announces a reply and uploads nothing; and each wait has a deadline of our own, since Flower notices a dead
 client late or never.  Only `get_node_ids`, `push_messages` and `pull_messages` of Flower's `Grid` are used.
+
+A client can hold one task beyond the one that it works on.  Flower 1.41 hands a node its messages in the order in which
+they were made, and a SuperNode takes the next one when it has sent the reply to the one before: it works on one at a
+time, in a process of its own for each, and sleeps for three seconds only where no other message waits.  So a client
+that remembers something from task to task has all of one task behind it before the next.  An answer to the second task
+that is there first all the same lies at Flower until the first is settled: nobody looks for it before.
 """
 
 import logging
@@ -22,7 +28,7 @@ from phalanx.core import Arrivals, Infeasible, Progress, Reply, Vector
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import Task, Transfer
-from phalanx.flower.courier import Courier, Errand, Lost, Outcome, Refused
+from phalanx.flower.courier import Courier, Errand, Outcome, Refused
 from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Roster
 from phalanx.flower.patience import Patience
@@ -50,6 +56,7 @@ class Underway(NamedTuple):
     pending: Mapping[int, Pending]
     declared: Mapping[int, object]  # sizes, by those who have enrolled
     standings: Mapping[int, Standing]
+    ahead: Mapping[int, Pending] = {}  # what clients get to when they have answered what is pending
 
 
 class Wait:
@@ -63,6 +70,11 @@ class Wait:
     def __bool__(self) -> bool:
         return bool(self.replies or self.refused or self.lost)
 
+    @property
+    def told(self) -> set[int]:
+        """The clients of which it has brought something."""
+        return {*(reply.client for reply in self.replies), *self.refused, *self.lost}
+
 
 class FlowerTransport:
     """Brings downloads to real clients, and their updates back.
@@ -75,6 +87,8 @@ class FlowerTransport:
         patience: how long it waits.
         discipline: who is suspended, and how often clients are asked.
         transfer: in which form updates travel.
+        prefetch: whether a client is sent a second task while it works on the first, for a newer version, so that it
+            has something to do while its answer travels. Updates are older for it. Asynchronous algorithms only.
         tell: is told, from any thread, of what becomes of clients beside the steps.
     """
 
@@ -86,12 +100,14 @@ class FlowerTransport:
         patience: Patience | None = None,
         discipline: Discipline | None = None,
         transfer: Transfer = "float32",
+        prefetch: bool = False,
         tell: Callable[[Note], None] = forget,
     ) -> None:
         self.patience, self.discipline, self.transfer = patience or Patience(), discipline or Discipline(), transfer
         self.register = Register(grid, roster, self.patience, self.discipline, came=self._wake, tell=tell)
-        self._courier = Courier(grid, self.register, self.patience)
-        self._open = dict[int, Errand]()
+        self._courier, self.prefetch = Courier(grid, self.register, self.patience), prefetch
+        self._open = dict[int, Errand]()  # what each client works on
+        self._ahead = dict[int, Errand]()  # what some of these get to then
         self._away = dict[int, str]()  # clients that were to be asked and could not be, with the reason
         self._least, self._rounds = 1, False
         self._turns = dict[int, int]()
@@ -111,8 +127,7 @@ class FlowerTransport:
 
     def close(self) -> None:
         """Ends all waiting; what is on its way is forgotten."""
-        for errand in self._open.values():
-            errand.over.set()
+        self.forget(self._open.keys())
         self.register.close()
         self._courier.close()
 
@@ -159,8 +174,8 @@ class FlowerTransport:
         """
         away = {client: why for client in clients if (why := self._away_because(client))}
         reached = clients - away.keys()
-        self._least = min(self.patience.least or 1, len(clients) + len(self._open))
-        if reached and len(reached) + len(self._open) < self._least:
+        self._least = min(self.patience.least or 1, len(clients | self._open.keys()))
+        if reached and len(reached | self._open.keys()) < self._least:
             self._away |= dict.fromkeys(reached, f"waits until {self._least} clients can be reached") | away
             return set()
         self._away = {i: why for i, why in self._away.items() if i not in reached} | away
@@ -180,7 +195,7 @@ class FlowerTransport:
     def _back(self) -> frozenset[int]:
         """Clients that were not here, and are now."""
         back = frozenset(client for client in self._away if not self._away_because(client))
-        return back if len(back) + len(self._open) >= self._least else frozenset()
+        return back if len(back | self._open.keys()) >= self._least else frozenset()
 
     # Tasks
 
@@ -205,14 +220,25 @@ class FlowerTransport:
         version, turn, download = pending
         nonce = secrets.token_bytes(codec.NONCE)  # and so nobody can guess Flower's id of the message, a hash
         task = Task("train", self.register.session, nonce, client, version, turn, self.transfer)
-        now, node = time.monotonic(), self.register.node_of(client)
-        errand = Errand(task, download, row, node or 0, now + self.patience.answer)
-        self._open[client] = errand
+        now, node, first = time.monotonic(), self.register.node_of(client), self._open.get(client)
+        begins = first.deadline if first is not None else now  # at the latest
+        errand = Errand(task, download, row, node or 0, begins + self.patience.answer)
         self._last_asked[client] = now
         if node is None:
-            self._courier.inbox.put((errand, Lost("it is not connected")))
+            errand.unsent = "it is not connected"
+            errand.sent.set()
         else:
-            self._courier.dispatch(errand)
+            self._courier.send(errand)
+        if first is None:
+            self._begin(errand)
+        else:
+            self._ahead[client] = errand
+
+    def _begin(self, errand: Errand) -> None:
+        """It is this task's turn at its client."""
+        errand.deadline = time.monotonic() + self.patience.answer
+        self._open[errand.task.client] = errand
+        self._courier.fetch(errand)
 
     def receive(self, *, every: bool) -> Arrivals:
         """See `Transport`."""
@@ -269,25 +295,42 @@ class FlowerTransport:
             note(client, outcome.why)
 
     def _expire(self, wait: Wait) -> None:
-        """Gives up the tasks whose time is over."""
-        now, why = time.monotonic(), f"no answer within {self.patience.answer:g} s"
+        """Gives up the tasks whose time is over, and those of clients that are suspended or revoked."""
+        now, told = time.monotonic(), wait.told
         for client, errand in [*self._open.items()]:
-            if errand.deadline <= now:
-                self._end(errand)
-                wait.lost[client] = why
-                log.warning("client %d: %s", client, why)
+            if client in told:
+                continue
+            barred, why = self.register.barred(client), f"no answer within {self.patience.answer:g} s"
+            if not barred and (errand.deadline > now or errand.brought):  # who answered in time is heard, however late
+                continue
+            self._end(errand)
+            wait.lost[client] = barred or why
+            log.warning("client %d: %s", client, barred or why)
+            if not barred:
                 self.register.missed(client, why)
 
     def _end(self, errand: Errand) -> None:
+        """A task is over; the one that its client was sent ahead is next."""
+        client = errand.task.client
         errand.over.set()
-        del self._open[errand.task.client]
+        del self._open[client]
+        if (second := self._ahead.pop(client, None)) is not None:
+            self._begin(second)
+
+    def forget(self, clients: Set[int]) -> None:
+        """See `Prefetching`."""
+        for client in [*clients]:
+            self._away.pop(client, None)
+            for errand in (self._open.pop(client, None), self._ahead.pop(client, None)):
+                if errand is not None:
+                    errand.over.set()
 
     # Going on
 
     def snapshot(self) -> Underway:
         """See `Resumable`."""
-        pending = {i: Pending(e.task.version, e.task.turn, e.download) for i, e in self._open.items()}
-        return Underway(self.register.session, self.now, dict(self._turns), pending, *self.register.kept())
+        pending, ahead = _pending(self._open), _pending(self._ahead)
+        return Underway(self.register.session, self.now, dict(self._turns), pending, *self.register.kept(), ahead)
 
     def restore(self, snapshot: Underway, /) -> None:
         """See `Resumable`.  Tasks that had no answer are given again, to the same clients, with new nonces."""
@@ -297,5 +340,9 @@ class FlowerTransport:
         if missing := register.wait_for(lambda: set(snapshot.declared)):
             log.warning("goes on without clients %s, who are not connected", ", ".join(map(str, missing)))
         register.set_clock(snapshot.now)
-        for client, pending in snapshot.pending.items():
+        for client, pending in (*snapshot.pending.items(),):
             self._set_out(client, pending, torch.empty(len(pending.download)))
+
+
+def _pending(errands: Mapping[int, Errand]) -> dict[int, Pending]:
+    return {i: Pending(e.task.version, e.task.turn, e.download) for i, e in errands.items()}

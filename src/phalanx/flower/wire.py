@@ -26,6 +26,7 @@ FLOWERS_WORDS = {  # Flower's codes of errors
 LONGEST = 200  # characters of what somebody else says
 GRACE = 2.0  # seconds that threads have to end
 SPARE = 60.0  # seconds that Flower keeps a message beyond our own deadline
+SHARE = 0.02  # of the time waited for an answer, by which it may be seen too late: each look costs the SuperLink 9 ms
 
 
 class Threads:
@@ -54,17 +55,18 @@ def pulled(grid: Grid, number: str, poll: float, deadline: float, over: threadin
     Args:
         grid: Flower's.
         number: the id that it has given the message.
-        poll: seconds between two looks.
+        poll: seconds between two looks; more where it has waited for long.
         deadline: by `time.monotonic`.
         over: is set when nobody waits any more.
     """
-    while not over.is_set() and time.monotonic() < deadline:
+    begun = time.monotonic()
+    while not over.is_set() and (now := time.monotonic()) < deadline:
         try:
             for reply in grid.pull_messages([number]):
                 return reply
         except httpx.TransportError as error:
             log.warning("Flower cannot be reached: %s", short(error))
-        over.wait(min(poll, max(0.0, deadline - time.monotonic())))
+        over.wait(min(max(poll, SHARE * (now - begun)), max(0.0, deadline - time.monotonic())))
     return None
 
 
