@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import threading
 import time
 
 import numpy as np
@@ -500,6 +501,16 @@ def test_a_client_that_is_revoked_in_mid_run_is_not_asked_any_more(tmp_path):
 
         phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=4, observers=[transport, observer])
     assert served[1:] == [{0, 1, 2, 3}] * 2 + [{0, 1, 2}] * 2
+
+
+def test_a_round_does_not_wait_for_a_client_that_is_revoked_meanwhile(tmp_path):
+    path = tmp_path / "roster.yaml"
+    roster_of(4).save(path)
+    threading.Timer(3.0, roster_of(4).changing(BAD, revoked=True).save, (path,)).start()
+    told = run(tmp_path, silent(), until=2, roster=path)
+    assert told.served == [{0, 1, 2}] * 2
+    assert told.lost == ["it is not, or no longer, in the roster"]
+    assert told.seconds < QUICK.answer / 2
 
 
 def test_who_answers_at_once_gets_no_more_turns_than_the_others(tmp_path):

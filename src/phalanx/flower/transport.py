@@ -340,7 +340,7 @@ class FlowerTransport:
         if missing := register.wait_for(lambda: set(snapshot.declared)):
             log.warning("goes on without clients %s, who are not connected", ", ".join(map(str, missing)))
         register.set_clock(snapshot.now)
-        for client, pending in (*snapshot.pending.items(),):
+        for client, pending in (*snapshot.pending.items(), *snapshot.ahead.items()):
             self._set_out(client, pending, torch.empty(len(pending.download)))
 
 
