@@ -19,7 +19,7 @@ MAKERS: dict[str, Callable[[Parameters], Any]] = {
     "TrimmedMean": lambda p: byzfl.TrMean(p["f"]),
     "Krum": lambda p: byzfl.Krum(p["f"]),
     "MultiKrum": lambda p: byzfl.MultiKrum(p["f"]),
-    "GeometricMedian": lambda p: byzfl.GeometricMedian(),
+    "GeometricMedian": lambda p: byzfl.GeometricMedian(T=p.get("steps", 3)),
     "CenteredClipping": lambda p: byzfl.CenteredClipping(L=p["iterations"], tau=p["radius"]),
     "MeaMed": lambda p: byzfl.Meamed(p["f"]),
     "MDA": lambda p: byzfl.MDA(p["f"]),

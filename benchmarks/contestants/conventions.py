@@ -11,7 +11,7 @@ SINGLE_PRECISION_DISTANCES = (
 CONVENTIONS: dict[tuple[str, str], str] = {
     ("byzfl", "Krum"): ONE_NEIGHBOUR_MORE,
     ("byzfl", "MultiKrum"): f"{ONE_NEIGHBOUR_MORE}; m is always n - f",
-    ("byzfl", "GeometricMedian"): "3 steps of Weiszfeld from zero, smoothed at 0.1: no test of convergence",
+    ("byzfl", "GeometricMedian"): "3 or 10 steps of Weiszfeld from zero, smoothed at 0.1: no test of convergence",
     ("byzfl", "CenteredClipping"): "starts from zero, and each further call from the previous result",
     ("byzfl", "CAF"): ONE_POWER_STEP,
     ("byzfl", "SMEA"): ONE_POWER_STEP,
@@ -21,6 +21,7 @@ CONVENTIONS: dict[tuple[str, str], str] = {
     ("byzpy", "Krum"): f"{ONE_NEIGHBOUR_MORE}; {SINGLE_PRECISION_DISTANCES}",
     ("byzpy", "MultiKrum"): f"{ONE_NEIGHBOUR_MORE}; {SINGLE_PRECISION_DISTANCES}",
     ("byzpy", "GeometricMedian"): "stops at a step below 1e-6, and at once if the coordinate-wise median is a row",
+    ("byzpy", "MDA"): "of several sets with the least diameter the first, not that of the least squared distances",
     ("byzpy", "NearestNeighborMixing"): SINGLE_PRECISION_DISTANCES,
     ("byzpy", "CenteredClipping"): "starts from the mean",
     ("byzpy", "CAF"): "3 steps of the power method from a fixed random start, in float32",

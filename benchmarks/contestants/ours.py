@@ -28,7 +28,7 @@ def forms(
     deltas = torch.from_numpy(matrix)
     w = None if weights is None else torch.from_numpy(weights).double()
     if rule in IN_PLACE:
-        return {"torch": Form(lambda rows: instance.rows(rows, out=rows), prepare=deltas.clone)}
+        return {"torch": Form(lambda rows: instance.rows(rows, out=rows), lambda: torch.from_numpy(matrix.copy()))}
     if rule in PREAGGREGATORS:
         return {"torch": Form(lambda _: instance.rows(deltas))}
     return {"torch": Form(lambda _: instance(deltas, w))}
@@ -37,7 +37,7 @@ def forms(
 def _arguments(rule: str, parameters: Parameters, m: int) -> dict[str, Any]:
     if rule == "TrimmedMean":
         return {"beta": parameters["f"] / m}
-    return dict(parameters)
+    return {name: value for name, value in parameters.items() if name != "steps"}  # as many as it needs
 
 
 def array(result: torch.Tensor) -> np.ndarray:

@@ -16,7 +16,8 @@ class Workload:
     Args:
         name: in the table.
         rule: Phalanx's name of the rule.
-        parameters: what the rule needs to know: f, radius, iterations, s, m, reference.
+        parameters: what the rule needs to know: f, radius, iterations, s, m, reference; steps of a geometric median,
+            where a library does not take as many as it needs.
         rows: number of clients.
         columns: number of parameters of a model.
         weighted: counts of examples as weights.
@@ -72,7 +73,7 @@ LARGE = (
     Workload("trimmed mean, large", "TrimmedMean", 50, 1_000_000, {"f": 10}),
     Workload("Krum, large", "Krum", 50, 1_000_000, {"f": 10}),
     Workload("Multi-Krum, large", "MultiKrum", 50, 1_000_000, {"f": 10, "m": 40}),
-    Workload("geometric median, large", "GeometricMedian", 50, 1_000_000),
+    Workload("geometric median, large", "GeometricMedian", 50, 1_000_000, {"steps": 10}),
     Workload("weighted median, large", "Median", 50, 1_000_000, weighted=True),
     Workload("weighted trimmed mean, large", "TrimmedMean", 50, 1_000_000, {"f": 10}, weighted=True),
 )

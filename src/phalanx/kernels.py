@@ -129,17 +129,18 @@ def _inner_products(rows, begin, stop, first, last, total):
 @reordered
 @no_type_check
 def squares(rows, totals, parts):
-    """Adds to a total the squared norm of each row over some of the columns.
+    """Adds to a total the squared norms of some rows over some of the columns.
 
     Args:
         rows: (m, d).
         totals: (n, m), float64.
-        parts: (k, 3). The first column, where the columns end, and which of the totals.
+        parts: (k, 5). The first row, and where the rows end; the first column, and where the columns end; which of the
+            totals.
     """
     for n in range(len(parts)):
-        stop, total = parts[n, 1], totals[parts[n, 2]]
-        for i in range(rows.shape[0]):
-            for k in range(parts[n, 0], stop, DEPTH):
+        stop, total = parts[n, 3], totals[parts[n, 4]]
+        for i in range(parts[n, 0], parts[n, 1]):
+            for k in range(parts[n, 2], stop, DEPTH):
                 part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
                 for c in range(len(part)):
                     held += part[c] * part[c]
@@ -149,13 +150,13 @@ def squares(rows, totals, parts):
 @reordered
 @no_type_check
 def squares_from(rows, point, totals, parts):
-    """Adds to a total the squared distance of each row from a point (d,), over some of the columns; see `squares`."""
+    """Adds to a total the squared distances of some rows from a point (d,), over some of the columns; see `squares`."""
     for n in range(len(parts)):
-        stop, total = parts[n, 1], totals[parts[n, 2]]
-        for k in range(parts[n, 0], stop, DEPTH):
-            there = point[k : min(k + DEPTH, stop)]
-            for i in range(rows.shape[0]):
-                part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
+        stop, total = parts[n, 3], totals[parts[n, 4]]
+        for i in range(parts[n, 0], parts[n, 1]):
+            for k in range(parts[n, 2], stop, DEPTH):
+                part, there = rows[i, k : min(k + DEPTH, stop)], point[k : min(k + DEPTH, stop)]
+                held = rows.dtype.type(0)
                 for c in range(len(part)):
                     step = part[c] - there[c]
                     held += step * step

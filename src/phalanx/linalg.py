@@ -181,9 +181,10 @@ def _squares(rows: Matrix, point: Vector | None) -> Weights:
     """Squared Euclidean distances of the rows to a point, the origin if not given, in float64."""
     m, d = rows.shape
     if _compiled(rows):
-        columns = shares(d, 4 * DEPTH, SHARES)
+        bands = shares(m, 1, SHARES)  # whole rows where there are many, as memory is read fastest in long runs
+        columns = shares(d, 4 * DEPTH, SHARES // len(bands))
         sums, entries = np.zeros((len(columns), m)), rows.detach().numpy()
-        parts = [(*part, n) for n, part in enumerate(columns)]
+        parts = [(*band, *part, n) for n, part in enumerate(columns) for band in bands]
         if point is None:
             in_threads(kernels.squares, (entries, sums), parts, m * d)
         else:

@@ -16,8 +16,9 @@ from phalanx.linalg import shares
 from phalanx.threads import in_threads
 
 ROUNDING = 1e-12  # share of the total weight below which a difference of sums of weights is rounding
-BLOCK = 1 << 18  # entries of one block of torch's sort, so that it and its sorted copy stay in cache
+UNIT = 8 * kernels.TILES * kernels.LANES  # columns: parts of so many begin seldom
 SHARES = 64  # parts in which columns are divided, if there are enough
+BLOCK = 1 << 18  # entries of one block of torch's sort, so that it and its sorted copy stay in cache
 
 
 def has_kernel(deltas: Matrix) -> bool:
@@ -33,7 +34,7 @@ def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> 
     """
     matrix = points.unchecked.detach().contiguous().numpy()
     result: NDArray[Any] = np.empty(matrix.shape[1], matrix.dtype)
-    parts = shares(matrix.shape[1], kernels.AHEAD, SHARES)
+    parts = shares(matrix.shape[1], UNIT, SHARES)
     if not all(in_threads(kernel, (matrix, *arguments, result), parts, matrix.size)):
         points.refuse()
     return torch.from_numpy(result)
@@ -61,10 +62,11 @@ def sort_with_weights(
 
 
 def counted(weights: Weights) -> NDArray[Any]:
-    """The weights as 32-bit counts if that is what they are, which a kernel carries along at half the price."""
+    """The weights as counts of 16 or 32 bits if that is what they are: a kernel carries them along at less cost."""
     w = weights.numpy()
-    counts = w.astype(np.int32) if w.sum() < np.iinfo(np.int32).max else w
-    return counts if (counts == w).all() else w
+    if w.sum() > np.iinfo(np.int32).max or (w != w.round()).any():
+        return w
+    return w.astype(np.int16 if w.max() <= np.iinfo(np.int16).max else np.int32)
 
 
 def equal(weights: Weights) -> bool:

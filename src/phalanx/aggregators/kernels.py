@@ -2,10 +2,14 @@
 
 A matrix is read once, `LANES` columns at a time, into a tile.  A tile holds a few vector registers for each row, and
 stays in the nearest cache while its columns are sorted, all at once, by a network of comparisons between rows.  What a
-rule wants of the sorted columns is taken from there, and meanwhile later columns are fetched from memory.
+rule wants of the sorted columns is taken from there.  Between the steps of the network the next tile is read row by
+row, and later columns are asked for, so that sorting and memory do not wait for each other.
 
 Columns do not touch each other, so results do not depend on how columns are divided among threads.  A kernel gives up,
-and returns False, as soon as it reads an entry that is not finite.
+and returns False, when it has read an entry that is not finite.
+
+All that is compiled into a kernel stands in this file: what Numba keeps of it on the disk is made anew when this file
+changes, and not when another one does.
 """
 
 from typing import no_type_check
@@ -17,9 +21,20 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 64  # columns of a tile
-AHEAD = 8 * LANES  # columns that are fetched at a time
+TILES = 8  # that are asked for together, at most: memory is read in runs of so many
+ASKED = 1 << 19  # bytes that are asked for together, at most: the second cache has to hold them
 LINE = 64  # bytes that come from memory together
 SAME = 1e-12  # difference of two shares of the weight that is rounding
+A, B, C, D = range(4)
+SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # comparisons between up to four entries that are taken together
+    ((A, B),),
+    ((A, B), (C, D), (C, B)),
+    ((A, B), (C, D), (B, C)),
+    ((A, B), (C, D), (A, C)),
+    ((A, B), (C, D), (B, D)),
+    ((A, B), (C, D), (A, C), (B, D)),
+    ((A, B), (C, D), (A, C), (B, D), (B, C)),
+)
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
 
@@ -39,72 +54,95 @@ def _extreme(builder, which, vector, x, y):
     """The smaller ("min") or larger ("max") of each pair of lanes; entries are finite."""
     bits = {ir.FloatType: "f32", ir.DoubleType: "f64"}[type(vector.element)]
     function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, (vector, vector)), f"llvm.{which}num.v{LANES}{bits}"
+        builder.module, ir.FunctionType(vector, (vector, vector)), f"llvm.{which}num.v{vector.count}{bits}"
     )
     return builder.call(function, [x, y], fastmath=("nnan", "nsz"))
 
 
+@no_type_check
+def _in_order(builder, values, weights, i, j):
+    """Puts entries i and j of some loaded rows in order, lane by lane, and has their weights, if any, go with them."""
+    x, y = values[i], values[j]
+    values[i], values[j] = (_extreme(builder, which, x.type, x, y) for which in ("min", "max"))
+    if weights:
+        ordered, p, q = builder.fcmp_ordered("<=", x, y), weights[i], weights[j]
+        weights[i], weights[j] = builder.select(ordered, p, q), builder.select(ordered, q, p)
+
+
 @intrinsic
 @no_type_check
-def _compare(_, values, i, j):
-    """Puts rows i and j of a tile in order, in each column."""
+def _step(_, tiles, shape, a, b, c, d):
+    """Takes the comparisons of one of `SHAPES` between rows a, b, c and d of a tile, in each column.
+
+    `tiles` holds the entries and, for a weighted rule, their weights.  Rows are loaded and stored once for all of the
+    comparisons, some columns at a time, as many as have room in registers.
+    """
 
     def codegen(context, builder, signature, arguments):
-        array, *rows = arguments
-        (at_i, vector), (at_j, _) = (_tile_row(context, builder, signature.args[0], array, row) for row in rows)
-        x, y = builder.load(at_i, align=4), builder.load(at_j, align=4)
-        builder.store(_extreme(builder, "min", vector, x, y), at_i, align=4)
-        builder.store(_extreme(builder, "max", vector, x, y), at_j, align=4)
+        tiles, shape, *rows = arguments
+        arrays = list(zip(signature.args[0], cgutils.unpack_tuple(builder, tiles), strict=True))
+        lanes = LANES // len(arrays) ** 2
+        done = builder.append_basic_block("done")
+        choice = builder.switch(shape, done)
+        for number, comparisons in enumerate(SHAPES):
+            case = builder.append_basic_block(f"shape{number}")
+            choice.add_case(ir.Constant(shape.type, number), case)
+            builder.position_at_end(case)
+            used = sorted({row for pair in comparisons for row in pair})
+            for column in range(0, LANES, lanes):
+                places = [[_part(context, builder, *array, rows[r], column, lanes) for r in used] for array in arrays]
+                loaded = [[builder.load(place, align=4) for place in of] for of in places]
+                values, weights = loaded[0], loaded[1] if len(loaded) > 1 else None
+                for i, j in comparisons:
+                    _in_order(builder, values, weights, i, j)
+                for of, entries in zip(places, loaded, strict=True):
+                    for place, entry in zip(of, entries, strict=True):
+                        builder.store(entry, place, align=4)
+            builder.branch(done)
+        builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(values, types.int64, types.int64), codegen
+    return types.void(tiles, *(types.int64,) * 5), codegen
+
+
+@no_type_check
+def _part(context, builder, kind, array, row, column, lanes):
+    """A pointer to some columns of a tile's row, as a vector."""
+    start, whole = _tile_row(context, builder, kind, array, row)
+    vector = ir.VectorType(whole.element, lanes)
+    first = builder.bitcast(start, whole.element.as_pointer())
+    return builder.bitcast(builder.gep(first, [ir.Constant(row.type, column)]), vector.as_pointer())
 
 
 @intrinsic
 @no_type_check
-def _compare_weighted(_, values, weights, i, j):
-    """Puts rows i and j of a tile in order, in each column, and has the weights of the entries go with them."""
+def _copy(_, matrix, r, column, tile):
+    """Copies `LANES` columns of row r of the matrix to a tile; whether all of them are finite."""
 
     def codegen(context, builder, signature, arguments):
-        (array, weight, *rows), (kind, weight_kind, *_) = arguments, signature.args
-        (at_i, vector), (at_j, _) = (_tile_row(context, builder, kind, array, row) for row in rows)
-        (own_i, _), (own_j, _) = (_tile_row(context, builder, weight_kind, weight, row) for row in rows)
-        x, y, p, q = (builder.load(at, align=4) for at in (at_i, at_j, own_i, own_j))
-        ordered = builder.fcmp_ordered("<=", x, y)
-        builder.store(_extreme(builder, "min", vector, x, y), at_i, align=4)
-        builder.store(_extreme(builder, "max", vector, x, y), at_j, align=4)
-        builder.store(builder.select(ordered, p, q), own_i, align=4)
-        builder.store(builder.select(ordered, q, p), own_j, align=4)
-        return context.get_dummy_value()
-
-    return types.void(values, weights, types.int64, types.int64), codegen
-
-
-@intrinsic
-@no_type_check
-def _copy(_, matrix, r, column, tile, row):
-    """Copies `LANES` columns of row r of the matrix to a row of a tile; whether all of them are finite."""
-
-    def codegen(context, builder, signature, arguments):
-        (source, r, column, target, row), (kind, *_, tile_kind, _) = arguments, signature.args
+        (source, r, column, target), (kind, _, _, tile_kind) = arguments, signature.args
+        element = context.get_value_type(kind.dtype)
+        size = context.get_abi_sizeof(element)
         array = context.make_array(kind)(context, builder, source)
         columns = cgutils.unpack_tuple(builder, array.shape)[1]
-        to, vector = _tile_row(context, builder, tile_kind, target, row)
-        first = builder.gep(array.data, [builder.add(builder.mul(r, columns), column)])
-        size = context.get_abi_sizeof(context.get_value_type(kind.dtype))
-        entries = builder.load(builder.bitcast(first, vector.as_pointer()), align=size)
-        builder.store(entries, to, align=size)
-        zero_or_nan = builder.fsub(entries, entries)
-        wrong = builder.bitcast(builder.fcmp_unordered("uno", zero_or_nan, zero_or_nan), ir.IntType(LANES))
+        start = builder.gep(array.data, [builder.add(builder.mul(r, columns), column)])
+        vector = ir.VectorType(element, LINE // size)
+        zero_or_nan = ir.Constant(vector, None)
+        for lane in range(0, LANES, vector.count):
+            place = builder.gep(start, [ir.Constant(r.type, lane)])
+            entries = builder.load(builder.bitcast(place, vector.as_pointer()), align=size)
+            builder.store(entries, _part(context, builder, tile_kind, target, r, lane, vector.count), align=size)
+            zero_or_nan = builder.fadd(zero_or_nan, builder.fsub(entries, entries))
+        wrong = builder.bitcast(builder.fcmp_unordered("uno", zero_or_nan, zero_or_nan), ir.IntType(vector.count))
         return builder.icmp_unsigned("==", wrong, ir.Constant(wrong.type, 0))
 
-    return types.boolean(matrix, types.int64, types.int64, tile, types.int64), codegen
+    return types.boolean(matrix, types.int64, types.int64, tile), codegen
 
 
 @intrinsic
 @no_type_check
 def _prefetch(_, matrix, r, column):
-    """Asks for the entries at a place of the matrix, without waiting for them; the place may lie outside of it."""
+    """Asks for `LANES` columns of row r of the matrix without waiting for them; they may lie outside of it."""
 
     def codegen(context, builder, signature, arguments):
         (source, r, column), (kind, *_) = arguments, signature.args
@@ -112,10 +150,13 @@ def _prefetch(_, matrix, r, column):
         columns = cgutils.unpack_tuple(builder, array.shape)[1]
         at = builder.gep(array.data, [builder.add(builder.mul(r, columns), column)])
         flag = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), (cgutils.voidptr_t, flag, flag, flag))
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        size = context.get_abi_sizeof(context.get_value_type(kind.dtype))
+        function = ir.FunctionType(ir.VoidType(), (cgutils.voidptr_t, flag, flag, flag))
+        prefetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0i8")
         to_read, second_cache, data = flag(0), flag(2), flag(1)
-        builder.call(function, [builder.bitcast(at, cgutils.voidptr_t), to_read, second_cache, data])
+        for line in range(0, LANES, LINE // size):
+            place = builder.gep(at, [ir.Constant(r.type, line)])
+            builder.call(prefetch, [builder.bitcast(place, cgutils.voidptr_t), to_read, second_cache, data])
         return context.get_dummy_value()
 
     return types.void(matrix, types.int64, types.int64), codegen
@@ -132,25 +173,71 @@ def _tile(m, like):
 
 @compiled
 @no_type_check
-def _read(matrix, start, first, stop, tile):
-    """Copies the columns of the matrix from `first` on to a tile, and fetches later ones; whether all are finite.
+def _tiles(matrix, parts):
+    """Two tiles, the first of which holds the first columns; and whether all of these are finite."""
+    m = matrix.shape[0]
+    tile, next_ = _tile(m, matrix), _tile(m, matrix)
+    return tile, next_, _read(matrix, parts[0, 0], tile)
 
-    Columns are fetched `AHEAD` at a time, so that memory is read in long runs: with each tile some rows of those after
-    the ones that the tile is among, counted from `start`.
-    """
-    m, finite = matrix.shape[0], True
-    part, parts = (first - start) % AHEAD // LANES, AHEAD // LANES
-    next_ = first - part * LANES + AHEAD
-    for r in range(part * m // parts, (part + 1) * m // parts):
-        for column in range(next_, min(next_ + AHEAD, stop), LINE // matrix.itemsize):
-            _prefetch(matrix, r, column)
-    for r in range(m):
-        if first + LANES <= matrix.shape[1]:
-            finite &= _copy(matrix, r, first, tile, r)
+
+@compiled
+@no_type_check
+def _read(matrix, first, tile):
+    """Copies the columns of the matrix from `first` on to a tile; whether all are finite."""
+    columns, finite = matrix.shape[1], True
+    for row in range(matrix.shape[0]):
+        if first + LANES <= columns:
+            finite &= _copy(matrix, row, first, tile)
         else:
-            for c in range(LANES):
-                tile[r, c] = matrix[r, min(first + c, matrix.shape[1] - 1)]
-                finite &= np.isfinite(tile[r, c])
+            for c in range(LANES):  # the last column is repeated, to fill the tile
+                tile[row, c] = matrix[row, min(first + c, columns - 1)]
+                finite &= np.isfinite(tile[row, c])
+    return finite
+
+
+@compiled
+@no_type_check
+def _sort(tiles, network, matrix, parts, n, first, next_):
+    """Sorts the columns of a tile as far as the network does, and meanwhile reads the next tile of the matrix.
+
+    Args:
+        tiles: of the entries, and for a weighted rule of their weights.
+        network: of `sorting_network`.
+        matrix: the entries come from.
+        parts: ranges of columns.
+        n: in which of them the tile lies.
+        first: its first column.
+        next_: the other tile.
+
+    Returns:
+        Whether what was read is finite.
+    """
+    m, stop, steps = matrix.shape[0], parts[n, 1], max(1, len(network))
+    column, rows, finite = first + LANES, m, True
+    if column >= stop:
+        column, rows = (parts[n + 1, 0], m) if n + 1 < len(parts) else (0, 0)
+    if rows and column + LANES > matrix.shape[1]:
+        finite, rows = _read(matrix, column, next_), 0
+    run = max(1, min(TILES, ASKED // (m * LANES * matrix.itemsize)))
+    place = (first - parts[n, 0]) // LANES % run  # among the tiles that were asked for with it
+    asked, later, end = place * m // run, place * m % run, first + (run - place) * LANES
+    row, gap = 0, max(1, steps // m)  # steps from one reading to the next
+    some, wait = -(-m // (steps // gap)), 0
+    for k in range(steps):
+        if k < len(network):
+            _step(tiles, network[k, 0], network[k, 1], network[k, 2], network[k, 3], network[k, 4])
+        if wait > 0:
+            wait -= 1
+            continue
+        wait = gap - 1
+        for _ in range(min(some, m - row)):
+            if row < rows:
+                finite &= _copy(matrix, row, column, next_)
+            if end + later * LANES < stop:
+                _prefetch(matrix, asked, end + later * LANES)
+            row, later = row + 1, later + 1
+            if later == run:
+                asked, later = asked + 1, 0
     return finite
 
 
@@ -206,38 +293,26 @@ def _store(context, builder, kind, array, values):
 @no_type_check
 def combine_ranks(matrix, network, coefficients, result, parts):
     """Each column's sum of coefficient times entry, over its entries in increasing order."""
-    m, ranks = matrix.shape[0], np.flatnonzero(coefficients)
-    tile = _tile(m, matrix)
-    made = np.empty(LANES, np.float64)
+    ranks, made = np.flatnonzero(coefficients), np.empty(LANES, np.float64)
+    tile, next_, finite = _tiles(matrix, parts)
     for n in range(len(parts)):
-        start, stop = parts[n, 0], parts[n, 1]
-        for first in range(start, stop, LANES):
-            if not _read(matrix, start, first, stop, tile):
+        for first in range(parts[n, 0], parts[n, 1], LANES):
+            if not finite:
                 return False
-            for k in range(len(network)):
-                _compare(tile, network[k, 0], network[k, 1])
+            finite = _sort((tile,), network, matrix, parts, n, first, next_)
             _sum_ranks(tile, coefficients, ranks[0], ranks[-1] + 1, made)
-            _write(made, first, stop, result)
+            _write(made, first, parts[n, 1], result)
+            tile, next_ = next_, tile
     return True
 
 
 @compiled
 @no_type_check
-def _write(made, start, stop, result):
+def _write(made, first, stop, result):
     """Writes what a tile gave to its columns of the result."""
-    columns = result[start : min(start + LANES, stop)]
+    columns = result[first : min(first + LANES, stop)]
     for c in range(len(columns)):
         columns[c] = made[c]
-
-
-@compiled
-@no_type_check
-def _sort_weighted(tile, own, weights, network):
-    """Sorts the columns of a tile, and has `own` hold the weight of each entry."""
-    for r in range(len(tile)):
-        own[r, :] = weights[r]
-    for k in range(len(network)):
-        _compare_weighted(tile, own, network[k, 0], network[k, 1])
 
 
 @intrinsic
@@ -279,18 +354,20 @@ def _sum_between(_, tile, own, low, high, slack, made):
 def trimmed_mean(matrix, network, weights, low, high, slack, result, parts):
     """Each column's mean of the weight between `low` and `high`; parts of a weight up to `slack` are rounding."""
     m = matrix.shape[0]
-    tile = _tile(m, matrix)
     own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
+    tile, next_, finite = _tiles(matrix, parts)
     for n in range(len(parts)):
-        start, stop = parts[n, 0], parts[n, 1]
-        for first in range(start, stop, LANES):
-            if not _read(matrix, start, first, stop, tile):
+        for first in range(parts[n, 0], parts[n, 1], LANES):
+            if not finite:
                 return False
-            _sort_weighted(tile, own, weights, network)
+            for r in range(m):
+                own[r, :] = weights[r]
+            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
             _sum_between(tile, own, low, high, slack, made)
             made /= high - low
-            _write(made, first, stop, result)
+            _write(made, first, parts[n, 1], result)
+            tile, next_ = next_, tile
     return True
 
 
@@ -303,18 +380,21 @@ def _middle(_, tile, own, lower, upper, made):
         (tile, own, lower, upper, made), (kind, own_kind, _, _, made_kind) = arguments, signature.args
         start, vector = _tile_row(context, builder, kind, tile, ir.IntType(64)(0))
         _, weight_vector = _tile_row(context, builder, own_kind, own, ir.IntType(64)(0))
+        counts = isinstance(weight_vector.element, ir.IntType)
+        weight_vector = ir.VectorType(ir.IntType(32), LANES) if counts else weight_vector
         reached = cgutils.alloca_once(builder, weight_vector)
         builder.store(ir.Constant(weight_vector, None), reached)
         ends = [cgutils.alloca_once(builder, vector) for _ in range(2)]
         for end in ends:
             builder.store(builder.load(start, align=4), end)
         bounds = [_everywhere(builder, bound) for bound in (lower, upper)]
-        below = builder.icmp_signed if isinstance(weight_vector.element, ir.IntType) else builder.fcmp_ordered
-        add = builder.add if isinstance(weight_vector.element, ir.IntType) else builder.fadd
+        below = builder.icmp_signed if counts else builder.fcmp_ordered
+        add = builder.add if counts else builder.fadd
         rows = cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, tile).shape)[0]
         with cgutils.for_range(builder, rows) as loop:
             entries = builder.load(_tile_row(context, builder, kind, tile, loop.index)[0], align=4)
             weights = builder.load(_tile_row(context, builder, own_kind, own, loop.index)[0], align=4)
+            weights = builder.sext(weights, weight_vector) if counts else weights
             before = builder.load(reached)
             for bound, end in zip(bounds, ends, strict=True):
                 builder.store(builder.select(below("<", before, bound), entries, builder.load(end)), end)
@@ -325,7 +405,7 @@ def _middle(_, tile, own, lower, upper, made):
         _store(context, builder, made_kind, made, builder.fadd(*halves))
         return context.get_dummy_value()
 
-    bound = types.int32 if own.dtype == types.int32 else types.float64
+    bound = types.float64 if own.dtype == types.float64 else types.int32
     return types.void(tile, own, bound, bound, made), codegen
 
 
@@ -334,17 +414,19 @@ def _middle(_, tile, own, lower, upper, made):
 def median(matrix, network, weights, lower, upper, result, parts):
     """Each column's mid-point of two entries: those that the weights before leave below `lower`, and below `upper`."""
     m = matrix.shape[0]
-    tile = _tile(m, matrix)
     own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
+    tile, next_, finite = _tiles(matrix, parts)
     for n in range(len(parts)):
-        start, stop = parts[n, 0], parts[n, 1]
-        for first in range(start, stop, LANES):
-            if not _read(matrix, start, first, stop, tile):
+        for first in range(parts[n, 0], parts[n, 1], LANES):
+            if not finite:
                 return False
-            _sort_weighted(tile, own, weights, network)
+            for r in range(m):
+                own[r, :] = weights[r]
+            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
             _middle(tile, own, lower, upper, made)
-            _write(made, first, stop, result)
+            _write(made, first, parts[n, 1], result)
+            tile, next_ = next_, tile
     return True
 
 
@@ -353,17 +435,20 @@ def median(matrix, network, weights, lower, upper, result, parts):
 def mean_around_median(matrix, network, weights, mass, slack, result, parts):
     """Each column's mean of the entries of so much weight that are nearest to its median."""
     m = matrix.shape[0]
-    tile = _tile(m, matrix)
     own = _tile(m, weights)
-    half = weights.sum() / 2
+    half, made = weights.sum() / 2, np.empty(LANES, np.float64)
+    tile, next_, finite = _tiles(matrix, parts)
     for n in range(len(parts)):
-        start, stop = parts[n, 0], parts[n, 1]
-        for first in range(start, stop, LANES):
-            if not _read(matrix, start, first, stop, tile):
+        for first in range(parts[n, 0], parts[n, 1], LANES):
+            if not finite:
                 return False
-            _sort_weighted(tile, own, weights, network)
-            for c in range(min(LANES, stop - first)):
-                result[first + c] = _around(tile[:, c], own[:, c], half, mass, slack)
+            for r in range(m):
+                own[r, :] = weights[r]
+            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
+            for c in range(LANES):
+                made[c] = _around(tile[:, c], own[:, c], half, mass, slack)
+            _write(made, first, parts[n, 1], result)
+            tile, next_ = next_, tile
     return True
 
 
@@ -403,19 +488,22 @@ def _around(column, own, half, mass, slack):
 def mean_between(matrix, network, weights, alike, low, high, result, parts):
     """Each column's mean of the entries strictly between its quantiles `low` and `high`; `alike`: of equal weights."""
     m = matrix.shape[0]
-    tile = _tile(m, matrix)
     own = _tile(m, weights)
-    total = np.float64(weights.sum())
+    total, made = np.float64(weights.sum()), np.empty(LANES, np.float64)
+    tile, next_, finite = _tiles(matrix, parts)
     for n in range(len(parts)):
-        start, stop = parts[n, 0], parts[n, 1]
-        for first in range(start, stop, LANES):
-            if not _read(matrix, start, first, stop, tile):
+        for first in range(parts[n, 0], parts[n, 1], LANES):
+            if not finite:
                 return False
-            _sort_weighted(tile, own, weights, network)
-            for c in range(min(LANES, stop - first)):
+            for r in range(m):
+                own[r, :] = weights[r]
+            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
+            for c in range(LANES):
                 lower = _quantile(tile[:, c], own[:, c], alike, total, low)
                 upper = _quantile(tile[:, c], own[:, c], alike, total, high)
-                result[first + c] = _between(tile[:, c], own[:, c], lower, upper)
+                made[c] = _between(tile[:, c], own[:, c], lower, upper)
+            _write(made, first, parts[n, 1], result)
+            tile, next_ = next_, tile
     return True
 
 

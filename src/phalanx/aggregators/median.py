@@ -69,8 +69,8 @@ def weighted_median(points: Points) -> Vector:
 def _around_half(own: NDArray[Any]) -> tuple[Any, Any]:
     """The weights before an entry are below one half if below the first, and at most one half if below the second."""
     total = own.sum()
-    if own.dtype == np.int32:
-        return own.dtype.type((int(total) + 1) // 2), own.dtype.type(int(total) // 2 + 1)
+    if own.dtype != np.float64:
+        return np.int32((int(total) + 1) // 2), np.int32(int(total) // 2 + 1)
     return total * (0.5 - ROUNDING), np.nextafter(total * (0.5 + ROUNDING), np.inf)
 
 
