@@ -41,7 +41,17 @@ def advice(message: str, root: type, options: Sequence[str] = ()) -> str:
         return _unknown_field(found[1], imported(classes[-1]) if classes else root, path)
     if found := re.search(r"is abstract[^$]*NestedArg\(key='(\w+)'", message):
         return _unknown_field(found[1], _declared(root, steps), path)
-    return _wrong_value(message, root, steps, path) if path else message
+    return _wrong_value(message, root, steps, path) if path else _command_wanted(message)
+
+
+def _command_wanted(message: str) -> str:
+    """Which commands there are, where none was given, or one that there is not."""
+    if found := re.search(r'expected "[\w.]+" to be one of \{(.+?)(, \.\.\.)?\}, but it was not provided', message):
+        return f"Say what is to be done: {found[1].replace(',', ', ')}{', or another command' if found[2] else ''}."
+    if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+        known = re.findall(r"'([\w-]+)'", found[2])
+        return f"There is no command {found[1]}.{_meant(found[1], known)} There are: {', '.join(known)}."
+    return message
 
 
 def _wrong_value(message: str, root: type, steps: Sequence[tuple[str, str]], path: str) -> str:
@@ -96,7 +106,10 @@ def _meant_option(given: str, known: Iterable[str]) -> str:
 def _missing(names: Sequence[str], classes: Sequence[str], path: str) -> str:
     """What to do if arguments without a default were not given; empty if it cannot be told."""
     if not classes:
-        return " ".join(NEEDED[name] for name in names if name in NEEDED)
+        known = " ".join(NEEDED[name] for name in names if name in NEEDED)
+        command, _, _ = names[0].replace(".", " ").rpartition(" ")
+        given = " ".join(name.rpartition(".")[2].upper() for name in names)
+        return known or (f"Give {given} as well, as in `phalanx {command} {given}`." if command else "")
     kind, name = imported(classes[-1]), classes[-1].rpartition(".")[2]
     if kind is not None and not configurable(kind):
         return f"{path}: {name} is made of what no option can hold. Make the run in Python, or choose another."

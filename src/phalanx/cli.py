@@ -423,10 +423,13 @@ def _add_flower_actions(parser: Parser) -> None:
     actions = parser.add_subcommands(dest="action", required=True)
     up = Parser(description="Start a federation on this machine, each client a process, and run the demonstration.")
     up.add_argument("--clients", type=int, default=4, help="How many.")
-    up.add_argument("--steps", type=int, default=5, help="Rounds, or arrivals of an asynchronous algorithm.")
-    up.add_argument("--asynchronous", action="store_true", help="FedAsync, instead of FedAvg with the median.")
+    help_ = "Of the demonstration: rounds, or arrivals of an asynchronous algorithm; 5 if not given."
+    up.add_argument("--steps", type=int | None, help=help_)
+    help_ = "FedAsync without an attacker, instead of Byzantine CFL with one in four."
+    up.add_argument("--asynchronous", action="store_true", help=help_)
     up.add_argument("--app", type=Path | None, help="A Flower app of your own, in place of the demonstration.")
     up.add_argument("--folder", type=Path, default=Path("runs/flower"), help="Where keys, logs and results go.")
+    up.add_argument("--again", action="store_true", help="Begin anew, although a run was stopped in the folder.")
     watch = Parser(description="Watch a run that goes on: rounds, who is there, the last verdicts.")
     watch.add_argument("folder", type=Path, help="The run's: what the coordinator calls `folder`.")
     key = Parser(description="Make a client's private key, and show the public one, which the coordinator enters.")
@@ -449,6 +452,8 @@ def _add_flower_actions(parser: Parser) -> None:
         sub.add_argument("client", type=int, help="Its id.")
         if name == "rotate":
             sub.add_argument("key", type=str, help="The new public key.")
+        if name == "readmit":
+            sub.add_argument("--revoked", action="store_true", help="Also if it was revoked, which is taken back.")
     made["roster"] = Parser(description="Show who may take part.")
     for name, sub in made.items():
         if name not in ("up", "watch", "key", "certificates"):

@@ -1,10 +1,12 @@
 """`phalanx doctor`: whether what a run or a federation needs is there, with the remedy for what is not.
 
-It looks, and changes nothing.  Certificates, keys and the roster are looked at where a folder is named; that needs the
-extra `flower`.
+It looks, and changes nothing.  Certificates, keys, the roster and examples are looked at where a folder is named; that
+needs the extra `flower`.
 """
 
 import datetime
+import http.client
+import math
 import os
 import platform
 import shutil
@@ -14,11 +16,13 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from packaging.requirements import Requirement
 from packaging.version import Version
 from rich.console import Console
@@ -36,6 +40,7 @@ SOON = 30  # days before its end from which on a certificate is warned of
 SPACE = 2e9  # bytes that should be free where results go
 DEEP = 2  # levels of folders that are looked through
 LARGEST = 100_000  # bytes of a file that could be a key or a certificate
+MEMORY = {"params", "delta", "memory", "previous"}  # what `phalanx.flower.client` keeps between tasks
 AHEAD = 300.0  # seconds by which a file may be newer than the clock, as on another machine's disk
 
 
@@ -149,7 +154,7 @@ def _kept_by_network() -> bool | None:
 
 
 def at(folder: Path) -> Iterator[Finding]:
-    """Certificates, private keys, the roster, and room on the disk."""
+    """Certificates, private keys, the roster, examples, and room on the disk."""
     if not folder.is_dir():
         yield Finding("wrong", "folder", f"there is no folder {folder}.", "Name another one: --folder.")
         return
@@ -177,16 +182,19 @@ def at(folder: Path) -> Iterator[Finding]:
         what = f"there is no certificate in {folder}."
         yield Finding("warning", "certificates", what, "A coordinator's: `phalanx flower certificates`.")
     yield from _roster(folder / "roster.yaml")
+    for path in _files(folder, largest=math.inf):
+        if path.suffix == ".npz":
+            yield from examples_in(path)
 
 
-def _files(folder: Path | None, deep: int = DEEP) -> Iterator[Path]:
-    """The files of a folder that are small, and of folders in it."""
+def _files(folder: Path | None, deep: int = DEEP, largest: float = LARGEST) -> Iterator[Path]:
+    """The files of a folder that are not too large, and of folders in it."""
     if folder is None or not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
         if path.is_dir() and deep and not path.is_symlink():
-            yield from _files(path, deep - 1)
-        elif path.is_file() and path.stat().st_size <= LARGEST:
+            yield from _files(path, deep - 1, largest)
+        elif path.is_file() and path.stat().st_size <= largest:
             yield path
 
 
@@ -278,11 +286,58 @@ def _roster(path: Path) -> Iterator[Finding]:
         yield Finding("warning", "roster", f"nobody may take part, {revoked}.", "`phalanx flower enrol` adds one.")
 
 
+# A client's examples
+
+
+def examples_in(path: Path) -> Iterator[Finding]:
+    """Whether a file holds examples as in `examples/flower`: `x`, and as many labels `y`.
+
+    What a client remembers between tasks has the same suffix, and is passed over.
+    """
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            if set(file.files) <= MEMORY:
+                return
+            held = {name: file[name] for name in ("x", "y") if name in file.files}
+            others = ", ".join(file.files)
+    except Exception as error:  # a damaged file makes NumPy raise anything
+        why = str(error).partition("\n")[0] or type(error).__name__
+        yield Finding("wrong", str(path), f"cannot be read: {why}.", "Write it again: numpy.savez(path, x=x, y=y).")
+        return
+    if missing := [name for name in ("x", "y") if name not in held]:
+        what = f"holds no {' and no '.join(missing)}, but {others or 'nothing'}."
+        remedy = "Write it again, unless your app reads these: numpy.savez(path, x=x, y=y)."
+        yield Finding("warning", str(path), what, remedy)
+        return
+    x, y = held["x"], held["y"]
+    if problems := [*_problems(x, y)]:
+        yield Finding("wrong", str(path), f"{'; '.join(problems)}.", "Repair the examples, and write it again.")
+    else:
+        yield Finding("ok", str(path), f"{plural(len(x), 'example')}, {x.dtype} {x.shape[1:]}, labels {y.dtype}")
+
+
+def _problems(x: NDArray[Any], y: NDArray[Any]) -> Iterator[str]:
+    """What a client could not train on."""
+    if x.ndim < 2 or y.ndim < 1:
+        yield f"x has shape {x.shape} and y {y.shape}, expected one row and one label or more per example"
+        return
+    if len(x) != len(y):
+        yield f"x has {plural(len(x), 'row')}, and y {plural(len(y), 'label')}"
+    if not len(x):
+        yield "there is no example"
+    if x.dtype.kind == "f" and (bad := int((~np.isfinite(x)).sum())):
+        yield f"x holds {bad} NaN or infinite of {x.size} values"
+    if y.dtype.kind not in "iu":
+        yield f"labels are {y.dtype}, expected whole numbers"
+    elif y.size and y.min() < 0:
+        yield f"the smallest label is {y.min()}, expected 0 or above"
+
+
 # Ports
 
 
 def free(ports: Sequence[int], folder: Path | None) -> Iterator[Finding]:
-    """Whether ports of the loopback address are free, or a SuperLink answers there."""
+    """Whether ports of the loopback address are free, or a SuperLink listens there."""
     for port in ports:
         subject = f"port {port}"
         try:
@@ -290,25 +345,37 @@ def free(ports: Sequence[int], folder: Path | None) -> Iterator[Finding]:
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 held.bind((HOST, port))
         except (OSError, OverflowError) as error:
-            if _answers(port, folder):
-                yield Finding("ok", subject, "a SuperLink answers there")
+            if what := _superlink(port, folder):
+                yield Finding("ok", subject, what)
             else:
                 what = f"cannot be taken: {getattr(error, 'strerror', None) or error}."
-                yield Finding(
-                    "wrong", subject, what, "End what listens there (`ss -ltnp`), or choose another: --ports."
-                )
+                remedy = "End what listens there (`ss -ltnp`), or choose another: --ports."
+                yield Finding("wrong", subject, what, remedy)
         else:
             yield Finding("ok", subject, "free")
 
 
-def _answers(port: int, folder: Path | None) -> bool:
-    """Whether a SuperLink with the certificates of the folder is healthy there."""
+def _superlink(port: int, folder: Path | None) -> str:
+    """What is said of a port where a SuperLink listens; empty if it is none, or is not healthy.
+
+    Its certificate is looked at, if the folder has what it takes: others can pass for a SuperLink.
+    """
     authority = (folder or Path()) / "certificates" / "ca.crt"
-    if not authority.is_file():
-        return False
+    known = authority.is_file()
+    if known and _healthy(port, lambda: ssl.create_default_context(cafile=str(authority))):
+        return "a SuperLink listens there, with the certificate of this folder"
+    if _healthy(port, ssl._create_unverified_context):
+        other = f"not by {authority}" if known else "which was not checked: --folder names the one that has ca.crt"
+        return f"a SuperLink listens there, with a certificate {other}"
+    return "a SuperLink listens there, without TLS" if _healthy(port, lambda: None) else ""
+
+
+def _healthy(port: int, tls: Callable[[], ssl.SSLContext | None]) -> bool:
+    """Whether a port answers as a SuperLink that is well: at `/health`, with nothing."""
     try:
-        context = ssl.create_default_context(cafile=str(authority))
-        with urllib.request.urlopen(f"https://{HOST}:{port}/health", timeout=5, context=context) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
+        context = tls()
+        at = f"http{'s' if context else ''}://{HOST}:{port}"
+        with urllib.request.urlopen(f"{at}/health", timeout=5, context=context) as answer:
+            return bool(answer.status == 200 and not answer.read(1))
+    except (urllib.error.URLError, OSError, ValueError, http.client.HTTPException):
         return False

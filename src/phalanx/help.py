@@ -29,7 +29,8 @@ class Help(DefaultHelpFormatter):
             choice = f"{number}one of {known}, or the import path of your own"
             return f"{text[: found.start()]}({choice}; default: {_as_call(action, found['default'])})"
         if found := PLAIN.search(text):
-            return f"{text[: found.start()]}({found['type']}; default: {found['default']})"
+            named = re.sub(r"<class '(\w+)'>", r"\1", found["type"])
+            return f"{text[: found.start()]}({named}; default: {found['default']})"
         text = re.sub(r"\(required, type: .+\)$", "(required)", text)
         return re.sub(r"Show the help for the given subclass of \w+", "List the options of one of these", text)
 

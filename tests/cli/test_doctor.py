@@ -1,15 +1,24 @@
 """`phalanx doctor`: each thing that can be wrong is found, with its remedy."""
 
+import contextlib
 import datetime
+import http.server
 import os
 import socket
+import ssl
+import threading
 
+import numpy as np
 import pytest
+import torch
 
 from phalanx import doctor
 from phalanx.cli import main
 from phalanx.flower import Roster, new_key
 from phalanx.flower.certificates import make_certificates, make_secret
+from phalanx.flower.client import Known, Memory
+from phalanx.flower.codec import Task
+from phalanx.flower.demo import deal
 from phalanx.flower.identity import public_bytes
 
 
@@ -95,6 +104,94 @@ def test_a_port_that_somebody_holds_is_wrong(folder):
     assert "cannot be taken: Address already in use." in told
     assert "--ports" in told
     assert levels(doctor.free([70000], None)) == {"wrong"}
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    """As a SuperLink, or as some other server that says something of itself."""
+
+    said = b""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.said)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def served(handler, certificates=None):
+    """A server on a free port, with TLS by the certificates of a folder."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if certificates:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_port_where_our_superlink_listens_is_fine_whether_or_not_its_certificate_is_known(folder, tmp_path):
+    certificates = folder / "certificates"
+    make_certificates(tmp_path / "other" / "certificates", ["127.0.0.1"])
+    with served(Healthy, certificates) as port:
+        told = [found(doctor.free([port], at), "ok") for at in (folder, None, tmp_path / "other")]
+    with_tls = f"port {port}: a SuperLink listens there, with "
+    assert told[0] == [f"{with_tls}the certificate of this folder"]
+    assert told[1] == [f"{with_tls}a certificate which was not checked: --folder names the one that has ca.crt"]
+    assert told[2] == [f"{with_tls}a certificate not by {tmp_path}/other/certificates/ca.crt"]
+    with served(Healthy) as port:
+        assert found(doctor.free([port], None), "ok") == [f"port {port}: a SuperLink listens there, without TLS"]
+    with served(type("Other", (Healthy,), {"said": b"welcome"})) as port:
+        assert levels(doctor.free([port], None)) == {"wrong"}
+
+
+BAD_EXAMPLES = {
+    "another length": ({"x": np.zeros((3, 2)), "y": np.zeros(4, int)}, "x has 3 rows, and y 4 labels."),
+    "no labels": ({"x": np.zeros((3, 2))}, "holds no y, but x."),
+    "other names": ({"a": np.zeros(3), "b": np.zeros(3)}, "holds no x and no y, but a, b."),
+    "NaN": ({"x": np.array([[np.nan, 1.0], [np.inf, 0.0]]), "y": np.zeros(2, int)}, "x holds 2 NaN or infinite of 4"),
+    "labels with a point": ({"x": np.zeros((2, 2)), "y": np.zeros(2)}, "labels are float64, expected whole numbers."),
+    "a label below 0": ({"x": np.zeros((2, 2)), "y": np.array([0, -1])}, "the smallest label is -1, expected 0"),
+    "nobody": ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "there is no example."),
+    "numbers": ({"x": np.zeros(3), "y": np.zeros(3, int)}, "x has shape (3,) and y (3,), expected one row"),
+    "objects": ({"x": np.array([{}, {}]), "y": np.zeros(2, int)}, "cannot be read: Object arrays cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize(("held", "what"), BAD_EXAMPLES.values(), ids=BAD_EXAMPLES)
+def test_examples_that_a_client_cannot_train_on_are_wrong(held, what, folder):
+    np.savez(folder / "data.npz", **held)
+    (told,) = found(doctor.at(folder), "warning" if what.startswith("holds no") else "wrong")
+    assert told.startswith(f"{folder}/data.npz: {what}")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no archive", None], ids=repr)
+def test_a_file_of_examples_that_is_damaged_is_wrong(content, folder):
+    path = folder / "data.npz"
+    np.savez_compressed(path, x=np.arange(2000.0).reshape(1000, 2), y=np.zeros(1000, int))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200] + bytes(20) + whole[220:] if content is None else content)
+    (told,) = found(doctor.at(folder), "wrong")
+    assert told.startswith(f"{path}: cannot be read: ")
+    assert "numpy.savez(path, x=x, y=y)" in told
+
+
+def test_examples_as_the_apps_have_them_are_fine_and_what_clients_remember_is_passed_over(folder):
+    deal(folder / "data", 2)
+    Memory(folder / "memory").keep(Task("train", "abc", bytes(32), 1, 0, 0, "float32"), Known(None, torch.ones(2)))
+    told = found(doctor.at(folder), "ok")
+    files = tuple(f"{folder}/data/data-{i}.npz: " for i in range(2))
+    assert [line.partition(" examples, ")[2] for line in told if line.startswith(files)] == [
+        "float32 (64,), labels int64"
+    ] * 2
+    assert not [subject for _, subject, *_ in doctor.at(folder) if subject.startswith(f"{folder}/memory")]
+    assert found(doctor.at(folder), "wrong") == []
 
 
 def test_a_clock_behind_its_own_files_is_wrong(folder, monkeypatch):
