@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from phalanx.core import Infeasible
-from phalanx.history import Line
+from phalanx.history import Line, Record
 from phalanx.wording import plural
 
 MOST, LEAST = 2.0**20, 2.0**-4  # multipliers between which one is looked for
@@ -66,11 +66,21 @@ def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e
     return high
 
 
-def uploads(history: Iterable[Line]) -> dict[int, int]:
-    """How many uploads left each client, at most: one for each verdict, refusal and loss that a history names.
+def uploads(record: Record) -> dict[int, int]:
+    """How many uploads left each client, at most.
 
-    Where updates wait for a later step, they have two verdicts and count twice; what is lost may have left the client.
+    With real clients, each task that a client was given counts, answered or not, and those that were given again after
+    a kill once more: the noise is another each time.  In a simulation nothing leaves but what arrives, and what is done
+    again has the same noise: each verdict, refusal and loss counts.  Updates that wait for a later step have two
+    verdicts, and count twice.
     """
+    clients: Mapping[str, Any] = record.summary.get("clients", {})
+    asked = {int(client): int(about["asked"]) for client, about in clients.items() if "asked" in about}
+    return asked or _told(record.history)
+
+
+def _told(history: Iterable[Line]) -> dict[int, int]:
+    """How often a history tells of each client."""
     counts = dict[int, int]()
     for line in history:
         for part in ("verdicts", "refused", "lost") if line["step"] or "verdicts" in line else ():

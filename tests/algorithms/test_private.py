@@ -18,6 +18,7 @@ from phalanx.core import Infeasible
 from phalanx.flower import participant_of
 from phalanx.flower.client import Worker
 from phalanx.flower.codec import Task, read_answer, task_content
+from phalanx.history import Record
 
 D = 20_000
 
@@ -140,13 +141,13 @@ def test_an_account_of_nonsense_is_refused(wrong):
         privacy.epsilon(*wrong)
 
 
-def test_uploads_are_counted_from_a_history_and_never_too_few():
+def test_uploads_in_a_simulation_are_counted_from_its_history_and_never_too_few():
     history = [
         {"step": 0, "refused": {"9": "declares nothing"}},
         {"step": 1, "verdicts": {"0": {}, "1": {}}, "lost": {"2": "silent"}},
         {"step": 2, "verdicts": {"1": {}}, "refused": {"0": "NaN"}},
     ]
-    assert privacy.uploads(history) == {0: 2, 1: 2, 2: 1}
+    assert privacy.uploads(Record("", {}, history, {"clients": {"0": {}}})) == {0: 2, 1: 2, 2: 1}
 
 
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):

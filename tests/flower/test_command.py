@@ -1,19 +1,25 @@
 """`phalanx flower`, but for `up`, which test_live.py tries; and the page that shows its commands."""
 
+import dataclasses
 import re
 import shlex
+import shutil
 import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from phalanx.cli import main
 from phalanx.flower import Roster, load_key
-from phalanx.flower.command import cause, clear
+from phalanx.flower.command import cause, clear, excluded
+from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import public_bytes
 from phalanx.flower.live import told
+from phalanx.flower.local import LocalFederation
+from phalanx.runs import simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
@@ -32,8 +38,8 @@ def new_key(name, capsys):
 def test_a_client_from_its_key_to_its_end(tmp_path, capsys):
     first, second, third = (new_key(f"{name}.pem", capsys) for name in "abc")
     assert main(["flower", "enrol", "Lyon", first]) == 0
-    assert main(["flower", "enrol", "St. Mary's", second]) == 0
-    assert "St. Mary's is client 1." in capsys.readouterr().out
+    assert main(["flower", "enrol", "St. Mary's [bold]", second]) == 0
+    assert "St. Mary's [bold] is client 1." in capsys.readouterr().out
     roster = Roster.load(tmp_path / "roster.yaml")
     assert roster.owner(public_bytes(load_key(tmp_path / "b.pem"))).id == 1
     assert main(["flower", "rotate", "1", third]) == 0
@@ -42,7 +48,18 @@ def test_a_client_from_its_key_to_its_end(tmp_path, capsys):
     capsys.readouterr()
     assert main(["flower", "roster"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out == [f"   0  {first}  revoked  Lyon", f"   1  {third}  term 2  St. Mary's"]
+    assert out == [f"   0  {first}  revoked  Lyon", f"   1  {third}  term 2  St. Mary's [bold]"]
+
+
+def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsys):
+    assert main(["flower", "enrol", "Lyon", new_key("a.pem", capsys)]) == 0
+    assert main(["flower", "revoke", "0"]) == 0
+    assert main(["flower", "readmit", "0"]) == 2
+    assert "Client 0 (Lyon) is revoked. Give --revoked if it is to take part again" in capsys.readouterr().err
+    assert Roster.load(tmp_path / "roster.yaml").active == {}
+    assert main(["flower", "readmit", "0", "--revoked"]) == 0
+    (member,) = Roster.load(tmp_path / "roster.yaml").members
+    assert (member.revoked, member.term) == (False, 2)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +75,10 @@ def test_a_client_from_its_key_to_its_end(tmp_path, capsys):
         (["certificates", "a b"], "A host is an address such as 10.0.0.7, or a name of letters"),
         (["certificates", "münchen.example"], "Names in other alphabets begin with xn--."),
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
+        ([], "Say what is to be done: up, watch, key, certificates, enrol, or another command."),
+        (["enroll"], "There is no command enroll. Did you mean enrol? There are: up, watch, key, certificates, enrol,"),
+        (["key"], "Give FILE as well, as in `phalanx flower key FILE`."),
+        (["enrol", "Lyon"], "Give KEY as well, as in `phalanx flower enrol KEY`."),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(command, why, capsys):
@@ -72,7 +93,14 @@ def test_what_cannot_be_is_told_in_a_sentence(command, why, capsys):
 def test_a_key_is_not_written_over(capsys):
     new_key("a.pem", capsys)
     assert main(["flower", "key", "a.pem"]) == 2
-    assert "File exists" in capsys.readouterr().err
+    assert "There is a a.pem, and a key is not written over" in capsys.readouterr().err
+
+
+def test_the_help_speaks_of_paths_and_of_no_classes(capsys):
+    with pytest.raises(SystemExit):
+        main(["flower", "up", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Where keys, logs and results go. (Path; default: runs/flower)" in out
 
 
 def test_certificates_are_those_of_the_hosts(tmp_path, capsys):
@@ -105,14 +133,36 @@ def test_a_run_that_failed_is_told_by_its_error_alone():
     assert cause("x" * 9000) == "x" * 1500
 
 
-def test_a_new_run_in_a_folder_removes_all_but_audit_trails(tmp_path):
+def test_who_was_excluded_is_said_at_the_end_with_reason_and_figure():
+    def entry(event, client, score=None):
+        return {"event": event, "client": client, "name": "Lyon", "step": 2, "why": "far away", "score": score}
+
+    trail = [entry("enrolled", 0), entry("rejected", 1, 0.5), entry("removed", 2, -0.123456), entry("suspended", 3)]
+    assert list(excluded(trail)) == [
+        "Client 2 (Lyon): removed in step 2: far away (-0.123)",
+        "Client 3 (Lyon): suspended in step 2: far away",
+    ]
+
+
+@pytest.mark.parametrize("clients", [4, 10])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_demonstration_removes_its_attackers_and_nobody_else(clients, seed):
+    plan = dataclasses.replace(plan_of(clients, 5, asynchronous=False), seed=seed)
+    summary = simulate(plan).summary
+    assert summary["detection"]["true_positives"] == clients // 4
+    assert summary["detection"]["false_positives"] == 0
+    assert summary["final"]["accuracy"] > 0.75
+
+
+def test_a_new_run_in_a_folder_removes_all_but_audit_trails_and_how_often_clients_were_asked(tmp_path):
     results = tmp_path / "run"
     clear(results)
-    for name in ("checkpoint", "history.jsonl", "model.pt", "audit.jsonl", "audit-20261121T201600.000000Z.jsonl"):
+    kept = ["asked.jsonl", "audit-20261121T201600.000000Z.jsonl", "audit.jsonl"]
+    for name in ("checkpoint", "history.jsonl", "model.pt", *kept):
         (results / name).write_text("")
     (results / "more").mkdir()
     clear(results)
-    assert sorted(p.name for p in results.iterdir()) == ["audit-20261121T201600.000000Z.jsonl", "audit.jsonl", "more"]
+    assert sorted(p.name for p in results.iterdir()) == [*kept, "more"]
 
 
 def shaken_hands(client, server, host):
@@ -158,6 +208,41 @@ def test_the_page_shows_commands_that_there_are(capsys):
         assert not stop.value.code, action
         help_ = capsys.readouterr().out
         assert all(word in help_ for word in words if word.startswith("--"))
+
+
+def started(tmp_path, monkeypatch):
+    """What a federation on this machine starts, by the program, with the options."""
+    seen = {}
+    monkeypatch.setattr(LocalFederation, "_start", lambda self, name, program, *words: seen.update({program: words}))
+    monkeypatch.setattr(LocalFederation, "_wait_for_server", lambda self: None)
+    federation = LocalFederation(tmp_path, 1)
+    federation.start_server()
+    federation.start_node(0)
+    return {program: {str(word) for word in words if str(word).startswith("--")} for program, words in seen.items()}
+
+
+def test_a_federation_on_one_machine_is_started_as_the_page_tells_for_several(tmp_path, monkeypatch):
+    there = started(tmp_path, monkeypatch)
+    assert there.keys() == {"flower-superlink", "flower-superexec", "flower-supernode"}
+    of_one_machine = {"--host", "--port"}  # several SuperNodes, which need ports of their own
+    for program, options in there.items():
+        (shown,) = [command for command in commands(program) if len(command) > 2]
+        wanted = {word for word in shown if word.startswith("--")}
+        assert options - (of_one_machine if program == "flower-supernode" else set()) == wanted, program
+
+
+@pytest.mark.parametrize("program", ["ssh-keygen", "openssl"])
+def test_the_keys_of_the_page_are_made_by_its_commands(program, tmp_path):
+    if shutil.which(program) is None:
+        pytest.skip(f"there is no {program}")
+    (command,) = commands(program)
+    subprocess.run([word.replace("/srv/phalanx", str(tmp_path)) for word in command], check=True, timeout=60)
+    if program == "openssl":
+        assert (tmp_path / "superexec.secret").stat().st_size == 32
+        return
+    private = load_ssh_private_key((tmp_path / "node").read_bytes(), None)
+    assert private.curve.name == "secp384r1"
+    assert (tmp_path / "node.pub").is_file()
 
 
 @pytest.mark.slow

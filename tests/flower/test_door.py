@@ -4,6 +4,7 @@ import dataclasses
 import re
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import phalanx
 from flower.federations import FIRST_NODE, KEYS, QUICK, SMALL, at_nodes, attacked, honest, resigned, roster_of, silent
-from flower.test_codec import BAD_ARRAYS
+from flower.test_codec import bad_arrays, claiming
 from phalanx import Guard
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import Infeasible, Stalled
 from phalanx.flower import Discipline, FlowerTransport, Rehearsal, codec
+from phalanx.flower.audit import Note
 from phalanx.flower.codec import VECTOR, WORDS
 from phalanx.models import MLP
 from phalanx.runs import Federation
@@ -30,7 +32,7 @@ class Told:
     """What happened in a run."""
 
     def __init__(self):
-        self.lines, self.transport, self.seconds, self.error = [], None, 0.0, None
+        self.lines, self.notes, self.transport, self.seconds, self.error = [], [], None, 0.0, None
 
     def __call__(self, progress):
         self.lines.append(progress)
@@ -56,7 +58,8 @@ def run(folder, bad, *, algorithm=None, grid=Rehearsal, least=3, until=3, roster
     patience = dataclasses.replace(options.pop("patience", QUICK), least=least)
     told, nodes = Told(), at_nodes({i: app for i, app in apps.items() if app})
     guard = options.pop("guard", Guard())
-    with grid(nodes) as made, FlowerTransport(made, roster or roster_of(4), patience=patience, **options) as transport:
+    roster, options = roster or roster_of(4), {"tell": told.notes.append, **options}
+    with grid(nodes) as made, FlowerTransport(made, roster, patience=patience, **options) as transport:
         told.transport, begun = transport, time.monotonic()
         try:
             start = Federation(plan).start
@@ -65,6 +68,13 @@ def run(folder, bad, *, algorithm=None, grid=Rehearsal, least=3, until=3, roster
             told.error = error
         told.seconds = time.monotonic() - begun
     return told
+
+
+def warned(caplog):
+    """What was complained of: event, client, step, message."""
+    names = ("event", "client", "step")
+    bad = [r for r in caplog.records if (r.name, r.levelname) == ("phalanx.flower", "WARNING")]
+    return [(*(getattr(record, name, None) for name in names), record.getMessage()) for record in bad]
 
 
 def replies(change):
@@ -86,9 +96,9 @@ def filled(value):
     return update(Array(np.full(D, value, np.float32)))
 
 
-def one(value):
+def some(*values):
     array = np.zeros(D, np.float32)
-    array[7] = value
+    array[7 : 7 + len(values)] = values
     return update(Array(array))
 
 
@@ -102,8 +112,10 @@ SIGNED = {
     "float64": (update(Array(np.zeros(D))), "says it is float64"),
     "integers": (update(Array(np.zeros(D, np.int32))), "says it is int32"),
     "complex": (update(Array(np.zeros(D, np.complex64))), "says it is complex64"),
-    "NaN": (one(np.nan), f"holds 1 NaN of {D} values"),
-    "infinity": (one(-np.inf), f"holds 1 infinite of {D} values"),
+    "NaN": (some(np.nan), f"holds 1 NaN of {D} values"),
+    "infinity": (some(np.inf), f"holds 1 infinite of {D} values"),
+    "minus infinity": (some(-np.inf), f"holds 1 infinite of {D} values"),
+    "infinity beside minus infinity": (some(np.inf, -np.inf), f"holds 2 infinite of {D} values"),
     "1e30": (filled(1e30), "norm .*allowed is 1e"),
     "no update": (without(VECTOR), "records are 'phalanx', expected"),
     "one record more": (replies(lambda c: c.update(more=ConfigRecord({"x": 1}))), "records are 'more',"),
@@ -117,7 +129,7 @@ SIGNED = {
     "a loss of NaN": (replies(lambda c: c[WORDS].update(value=float("nan"))), "loss is nan"),
     "a negative loss": (replies(lambda c: c[WORDS].update(value=-1.0)), "loss is -1.0"),
     "a loss in words": (replies(lambda c: c[WORDS].update(value="low")), "loss is 'low'"),
-} | {f"array: {name}": (update(array), "array 'values'") for name, (array, _) in BAD_ARRAYS.items()}
+} | {f"array: {name}": (update(array), f"array 'values' .*{why}") for name, (array, why) in bad_arrays(D).items()}
 
 
 def in_turn(bads):
@@ -141,13 +153,31 @@ PATIENT = Discipline(strikes=1000, misses=1000)
 def test_what_is_signed_and_not_fit_is_refused_and_a_strike(tmp_path, caplog):
     told = run(tmp_path, in_turn([bad for bad, _ in SIGNED.values()]), until=len(SIGNED), discipline=PATIENT)
     assert told.error is None
+    came = {name: line.refused.get(BAD, "taken") for name, line in zip(SIGNED, told.lines[1:], strict=True)}
+    assert {name: reason for name, reason in came.items() if not re.search(SIGNED[name][1], reason)} == {}
     assert told.served == [{0, 1, 2}] * len(SIGNED)
-    assert len(told.refused) == len(SIGNED)
-    for (name, (_, why)), reason in zip(SIGNED.items(), told.refused, strict=True):
-        assert re.search(why, reason), f"{name}: {reason}"
-    assert all(f"client {BAD}: {reason}" in caplog.text for reason in told.refused)
+    assert [message for *_, message in warned(caplog)] == [f"client {BAD}: {reason}" for reason in told.refused]
     assert told.transport.register.standing(BAD).strikes == len(SIGNED)
     assert torch.isfinite(told.lines[-1].state.model).all()
+
+
+def test_what_an_array_says_of_its_size_takes_no_memory(tmp_path):
+    """A gigabyte, and not terabytes: memory for it could be had."""
+    words = "{'descr': '<f4', 'fortran_order': False, 'shape': (250000000,), }"
+    claims = [
+        Array("float32", (D,), "numpy.ndarray", claiming(words, D)),
+        Array("float32", (250_000_000,), "numpy.ndarray", claiming(words, D)),
+        Array("float32", (1,) * 1000, "numpy.ndarray", claiming(words, D)),
+    ]
+    tracemalloc.start()
+    try:
+        told = run(tmp_path, in_turn([update(array) for array in claims]), until=3, discipline=PATIENT)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(told.refused) == 3
+    assert all(len(why) < 200 for why in told.refused), "nor does the reason hold what it says"
+    assert peak < 5e7
 
 
 def test_after_three_strikes_a_client_is_not_asked_any_more(tmp_path):
@@ -261,10 +291,12 @@ def test_three_misses_in_a_row_suspend_a_client_and_a_good_answer_ends_the_row(t
     assert "3 misses in a row, the last: unsigned" in told.transport.register.barred(BAD)
 
 
-def test_an_answer_that_is_replayed_is_taken_once(tmp_path):
+def test_an_answer_that_is_replayed_is_taken_once(tmp_path, caplog):
     told = run(tmp_path, lambda app: attacked(app, replayed()))
     assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
-    assert all("replayed" in reason for reason in told.refused)
+    why = "replayed, or meant for another task: its nonce is another"
+    assert told.refused == [why] * 2
+    assert warned(caplog) == [("refused", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 
 
 class Twice(Rehearsal):
@@ -284,10 +316,12 @@ def _trained(reply):
     return reply.metadata.message_type == "train" and reply.metadata.src_node_id == FIRST_NODE + BAD
 
 
-def test_a_second_copy_counts_for_nothing_and_an_old_one_answers_nothing_new(tmp_path):
+def test_a_second_copy_counts_for_nothing_and_an_old_one_answers_nothing_new(tmp_path, caplog):
     told = run(tmp_path, lambda app: app, grid=Twice)
     assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
-    assert all("answers another message" in reason for reason in told.refused)
+    why = f"its reply says that it is by node {FIRST_NODE + BAD}, or answers another message"
+    assert told.refused == [why] * 2
+    assert warned(caplog) == [("refused", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 
 
 # --- what never comes
@@ -322,10 +356,17 @@ def test_in_an_asynchronous_run_nobody_waits_for_it_at_all(tmp_path):
     assert told.seconds < QUICK.answer / 2
 
 
-def test_a_client_that_never_answers_is_lost_at_the_deadline_and_then_suspended(tmp_path):
+def test_a_client_that_never_answers_is_lost_at_the_deadline_and_then_suspended(tmp_path, caplog):
     told = run(tmp_path, silent(), patience=SHORT, until=5)
     assert told.served == [{0, 1, 2}] * 5
-    assert told.lost == ["no answer within 1 s"] * 3, "after three misses it is not asked any more"
+    why = "no answer within 1 s"
+    assert told.lost == [why] * 3, "after three misses it is not asked any more"
+    suspended = f"for 3600 s, after 3 misses in a row, the last: {why}"
+    assert warned(caplog) == [
+        *(("lost", BAD, step, f"client {BAD}: {why}") for step in range(3)),
+        ("suspended", BAD, 2, f"client {BAD} is suspended {suspended}"),
+    ]
+    assert Note("suspended", BAD, suspended) in told.notes
     assert told.seconds < 3 * 1.0 + 3
 
 
@@ -377,18 +418,28 @@ def declares(value):
         ("many", "declares 'many' examples, which is not an integer"),
     ],
 )
-def test_a_client_that_declares_an_impossible_size_does_not_take_part(value, why, tmp_path):
+def test_a_client_that_declares_an_impossible_size_does_not_take_part(value, why, tmp_path, caplog):
     told = run(tmp_path, declares(value), until=2)
     assert told.lines[0].refused.keys() == {BAD}
     assert told.lines[0].refused[BAD].startswith(why)
+    assert warned(caplog) == [("not enrolled", BAD, 0, f"client {BAD}: not enrolled: {told.lines[0].refused[BAD]}")]
     assert told.served == [{0, 1, 2}] * 2
 
 
 @pytest.mark.parametrize("value", [True, [1, 2], b"\x00"])
-def test_a_size_that_is_no_number_at_all_is_not_let_in(value, tmp_path):
+def test_a_size_that_is_no_number_at_all_is_not_let_in(value, tmp_path, caplog):
     told = run(tmp_path, declares(value), until=1, patience=dataclasses.replace(QUICK, enrolment=1.5))
     assert told.served == [{0, 1, 2}]
-    assert "as its number of examples" in told.transport.register.strangers[FIRST_NODE + BAD]
+    turned_away("as its number of examples", told, caplog)
+
+
+def turned_away(why, told, caplog):
+    """Asserts that a node was, and that this is in the log and in the audit trail, which has what is told."""
+    node = FIRST_NODE + BAD
+    reason = told.transport.register.strangers[node]
+    assert why in reason
+    assert ("turned away", None, 0, f"node {node} is not let in: {reason}") in warned(caplog)
+    assert Note("turned away", None, f"node {node}: {reason}") in told.notes
 
 
 def introduced(change):
@@ -408,11 +459,11 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize(("bad", "why"), STRANGERS.values(), ids=STRANGERS)
-def test_strangers_are_not_let_in(bad, why, tmp_path):
+def test_strangers_are_not_let_in(bad, why, tmp_path, caplog):
     patience = dataclasses.replace(SHORT, enrolment=1.8)
     told = run(tmp_path, bad, until=2, patience=patience)
     assert told.served == [{0, 1, 2}] * 2
-    assert why in told.transport.register.strangers[FIRST_NODE + BAD]
+    turned_away(why, told, caplog)
 
 
 def test_a_client_that_never_enrols_is_named(tmp_path):

@@ -51,9 +51,9 @@ def test_ids_are_never_given_twice():
 
 
 def test_nobody_takes_part_twice():
-    with pytest.raises(ValueError, match=r"a key of its own, ed25519:.* stands in the roster twice"):
+    with pytest.raises(ValueError, match=r"a key of its own, and ed25519:.* is that of clients 1 \(clinic-1\) and 2 "):
         roster_of(2).adding("sybil", public_bytes(KEYS[1]))
-    with pytest.raises(ValueError, match="an id of its own, 0 stands"):
+    with pytest.raises(ValueError, match=r"an id of its own, and 0 is that of clients 0 \(a\) and 0 \(b\)"):
         Roster((Member(0, "a", public_bytes(KEYS[0])), Member(0, "b", public_bytes(KEYS[1]))))
 
 
@@ -61,8 +61,9 @@ def test_nobody_takes_part_twice():
     ("text", "why"),
     [
         ("", "is not a roster"),
-        ("clients: 3", "is not a roster"),
-        ("members: []", "'clients' is missing"),
+        ("clients: 3", "it has no list `clients`. Name the file that `phalanx flower enrol` has written"),
+        ("members: []", "it has no list `clients`"),
+        ("junk", "it has no list `clients`"),
         ("clients: [{id: 0, name: a, key: abc}]", "A public key is"),
         ("clients: [{id: zero, key: abc}]", "id must be int, got 'zero'"),
         ("clients: [{id: -1, key: abc}]", "id must be at least 0"),

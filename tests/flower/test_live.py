@@ -1,5 +1,6 @@
 """A real SuperLink and real SuperNodes, each a process, with TLS, authenticated nodes and a proxy: it takes minutes."""
 
+import itertools
 import json
 import os
 import re
@@ -16,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.flower.certificates import make_certificates
+from phalanx.flower.audit import read
+from phalanx.flower.certificates import make_certificates, make_node_key
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.local import MARK, LocalFederation, free_ports, marked
+from phalanx.history import Record
 
 pytestmark = pytest.mark.slow
 
@@ -65,41 +68,103 @@ def four(tmp_path):
     assert marked(federation.mark) == [], "no process is left"
 
 
+def clients_of(line):
+    """Whose updates came in a step."""
+    return set(line.get("verdicts", {}))
+
+
+def brought_back(federation, client, fact):
+    """Starts a client's SuperNode again whenever it has ended, as a supervisor does, until something is there.
+
+    For a minute Flower takes it for the one that was killed, and refuses it.
+    """
+
+    def look():
+        node = federation.nodes.get(client)
+        if node is None or node.poll() is not None:
+            federation.start_node(client)
+        return fact()
+
+    return wait_until(look)
+
+
 def test_rounds_go_on_without_a_node_that_was_killed_and_a_killed_server_goes_on_where_it_was(four):
-    results, run = four.train("rounds", 4, answer=150)
+    results, run = four.train("rounds", 20, answer=150)
     wait_until(lambda: len(lines_of(results)) > 1)
-    assert set(lines_of(results)[1]["verdicts"]) == {"0", "1", "2", "3"}
+    assert clients_of(lines_of(results)[1]) == {"0", "1", "2", "3"}
     four.kill_node(3)
     wait_until(lambda: len(lines_of(results)) > 2)
     second = lines_of(results)[2]
     assert second["step"] == 2
-    assert set(second["verdicts"]) == {"0", "1", "2"}
+    assert "3" not in clients_of(second)
     assert re.match("no answer within 150 s|it is no longer connected", second["lost"]["3"])
+    later = brought_back(four, 3, lambda: [line for line in lines_of(results)[3:] if "3" in clients_of(line)])
+    assert "lost" not in later[-1], "under another number of Flower's perhaps, and the same key"
 
     four.kill_server_app()
     run.kill()
     run.wait()
     before = lines_of(results)
     assert (results / "checkpoint").is_file()
-    four.start_node(3)  # comes back: under another number of Flower's perhaps, and the same key
     four.start_executor()
-    _, run = four.train("rounds", 4, answer=150)
+    last = len(before) + 1
+    _, run = four.train("rounds", last, answer=150)
     ends(four, run)
     after = lines_of(results)
     assert after[: len(before) - 1] == before[:-1]
-    assert [line["step"] for line in after][-1] == 4
+    assert after[-1]["step"] == last
     assert (results / "model.pt").is_file()
     assert "accuracy" in after[-1]
 
 
-def test_an_asynchronous_run_waits_for_nobody_who_was_killed(four):
-    results, run = four.train("arrivals", 10, asynchronous=True, answer=100)
-    wait_until(lambda: len(lines_of(results)) > 2)
+def test_an_asynchronous_run_waits_for_nobody_who_was_killed_and_asks_it_again_when_it_is_back(four):
+    deadline = 150
+    results, run = four.train("arrivals", 1000, asynchronous=True, answer=deadline)
+    wait_until(lambda: {"0", "1", "2", "3"} <= {i for line in lines_of(results) for i in clients_of(line)})
     four.kill_node(3)
-    ends(four, run)
-    lines = lines_of(results)
-    assert lines[-1]["step"] == 10
-    assert {i for line in lines for i in line.get("verdicts", {})} >= {"0", "1", "2"}
+    killed = len(lines_of(results))
+    wait_until(lambda: len(lines_of(results)) >= killed + 4)
+    before = len(lines_of(results))
+    brought_back(four, 3, lambda: any("3" in clients_of(line) for line in lines_of(results)[before:]))
+    seconds = [line["seconds"] for line in lines_of(results)[killed - 1 :]]
+    assert max(later - earlier for earlier, later in itertools.pairwise(seconds)) < deadline
+    assert {i for line in lines_of(results)[killed:] for i in clients_of(line)} == {"0", "1", "2", "3"}
+    assert run.poll() is None
+
+
+def test_where_all_of_the_coordinator_was_killed_the_run_goes_on_with_the_same_clients(tmp_path):
+    """The SuperLink knows its nodes again, from its database."""
+    with Federation(tmp_path, 2, deal(tmp_path / "data", 2)) as federation:
+        results, run = federation.train("rounds", 3, answer=150)
+        wait_until(lambda: len(lines_of(results)) > 1)
+        federation.kill_server()
+        run.kill()
+        run.wait()
+        before = lines_of(results)
+        assert (results / "checkpoint").is_file()
+        assert not (results / "summary.json").exists()
+        federation.start_server()
+        _, run = federation.train("rounds", 3, answer=150)
+
+        def ended():
+            for client, node in [*federation.nodes.items()]:
+                if node.poll() is not None:  # as a supervisor does
+                    federation.start_node(client)
+            return run.poll() is not None
+
+        wait_until(ended)
+        ends(federation, run)
+        after = lines_of(results)
+        assert after[: len(before) - 1] == before[:-1]
+        assert [clients_of(line) for line in after[1:]] == [{"0", "1"}] * 3
+        enrolled = [line["client"] for line in read(results / "audit.jsonl") if line["event"] == "enrolled"]
+        assert sorted(enrolled) == [0, 1], "nobody is new"
+
+        def known():
+            runs = json.loads(federation.flwr("list", "here", "--format", "json"))["runs"]
+            return sorted(run["status"] for run in runs)
+
+        wait_until(lambda: known() == ["finished:completed", "finished:failed"], pause=5)
 
 
 # --- the recipe of the documentation
@@ -151,7 +216,24 @@ def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
         results, run = federation.train("rounds", 1)
         ends(federation, run)
         assert set(lines_of(results)[1]["verdicts"]) == {"0", "1"}
+
+        federation.kill_node(1)
+        federation.node_certificates = tmp_path / "certificates" / "ca.crt"  # not of whom it finds at the door
+        assert "CERTIFICATE_VERIFY_FAILED" in refused(federation, 1)
+        federation.node_certificates = certificate
+        for half in ("node-1", "node-1.pub"):
+            (tmp_path / "keys" / half).unlink()
+        make_node_key(tmp_path / "keys" / "node-1")
+        assert "Failed to activate SuperNode" in refused(federation, 1)
     assert marked(federation.mark) == []
+
+
+def refused(federation, client):
+    """What a SuperNode says that is started and ends by itself."""
+    federation.start_node(client)
+    status = wait_until(lambda: (federation.nodes[client].poll() is not None) and (federation.nodes[client].poll(),))
+    assert status == (1,)
+    return (federation.folder / "logs" / f"node-{client}.log").read_text()
 
 
 # --- two machines, as far as a kernel can make them of one
@@ -220,23 +302,57 @@ def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
 # --- the command
 
 
-@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
-def test_a_federation_that_is_stopped_leaves_no_process(kill, tmp_path):
+def start_up(folder, *options):
+    """`phalanx flower up` in a process of its own, that Ctrl-C reaches."""
     command = [str(Path(sys.executable).parent / "phalanx"), "flower", "up", "--clients", "2", "--folder", "here"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here would be there, too
-    up = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    up = subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     signal.signal(signal.SIGINT, before)
+    return up
+
+
+def test_a_federation_that_is_stopped_while_it_starts_leaves_no_process(tmp_path):
+    up = start_up(tmp_path)
     try:
         wait_until((tmp_path / "here" / "logs" / "run.log").is_file)
         mark = wait_until(lambda: _mark(tmp_path / "here" / "logs" / "superlink.log"))
         assert len(marked(mark)) >= 3
-        up.send_signal(kill)
-        out, _ = up.communicate(timeout=60)
+        up.send_signal(signal.SIGTERM)
+        out, _ = up.communicate(timeout=PATIENT)
     finally:
         up.kill()
     assert up.returncode == 130, out
-    assert "Stopped." in out
+    assert "Stopped.\nThe run had not begun: there are no results." in out
     assert marked(mark) == []
+
+
+def test_the_example_is_stopped_with_ctrl_c_and_goes_on(tmp_path):
+    shutil.copytree(DEPLOYMENT.parents[1] / "examples" / "flower", tmp_path / "app")
+    told = tmp_path / "app" / "pyproject.toml"
+    told.write_text(told.read_text().replace("rounds = 20", "rounds = 3"))
+    results = tmp_path / "here" / "run"
+    up = start_up(tmp_path, "--app", "app")
+    try:
+        wait_until(lambda: len(lines_of(results)) > 1)
+        mark = _mark(tmp_path / "here" / "logs" / "superlink.log")
+        up.send_signal(signal.SIGINT)
+        out, _ = up.communicate(timeout=PATIENT)
+    finally:
+        up.kill()
+    assert up.returncode == 130, out
+    assert marked(mark) == []
+    record = Record.load(results)
+    assert record.summary["status"] == "stopped"
+    trail = read(results / "audit.jsonl")
+    assert (trail[-1]["event"], trail[-1]["why"]) == ("ended", "stopped")
+    assert f"`phalanx report {results}` makes a page of them. The same command goes on from there." in out
+
+    again = start_up(tmp_path, "--app", "app")
+    out, _ = again.communicate(timeout=PATIENT)
+    assert again.returncode == 0, out
+    assert f"Goes on after step {record.history[-1]['step']}, where the run was stopped." in out
+    assert [line["step"] for line in lines_of(results)] == [0, 1, 2, 3]
+    assert [clients_of(line) for line in lines_of(results)[1:]] == [{"0", "1"}] * 3
 
 
 def _mark(log):

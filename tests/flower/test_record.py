@@ -50,7 +50,7 @@ def test_a_run_that_everybody_knows_has_the_record_of_its_simulation(tmp_path):
     for key in wanted.summary.keys() - LEFT_OUT - {"clients", "identity"}:
         assert record.summary[key] == json.loads(json.dumps(wanted.summary[key])), key
     for i, about in wanted.summary["clients"].items():
-        assert record.summary["clients"][i] == {**json.loads(json.dumps(about)), "name": f"clinic-{i}"}
+        assert record.summary["clients"][i] == {**json.loads(json.dumps(about)), "name": f"clinic-{i}", "asked": 3}
     assert {**record.config, **wanted.config} == {**record.config, "until": wanted.config["until"]}
     write([record], tmp_path / "deployed.html", "")
     write([record, wanted], tmp_path / "both.html", "")
@@ -137,8 +137,8 @@ def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_p
     audit(progress(3, {1: Verdict(False, 0.0, 0.1, "for good", final=True)}))
     audit.end("finished")
     assert told(tmp_path / "audit.jsonl") == [
-        ("begun", None, 0, "", None),
         ("enrolled", 1, 0, "declares 60 examples", None),
+        ("begun", None, 0, "", None),
         ("not enrolled", 0, 0, "declares -1 examples", None),
         ("lost", 3, 1, "silent", None),
         ("rejected", 1, 1, "turned away", -0.25),
@@ -149,6 +149,7 @@ def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_p
     lines = read(tmp_path / "audit.jsonl")
     assert all(tuple(line) == FIELDS for line in lines)
     assert (lines[4]["version"], lines[4]["name"], lines[4]["seconds"]) == (5, "Basel", 7.25)
+    assert lines[0]["seconds"] == 0.0, "it was noted before the clock of the run began"
     assert lines[4]["time"].endswith("Z")
 
 
@@ -178,8 +179,8 @@ def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_i
     third(progress(1))
     third(progress(2, {0: Verdict(False, 0.0, 0.75, "far away")}))
     assert told(path) == [
-        ("begun", None, 0, "", None),
         ("enrolled", 0, 0, "declares 5 examples", None),
+        ("begun", None, 0, "", None),
         ("rejected", 0, 1, "far away", 0.5),
         ("rejected", 0, 2, "far away", 0.5),
         ("suspended", 0, 2, "for 3600 s", None),
@@ -191,6 +192,16 @@ def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_i
         ("resumed", None, 1, "goes on after step 1", None),
         ("rejected", 0, 2, "far away", 0.75),
     ]
+
+
+def test_lines_stand_in_the_order_of_their_time_also_of_those_who_came_before_the_run_began(tmp_path):
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+        coordinate(grid, coordinator(PLAN, folder=tmp_path / "run"))
+    lines = read(tmp_path / "run" / "audit.jsonl")
+    assert [line["event"] for line in lines] == [*["enrolled"] * 4, "begun", "ended"]
+    for figure in ("time", "seconds"):
+        assert [line[figure] for line in lines] == sorted(line[figure] for line in lines)
+    assert {line["seconds"] for line in lines[:4]} == {0.0}
 
 
 def test_a_killed_run_has_one_line_for_each_thing_that_happened(tmp_path):

@@ -14,14 +14,16 @@ from flower.federations import (
     QUICK,
     SMALL,
     at_nodes,
+    attacked,
     coordinator,
     honest,
     roster_of,
     states_in_simulation,
 )
-from phalanx.algorithms import ClusteredFL, FedAsync, FedAvg
+from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import Infeasible, Stalled
-from phalanx.flower import FlowerTransport, Patience, Rehearsal, coordinate
+from phalanx.flower import Discipline, FlowerTransport, Patience, Rehearsal, coordinate, server_app
+from phalanx.flower.codec import WORDS
 from phalanx.runs import Federation
 from test_checkpoint import Personal
 from test_packing import same
@@ -89,6 +91,38 @@ def test_strikes_survive_a_kill(tmp_path):
             assert second.register.session == kept.session
 
 
+def test_the_log_of_an_app_says_for_programs_who_what_and_when(tmp_path, capfd):
+    plan = dataclasses.replace(PLAN, until=phalanx.Until(2))
+    apps = honest(plan, tmp_path)
+    apps[1] = attacked(apps[1], lambda message, reply, context: reply.content[WORDS].update(nonce=bytes(32)) or reply)
+    app = server_app(coordinator(plan, log="json", discipline=Discipline(misses=2)))
+    with Rehearsal(at_nodes(apps)) as grid:
+        app(grid, grid.context({}))
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert all(line["time"].endswith("Z") and line["message"] for line in lines)
+    told = [tuple(line.get(name) for name in ("level", "event", "client", "step")) for line in lines]
+    assert sorted(told[:4]) == [("INFO", "enrolled", i, 0) for i in range(4)]
+    assert told[4:] == [
+        ("INFO", "step", None, 0),
+        ("WARNING", "refused", 1, 0),
+        ("INFO", "step", None, 1),
+        ("WARNING", "refused", 1, 1),
+        ("WARNING", "suspended", 1, 1),
+        ("INFO", "step", None, 2),
+    ]
+    assert lines[5]["message"] == "client 1: replayed, or meant for another task: its nonce is another"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "interval", "warns"), [(FedAsync(), 0.0, True), (FedAsync(), 0.01, False), (FedAvg(), 0.0, False)]
+)
+def test_an_asynchronous_run_without_an_interval_is_warned_of(algorithm, interval, warns, tmp_path, caplog):
+    plan = dataclasses.replace(PLAN, algorithm=algorithm, until=phalanx.Until(1))
+    with Rehearsal(at_nodes(honest(plan, tmp_path))) as grid:
+        coordinate(grid, coordinator(plan, discipline=Discipline(interval=interval)))
+    assert ("Set Discipline(interval=...)" in caplog.text) is warns
+
+
 # --- who comes and goes
 
 
@@ -98,12 +132,12 @@ class Switchable:
     waits = True
 
     def __init__(self, app, seconds=0.0):
-        self.app, self.on, self.seconds = app, True, seconds
+        self.app, self.on, self.seconds, self.over = app, True, seconds, threading.Event()
 
     def __call__(self, message, context):
         training = message.metadata.message_type == "train"
-        if training:
-            time.sleep(self.seconds)
+        if training and self.over.wait(self.seconds):
+            return None
         return self.app(message, context) if self.on or not training else None
 
 
@@ -145,6 +179,27 @@ def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
     assert time.monotonic() - begun < 2 * 1.0 + 6
 
 
+def test_a_third_of_the_clients_gone_holds_up_no_arrivals(tmp_path):
+    plan = dataclasses.replace(SMALL, algorithm=FedAsync(), until=phalanx.Until(30))
+    apps = {i: Switchable(app) for i, app in honest(plan, tmp_path).items()}
+    order, lost = [], {}
+
+    def observer(progress):
+        order.extend(progress.updates.clients if progress.updates else ())
+        lost.update(progress.lost)
+        if progress.step == 10:
+            apps[0].on = apps[1].on = False
+
+    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), patience=QUICK) as transport:
+        begun = time.monotonic()
+        phalanx.run(plan.algorithm, transport, Federation(plan).start, until=plan.until, observers=[observer])
+    assert set(order[:10]) == set(range(6))
+    assert max(order[10:].count(0), order[10:].count(1)) <= 1, "what they were at work on"
+    assert set(order[20:]) == {2, 3, 4, 5}
+    assert lost == {}
+    assert time.monotonic() - begun < QUICK.answer / 2
+
+
 def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(tmp_path):
     patience = dataclasses.replace(QUICK, answer=1.0)
     apps = honest(PLAN, tmp_path)
@@ -157,6 +212,7 @@ def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(t
         order = []
         observe = lambda p: order.extend(p.updates.clients if p.updates else ())  # noqa: E731
         phalanx.run(FedAsync(), transport, Federation(PLAN).start, until=9, observers=[observe])
+        apps[0].over.set()  # else it would compute while the process ends
     assert 0 not in order
 
 
@@ -182,24 +238,6 @@ def test_enrolment_waits_for_the_last_one(tmp_path):
     with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
         threading.Timer(0.5, grid.connect, (FIRST_NODE + 3, late)).start()
         assert transport.enroll().keys() == {0, 1, 2, 3}
-
-
-def test_late_joiners_are_taken_in_while_training_runs(tmp_path):
-    plan = dataclasses.replace(PLAN, algorithm=ClusteredFL(), until=phalanx.Until(6))
-    nodes = at_nodes(honest(plan, tmp_path))
-    late, served = nodes.pop(FIRST_NODE + 3), []
-    patience = dataclasses.replace(QUICK, least=3, enrolment=1.0)
-    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
-
-        def observer(progress):
-            served.append(set(progress.updates.clients) if progress.updates else None)
-            if progress.step == 2:
-                grid.connect(FIRST_NODE + 3, late)
-                time.sleep(0.5)
-
-        phalanx.run(plan.algorithm, transport, Federation(plan).start, until=6, observers=[observer])
-    assert served[1] == {0, 1, 2}
-    assert served[-1] == {0, 1, 2, 3}
 
 
 def test_fewer_clients_than_are_needed_are_not_asked(tmp_path):

@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from torch import nn
 
-from flower.test_codec import BAD_ARRAYS
+from flower.test_codec import bad_arrays
 from phalanx import Guard
 from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
 from phalanx.flower import PhalanxStrategy, Rehearsal
@@ -49,7 +49,7 @@ def quickstart_client(client, change=lambda reply: None, examples=10):
     return app
 
 
-def quickstart(strategy, clients, rounds=1):
+def quickstart(strategy, clients, rounds=1, timeout=60.0):
     """The server of the quickstart; returns what it started from and what it got."""
     app, kept = ServerApp(), {}
 
@@ -58,7 +58,11 @@ def quickstart(strategy, clients, rounds=1):
         start = Net().state_dict()
         kept["start"] = {k: v.clone() for k, v in start.items()}
         kept["result"] = strategy.start(
-            grid=grid, initial_arrays=ArrayRecord(start), num_rounds=rounds, train_config=ConfigRecord({"lr": 0.1})
+            grid=grid,
+            initial_arrays=ArrayRecord(start),
+            num_rounds=rounds,
+            timeout=timeout,
+            train_config=ConfigRecord({"lr": 0.1}),
         )
 
     with Rehearsal({10 + i: client for i, client in enumerate(clients)}) as grid:
@@ -131,10 +135,6 @@ def missing(name):
     return change
 
 
-def fails(reply):
-    raise RuntimeError("out of memory")
-
-
 BAD = {
     "NaN": (record_of(Array(np.full(2, np.nan, np.float32))), "2 NaN of"),
     "1e30": (record_of(Array(np.full(2, 1e30, np.float32))), "norm"),
@@ -149,8 +149,9 @@ BAD = {
     "half an example": (metric(0.5), "declares 0.5 examples"),
     "NaN examples": (metric(float("nan")), "declares nan examples"),
     "10^18 examples": (metric(10**18), "declares 1,000,000,000,000,000,000 examples"),
-    "a failure": (fails, "its app failed: out of memory"),
-} | {f"array: {name}": (record_of(array), "array 'layer.bias'") for name, (array, _) in BAD_ARRAYS.items()}
+} | {
+    f"array: {name}": (record_of(array), f"array 'layer.bias' .*{why}") for name, (array, why) in bad_arrays(2).items()
+}
 
 
 @pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
@@ -159,9 +160,29 @@ def test_a_malformed_reply_is_refused_and_the_round_goes_on(change, why):
     start, result = quickstart(strategy, [*HONEST[:3], quickstart_client(3, change)])
     assert moved(start, result) == pytest.approx(2.0, abs=1e-5)
     ((node, reason),) = strategy.refused[1].items()
-    assert node in (13, 1), "a failure is told by the SuperLink"
+    assert node == 13
     assert re.search(why, reason), reason
     assert strategy.verdicts[1].keys() == {10, 11, 12}
+
+
+def fails(reply):
+    raise RuntimeError("out of memory")
+
+
+def test_who_fails_and_who_does_not_answer_are_told_of_by_their_nodes(caplog):
+    """Flower reports a failure as the SuperLink's, whichever node it was."""
+
+    def silent(message, context):
+        return None
+
+    strategy = PhalanxStrategy(Mean(), Ignore())
+    apps = [HONEST[0], HONEST[1], quickstart_client(2, fails), quickstart_client(3, fails), silent]
+    start, result = quickstart(strategy, apps, timeout=3.0)
+    assert moved(start, result) == pytest.approx(1.5, abs=1e-5)
+    failed, missing = "its app failed: out of memory", "it did not answer before the round ended"
+    assert strategy.lost == {1: {12: failed, 13: failed, 14: missing}}
+    assert strategy.refused == {1: {}}
+    assert all(f"round 1, node {node} lost: {why}" in caplog.text for node, why in strategy.lost[1].items())
 
 
 def test_a_round_without_a_fit_reply_changes_nothing():

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import logging
+import os
 import sys
 import time
 import urllib.request
@@ -16,7 +17,7 @@ import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, roster_of
 from phalanx.cli import main
 from phalanx.core import Infeasible, Progress, Verdict
-from phalanx.flower import FlowerTransport, Rehearsal, coordinate, live
+from phalanx.flower import FlowerTransport, Rehearsal, board, coordinate, live
 from phalanx.flower.board import Board
 from phalanx.flower.metrics import Metrics
 from phalanx.flower.speech import AsJSON
@@ -48,8 +49,8 @@ HISTORY = [
 ]
 
 
-def shown(picture):
-    console = Console(file=io.StringIO(), width=120, force_terminal=False)
+def shown(picture, width=120):
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(picture)
     return console.file.getvalue()
 
@@ -73,9 +74,79 @@ def test_before_anything_has_happened_it_says_so():
     assert "Waiting for the run to begin." in shown(live.view({}, []))
 
 
-def test_many_clients_are_cut_short():
-    clients = {str(i): {"name": "", "standing": "here", "why": ""} for i in range(25)}
-    assert "and 5 more" in shown(live.view({"clients": clients}, HISTORY))
+LONG = "update has norm 1.35e+15, and the guard of this run lets nothing in that is longer than 100"
+
+
+def many(clients, refused):
+    """So many clients, with names that have no room, of which the last have been refused."""
+    about = {str(i): {"name": f"University hospital {i}", "standing": "here", "why": ""} for i in range(clients)}
+    bad = [str(clients - 1 - i) for i in range(refused)]
+    good = {i: {"accepted": True, "score": 0.5, "reason": ""} for i in about if i not in bad}
+    line = {"version": 0, "seconds": 4.5, "verdicts": good, "refused": dict.fromkeys(bad, LONG)}
+    return {"clients": about}, [line | {"step": step} for step in range(1, 20)]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 30), (200, 50)])
+@pytest.mark.parametrize(("clients", "refused"), [(4, 0), (8, 1), (8, 8), (30, 3), (30, 30)])
+@pytest.mark.parametrize("silence", [0.0, 100.0])
+def test_the_view_fits_the_window_and_shows_those_in_trouble_first(width, height, clients, refused, silence):
+    text = shown(live.view(*many(clients, refused), (width, height), silence), width)
+    lines = text.splitlines()
+    assert len(lines) < height, "the last one is the cursor's"
+    assert max(map(len, lines)) <= width
+    rows = [line.split() for line in lines if "University" in line]
+    assert [int(row[0]) for row in rows[:refused]] == [*range(clients - refused, clients)][: len(rows)]
+    assert all("update has norm" in " ".join(row) for row in rows[:refused])
+    left = clients - len(rows)
+    if left:
+        assert f"and {left} more" in text
+        troubled = max(0, refused - len(rows))
+        assert (f"{troubled} in trouble" in text) is (troubled > 0)
+    rounds = sum(line.split()[1:2] == ["4.5"] for line in lines)
+    assert rounds in {3, 7, 8}
+    assert (rounds == 3) is (refused == 30 and height < 50), (
+        "rounds make room for clients in trouble, and for no others"
+    )
+
+
+def test_a_server_that_was_killed_is_missed_and_looked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(live, "LOOK", 0)
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORY))
+    (tmp_path / "status.json").write_text(json.dumps(STATUS))
+    now, looks = time.time(), []
+
+    def over():
+        looks.append(None)
+        age = {2: 29, 3: 31, 4: 200, 5: 2}.get(len(looks), 0)
+        os.utime(tmp_path / "status.json", (now - age, now - age))
+        return len(looks) == 6
+
+    live.follow(tmp_path, Console(), over)
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "No sign of life from the server for 31 s. If it was killed, start it again.",
+        "The server gives signs of life again.",
+    ]
+    assert "life from the server for 3 min." in shown(live.view(STATUS, HISTORY, silence=200.0))
+    assert "life" not in shown(live.view(STATUS, HISTORY, silence=29.0))
+
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    looks.clear()
+    live.follow(tmp_path, console, over)
+    assert "No sign of life from the server for 3 min." in console.file.getvalue()
+
+
+def test_where_another_run_begins_it_is_shown_from_its_first_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(live, "LOOK", 0)
+    looks = []
+
+    def over():
+        looks.append(None)
+        lines = HISTORY if len(looks) == 1 else HISTORY[:1]
+        (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return len(looks) == 2
+
+    live.follow(tmp_path, Console(), over)
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["0", "1", "0"]
 
 
 def test_without_a_terminal_each_line_of_the_history_is_a_line_of_text(tmp_path, capsys):
@@ -84,7 +155,7 @@ def test_without_a_terminal_each_line_of_the_history_is_a_line_of_text(tmp_path,
     assert main(["flower", "watch", str(tmp_path)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 2
-    assert "not used: 1 (far away)  lost: 2 (no answer within 60 s)" in out[1]
+    assert "not used: 1 (far away; -0.1)  lost: 2 (no answer within 60 s)" in out[1]
     assert main(["flower", "watch", str(tmp_path / "none")]) == 2
 
 
@@ -102,9 +173,9 @@ def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(
     grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
     with grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
         transport.enroll()
-        with Board(tmp_path / "status.json", transport.register, 0.02) as board:
+        with Board(tmp_path / "status.json", transport.register, 0.02) as kept:
             state = SimpleNamespace(version=7, verdicts={2: Verdict(False, 0.0, 0.1, "far away", final=True)})
-            board(Progress(3, 1.0, state, None, {}, {}))
+            kept(Progress(3, 1.0, state, None, {}, {}))
             for _ in range(3):
                 transport.register.struck(1, "NaN")
             transport.register.roster = transport.register.roster.changing(3, revoked=True)
@@ -118,7 +189,21 @@ def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(
             assert found == wanted
             assert (told["step"], told["version"]) == (3, 7)
             assert told["clients"]["1"]["why"] == "3 strikes, the last: NaN"
-            assert board.counts() == {"here": 0, "missing": 1, "suspended": 1, "removed": 1, "revoked": 1}
+            assert kept.counts() == {"here": 0, "missing": 1, "suspended": 1, "removed": 1, "revoked": 1}
+
+
+def test_the_status_is_a_sign_of_life_where_nothing_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "BEAT", 0.05)
+    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+        transport.enroll()
+        with Board(tmp_path / "status.json", transport.register, 60.0) as kept:
+            kept(Progress(0, 0.0, SimpleNamespace(version=0, verdicts={}), None, {}, {}))
+            first = (tmp_path / "status.json").stat().st_mtime_ns
+            deadline = time.monotonic() + 20
+            while (tmp_path / "status.json").stat().st_mtime_ns == first and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert (tmp_path / "status.json").stat().st_mtime_ns > first
 
 
 # --- the log

@@ -2,20 +2,21 @@
 
 from pathlib import Path
 
-import torch
 from flwr.app import Context
 
 from hospitals import plan
 from phalanx import Guard
 from phalanx.flower import Coordinator, Discipline, Patience, server_app
+from phalanx.rng import borrowed
 
 
 def coordinator(context: Context) -> Coordinator:
-    torch.manual_seed(0)  # where training begins
     config = context.run_config
+    with borrowed(0, "model"):  # where training begins
+        model = plan.model()
     return Coordinator(
         plan.algorithm,
-        plan.model(),
+        model,
         roster=Path(str(config["roster"])),
         until=int(config["rounds"]),
         folder=Path(str(config["folder"])),

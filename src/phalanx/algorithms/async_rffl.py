@@ -69,7 +69,7 @@ class AsyncRFFLState(NamedTuple):
 
 @dataclass(frozen=True)
 class AsyncRFFL(Participant[AsyncRFFLState]):
-    """`RFFL` on arrivals: whoever reports is judged, and paid, at once.
+    """`RFFL` on arrivals: whoever reports is judged, and paid, at once.  Nor is anybody taken in later.
 
     Args:
         fade: alpha in [0, 1), the weight of the past in a reputation.

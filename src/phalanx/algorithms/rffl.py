@@ -111,7 +111,8 @@ class RFFL(Participant[RFFLState]):
     """Aggregates by reputation, pays each participant in proportion, and removes those of little reputation.
 
     Every participant has a model of its own.  Reputation is similarity to the aggregate: participants with rare data
-    have less of it, and attackers who send what the majority sends have much.
+    have less of it, and attackers who send what the majority sends have much.  Who comes after the run has begun is not
+    taken in: the paper does not say with which reputation and which model.
 
     Args:
         fade: alpha in [0, 1], the weight of the past reputation.

@@ -20,8 +20,10 @@ One JSON object per line, in `audit.jsonl` beside the history, each with the sam
 | suspended, re-admitted | by strikes and misses; at the end of a sentence, or by the roster |
 | revoked, new key | by the roster |
 
-Lines are only ever added.  Where a killed run goes on, the line `resumed` names the step after which everything is done
-again: what then comes out as before is not written twice, and what comes out otherwise stands after that line.
+Lines are only ever added, in the order of their time.  What happens while a run waits for its clients stands before the
+line `begun` or `resumed`, with the step and the seconds of that.  Where a killed run goes on, the line `resumed` names
+the step after which everything is done again: what then comes out as before is not written twice, and what comes out
+otherwise stands after that line.
 """
 
 import json
@@ -54,7 +56,7 @@ class Note(NamedTuple):
 class Audit:
     """The only writer of an audit trail: an `Observer` that is told, by `note`, what happens beside the steps.
 
-    Nothing is written before the run has begun; what was noted until then follows.
+    Nothing is written before the run has begun; what was noted until then comes first, at the second of its beginning.
 
     Args:
         path: of the file; None: nothing is kept.
@@ -107,7 +109,7 @@ class Audit:
                 self._write([self._entry(Note("ended", None, why))])
 
     def _begin(self, progress: Progress) -> None:
-        """Makes the file ready: the line that says so, then what was noted before."""
+        """Makes the file ready: what was noted before, then the line that says that the run begins, or goes on."""
         waiting, self._waiting = self._waiting or [], None
         if self._path is None:
             return
@@ -118,8 +120,9 @@ class Audit:
             set_aside(self._path)
         after = f"goes on after step {progress.step}"
         mark = Note("resumed", None, after) if self._resumed else Note("begun", None)
-        placed = [entry | {"step": progress.step, "version": progress.state.version} for entry in waiting]
-        self._write([self._entry(mark), *placed])
+        now = round(progress.now, 3) if self._resumed else 0.0
+        at = {"seconds": now, "step": progress.step, "version": progress.state.version}
+        self._write([*(entry | at for entry in waiting), self._entry(mark)])
 
     def _recall(self, step: int) -> None:
         """Takes over what was written before the run was stopped, and cuts off a line that was not finished."""

@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ from phalanx.flower.register import Register
 log = logging.getLogger("phalanx.flower")
 
 STATUS = "status.json"
+BEAT = 10.0  # seconds without a change, after which the file is written all the same, as a sign of life
 Standing = Literal["here", "missing", "suspended", "removed", "revoked"]
 STANDINGS: tuple[Standing, ...] = ("here", "missing", "suspended", "removed", "revoked")
 
@@ -28,7 +30,8 @@ class Client(NamedTuple):
 class Board:
     """An observer that keeps `status.json`: `step`, `version`, `seconds`, and of each client its standing.
 
-    The file is written with each step, and between steps as soon as somebody comes, goes or is suspended.
+    The file is written with each step, and between steps as soon as somebody comes, goes or is suspended, or nothing
+    has changed for `BEAT` seconds: where it is older, nobody keeps it any more.
 
     Args:
         path: of the file; None: nothing is written.
@@ -41,6 +44,7 @@ class Board:
         self._step, self._version, self._removed = 0, 0, dict[int, str]()
         self._begun, self._over, self._lock = False, threading.Event(), threading.Lock()
         self._shown: dict[int, Client] = {}
+        self._written = 0.0  # when, by time.monotonic
         self._thread = threading.Thread(target=self._watch, daemon=True, name="phalanx board")
 
     def __enter__(self) -> "Board":
@@ -85,9 +89,9 @@ class Board:
         return Client(name, "missing" if self._register.node_of(client) is None else "here")
 
     def _watch(self) -> None:
-        while not self._over.wait(self._every):
+        while not self._over.wait(min(self._every, BEAT)):
             found = self.clients()
-            if found == self._shown:
+            if found == self._shown and time.monotonic() - self._written < BEAT:
                 continue
             try:
                 self._write(found)
@@ -107,4 +111,4 @@ class Board:
             partial = self._path.with_suffix(".partial")
             partial.write_text(json.dumps(told), encoding="utf-8")
             partial.replace(self._path)
-            self._shown = clients
+            self._shown, self._written = clients, time.monotonic()

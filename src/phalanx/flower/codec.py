@@ -33,10 +33,17 @@ NPY = b"\x93NUMPY\x01\x00"  # an array in NumPy's format 1.0: this, the length o
 LONGEST_HEAD = 512  # bytes
 STYPE = "numpy.ndarray"  # Flower's word for that format
 ARCHIVE = b"PK\x03\x04"
+MOST_SIZES = 30  # of a shape that are looked at to show it
 
 
 class Malformed(ValueError):
     """What came is not what was agreed on.  The message says what was expected and what came."""
+
+
+def brief(said: object, longest: int = 60) -> str:
+    """What somebody else says, on one line and not too long."""
+    text = "".join(c if c.isprintable() else " " for c in str(said)[: longest + 1])
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 class Task(NamedTuple):
@@ -136,7 +143,8 @@ def entries_of(name: str, array: object, dtype: str, shape: tuple[int, ...]) -> 
         raise Malformed(f"array {name!r} is a {type(array).__name__}, expected an Array of bytes")
     said = array.dtype, tuple(array.shape), array.stype
     if said != (dtype, shape, STYPE):
-        raise Malformed(f"array {name!r} says it is {said[0]} {said[1]} as {said[2]}, expected {dtype} {shape}")
+        told = " ".join((brief(said[0]), brief(said[1][:MOST_SIZES]), "as", brief(said[2])))
+        raise Malformed(f"array {name!r} says it is {told}, expected {dtype} {shape}")
     data, count, width = array.data, math.prod(shape), np.dtype(dtype).itemsize
     if data.startswith(ARCHIVE):
         raise Malformed(f"array {name!r} is an archive")
@@ -146,7 +154,7 @@ def entries_of(name: str, array: object, dtype: str, shape: tuple[int, ...]) -> 
     length = int.from_bytes(data[len(NPY) : begin], "little")
     head = data[begin : begin + length].rstrip(b" \n") if length <= LONGEST_HEAD else b""
     if head != _head(dtype, shape):
-        shown = head[:100].decode("ascii", "replace") or f"{length} bytes long"
+        shown = brief(head.decode("ascii", "replace"), 100) or f"{length} bytes long"
         raise Malformed(f"array {name!r} has the head {shown}, expected {_head(dtype, shape).decode()}")
     if len(data) != begin + length + count * width:
         size = len(data) - begin - length
@@ -238,7 +246,9 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
     if record.keys() != kinds.keys() | {"format"}:
         raise Malformed(f"record {WORDS!r} holds {_names(record)}, expected {_names({**kinds, 'format': int})}")
     if record["format"] != FORMAT or type(record["format"]) is not int:
-        raise Malformed(f"format is {record['format']!r}, expected {FORMAT}: install the same Phalanx on both sides")
+        raise Malformed(
+            f"format is {brief(repr(record['format']))}, expected {FORMAT}: install the same Phalanx on both sides"
+        )
     for name, kind in kinds.items():
         if kind is not object and type(record[name]) is not kind:
             raise Malformed(f"{name} is a {type(record[name]).__name__}, expected {kind.__name__}")

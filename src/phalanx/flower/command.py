@@ -1,7 +1,9 @@
 """`phalanx flower`: keys, the roster, and a federation on one machine."""
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
@@ -10,61 +12,131 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 
+from phalanx.checkpoint import peek
 from phalanx.core import Infeasible
 from phalanx.flower import live
-from phalanx.flower.audit import AUDIT
+from phalanx.flower.asked import ASKED
+from phalanx.flower.audit import AUDIT, Entry, read
+from phalanx.flower.board import STATUS
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import Roster, as_text, from_text, new_key, public_bytes
-from phalanx.flower.local import LOGS, ROSTER, LocalFederation, stopped_like_ctrl_c
+from phalanx.flower.local import LOGS, ROSTER, LocalFederation
 from phalanx.flower.server import MODEL
+from phalanx.flower.signals import stopped_like_ctrl_c
+from phalanx.history import SUMMARY, Record
 from phalanx.wording import plural
 
 DATA = "data"  # folder of the shares of the digits
+TOLD = "up.json"  # what the last `up` in a folder was told
+STEPS = 5  # of the demonstration
+EXCLUSIONS = ("not enrolled", "removed", "suspended", "revoked")  # events of an audit trail
 LONGEST = 1500  # characters of a log that are shown
 CENTURY = 36_500  # days
 
 
 def up(options: Namespace, console: Console) -> int:
     """A federation on this machine; 0 if its run came to its end."""
-    for name in ("clients", "steps"):
-        if options[name] < 1:
-            raise Infeasible(f"--{name} must be at least 1, got {options[name]}.")
-    if options.app is not None and not (options.app / "pyproject.toml").is_file():
-        raise Infeasible(f"There is no {options.app / 'pyproject.toml'}. Name the folder of a Flower app.")
+    _check_up(options)
     folder = options.folder.absolute()
     results = folder / "run"
     app = options.app or write_app(folder / "app")
     config: dict[str, Any] = {"roster": str(folder / ROSTER), "folder": str(results)}
     if options.app is None:
-        config |= {"clients": options.clients, "steps": options.steps, "asynchronous": options.asynchronous}
-    clear(results)
+        config |= {"clients": options.clients, "steps": options.steps or STEPS, "asynchronous": options.asynchronous}
+    known = _begin(options, folder, results, console)
     started = f"{plural(options.clients, 'client')} and a server"
     console.print(f"Starting {started}. Logs: {folder / LOGS}", soft_wrap=True)
-    nodes = deal(folder / DATA, options.clients)
+    nodes, stopping = deal(folder / DATA, options.clients), partial(console.print, "Shutting down.")
     try:
-        with stopped_like_ctrl_c(), LocalFederation(folder, options.clients, nodes) as federation:
+        with stopped_like_ctrl_c(), LocalFederation(folder, options.clients, nodes, ending=stopping) as federation:
             console.print(f"The SuperLink listens on {federation.address}. Waiting for clients to enrol.")
             run = federation.run(app.absolute(), config)
-            live.follow(results, console, lambda: run.poll() is not None)
+            live.follow(results, console, lambda: run.poll() is not None, known)
             ended = run.wait()
-            console.print("Shutting down.")
     except KeyboardInterrupt as stop:
-        stop.add_note(f"Results so far: {results}")
+        stop.add_note(_so_far(results))
         raise
     done = ended == 0 and bool(live.lines(results)) and (results / MODEL).is_file()
-    if not done:
+    stopped = live.ended(results) and Record.load(results).summary["status"] == "stopped"
+    if not (done or stopped):
         log = (folder / LOGS / "run.log").read_text(errors="replace")
         console.print(escape(cause(log)), soft_wrap=True)
-    console.print(f"{'Done' if done else 'The run failed'}. Results: {results}", soft_wrap=True)
+    for told in excluded(read(results / AUDIT) if (results / AUDIT).is_file() else []):
+        console.print(escape(told), soft_wrap=True)
+    how = "Done" if done else "The run was stopped" if stopped else "The run failed"
+    console.print(f"{how}. Results: {results}", soft_wrap=True)
     return 0 if done else 1
 
 
+def excluded(trail: Sequence[Entry]) -> Iterator[str]:
+    """Who takes no part any more, by an audit trail, why, and by which figure."""
+    for entry in trail:
+        if entry["event"] in EXCLUSIONS:
+            figure = "" if entry["score"] is None else f" ({entry['score']:.3g})"
+            who = f"Client {entry['client']} ({entry['name']})"
+            yield f"{who}: {entry['event']} in step {entry['step']}: {entry['why']}{figure}"
+
+
+def _check_up(options: Namespace) -> None:
+    """Raises Infeasible where `up` cannot do what it is told."""
+    for name in ("clients", "steps"):
+        if options[name] is not None and options[name] < 1:
+            raise Infeasible(f"--{name} must be at least 1, got {options[name]}.")
+    if options.app is None:
+        return
+    if not (options.app / "pyproject.toml").is_file():
+        raise Infeasible(f"There is no {options.app / 'pyproject.toml'}. Name the folder of a Flower app.")
+    for name in ("steps", "asynchronous"):
+        if options[name]:
+            raise Infeasible(
+                f"--{name} is for the demonstration: an app of your own decides that itself. Leave it out, and set it "
+                f"in the app, as in its {options.app / 'pyproject.toml'}."
+            )
+
+
+def _begin(options: Namespace, folder: Path, results: Path, console: Console) -> int:
+    """Makes the folder of the results ready, for the run that was stopped there, if it was this one, or for a new one.
+
+    Returns:
+        How many lines of the history are there already.
+    """
+    told = {
+        "app": str(options.app and options.app.absolute()),
+        "clients": options.clients,
+        "asynchronous": options.asynchronous,
+    }
+    note = folder / TOLD
+    before = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
+    stopped = peek(results)
+    if stopped is not None and before == told and not options.again:
+        console.print(f"Goes on after step {stopped.step}, where the run was stopped. (--again begins anew.)")
+        for name in (STATUS, SUMMARY):
+            (results / name).unlink(missing_ok=True)
+        return stopped.lines
+    if stopped is not None:
+        console.print(f"Begins anew. What was stopped after step {stopped.step} is removed, but for its audit trail.")
+    clear(results)
+    note.write_text(json.dumps(told), encoding="utf-8")
+    return 0
+
+
+def _so_far(results: Path) -> str:
+    """What a run that was stopped has left."""
+    if not live.lines(results):
+        return "The run had not begun: there are no results."
+    said = [f"Results so far: {results}."]
+    if live.ended(results):
+        said.append(f"`phalanx report {results}` makes a page of them.")
+    said.append(f"The same command {'goes on from there' if peek(results) else 'begins anew'}.")
+    return " ".join(said)
+
+
 def clear(results: Path) -> None:
-    """Removes what an earlier run has left, but for audit trails."""
+    """Removes what an earlier run has left, but for audit trails, and how often clients were asked."""
     results.mkdir(parents=True, exist_ok=True)
     for old in results.iterdir():
-        if old.is_file() and not old.name.startswith(Path(AUDIT).stem):
+        if old.is_file() and old.name != ASKED and not old.name.startswith(Path(AUDIT).stem):
             old.unlink()
 
 
@@ -88,8 +160,14 @@ def watch(options: Namespace, console: Console) -> int:
 
 def key(options: Namespace, console: Console) -> int:
     """A new key; shows its public half."""
-    made = new_key(options.file)
-    console.print(f"Private key: {options.file}. It stays here.", soft_wrap=True)
+    try:
+        made = new_key(options.file)
+    except FileExistsError as error:
+        raise Infeasible(
+            f"There is a {options.file}, and a key is not written over: the coordinator knows its client by it. Choose "
+            "another name, or move it away."
+        ) from error
+    console.print(f"Private key: {escape(str(options.file))}. It stays here.", soft_wrap=True)
     console.print(f"Public key, for the coordinator: {as_text(public_bytes(made))}", soft_wrap=True)
     return 0
 
@@ -105,8 +183,9 @@ def certificates(options: Namespace, console: Console) -> int:
             "another. Choose another --folder, or move it away."
         )
     make_certificates(options.folder, options.hosts, options.days)
-    console.print(f"For the SuperLink: {options.folder / CERTIFICATE} and {options.folder / KEY}.", soft_wrap=True)
-    console.print(f"For each client: {options.folder / CA}.", soft_wrap=True)
+    folder = escape(str(options.folder))
+    console.print(f"For the SuperLink: {folder}/{CERTIFICATE} and {folder}/{KEY}.", soft_wrap=True)
+    console.print(f"For each client: {folder}/{CA}.", soft_wrap=True)
     return 0
 
 
@@ -115,7 +194,7 @@ def enrol(options: Namespace, console: Console) -> int:
     roster = Roster.load(options.roster) if options.roster.exists() else Roster()
     roster = roster.adding(options.name, from_text(options.key))
     roster.save(options.roster)
-    console.print(f"{options.name} is client {roster.members[-1].id}.")
+    console.print(f"{escape(options.name)} is client {roster.members[-1].id}.", soft_wrap=True)
     return 0
 
 
@@ -128,7 +207,10 @@ def readmit(options: Namespace, console: Console) -> int:
     """A client with a clean record."""
 
     def next_term(roster: Roster) -> dict[str, Any]:
-        return {"term": next((m.term for m in roster.members if m.id == options.client), 0) + 1, "revoked": False}
+        found = next((m for m in roster.members if m.id == options.client), None)
+        if found is not None and found.revoked and not options.revoked:
+            raise Infeasible(f"Client {found} is revoked. Give --revoked if it is to take part again all the same.")
+        return {"term": found.term + 1 if found else 1, "revoked": False}
 
     return _changed(options, console, "is let in again", next_term)
 

@@ -20,7 +20,7 @@ from phalanx.flower.codec import Answer, Malformed, Task
 from phalanx.flower.identity import signed_by
 from phalanx.flower.patience import Patience
 from phalanx.flower.register import Register
-from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pulled, short
+from phalanx.flower.wire import GONE, GRACE, SPARE, Threads, failure, pulled, short
 
 log = logging.getLogger("phalanx.flower")
 
@@ -122,6 +122,8 @@ class Courier:
         """What a reply is; the update in it is written to the errand's row."""
         task = errand.task
         if reply.has_error():
+            if reply.error.code == GONE:
+                self.register.gone(errand.node)
             return Lost(failure(reply))
         try:
             answer = self._from_its_client(reply, errand)

@@ -1,7 +1,8 @@
 """The demonstration over Flower: handwritten digits, dealt to clients that each have a process of their own.
 
-One in four turns its updates round and makes them ten times as large.  Each client finds its share of the data in a
-file, as in a real federation: its process begins anew with each task, and to deal out data would be most of its work.
+One in four turns its updates round and makes them ten times as large, and is removed; the asynchronous one has no
+attacker, as its algorithm has no defence.  Each client finds its share of the data in a file, as in a real federation:
+its process begins anew with each task, and to deal out data would be most of its work.
 """
 
 from collections.abc import Mapping
@@ -12,8 +13,7 @@ import numpy as np
 import torch
 from flwr.app import Context
 
-from phalanx.aggregators import Median
-from phalanx.algorithms import FedAsync, FedAvg
+from phalanx.algorithms import AboveNoise, ByzantineCFL, FedAsync
 from phalanx.attacks import Rescale
 from phalanx.core import Until
 from phalanx.data import Dataset, Digits
@@ -67,7 +67,7 @@ def plan_of(clients: int, steps: int, *, asynchronous: bool) -> Run:
     """The run of the demonstration."""
     byzantine = clients // 4
     return Run(
-        algorithm=FedAsync() if asynchronous else FedAvg(aggregate=Median()),
+        algorithm=FedAsync() if asynchronous else ByzantineCFL(threshold=AboveNoise()),
         data=Digits(),
         clients=clients,
         model=MLP((64,)),

@@ -32,9 +32,9 @@ class Discipline:
         misses: tasks in a row that brought nothing signed, until a client is suspended.
         sentence: seconds of a suspension. Then a client is asked again, and the next strike or row of misses suspends
             it anew. Infinite: until the roster gives it another term.
-        interval: seconds at least between two tasks of a client. An attacker that does not train answers at once, and
-            would have ten votes for one of the honest in an asynchronous algorithm; choose about the time that the
-            honest need.
+        interval: seconds at least between two tasks of a client, in an asynchronous algorithm. An attacker that does
+            not train answers at once, and would have ten votes for one of the honest; choose about the time that the
+            honest need. 0 by default, since a figure that is too large holds up the honest.
     """
 
     strikes: int = 3

@@ -152,10 +152,14 @@ class Roster:
     members: tuple[Member, ...] = ()
 
     def __post_init__(self) -> None:
-        ids, keys = [str(m.id) for m in self.members], [as_text(m.key) for m in self.members]
-        for what, values in (("an id", ids), ("a key", keys)):
-            if double := sorted({v for v in values if values.count(v) > 1}):
-                raise ValueError(f"Each client has {what} of its own, {double[0]} stands in the roster twice.")
+        owners = dict[tuple[str, str], list[Member]]()
+        for member in self.members:
+            for of_its_own in (("an id", str(member.id)), ("a key", as_text(member.key))):
+                owners.setdefault(of_its_own, []).append(member)
+        for (what, value), whose in owners.items():
+            if len(whose) > 1:
+                named = " and ".join(map(str, whose))
+                raise ValueError(f"Each client has {what} of its own, and {value} is that of clients {named}.")
 
     @property
     def active(self) -> dict[int, Member]:
@@ -193,10 +197,11 @@ class Roster:
             raise ValueError(f"There is no roster {path}. `phalanx flower enrol` makes one.")
         try:
             told = yaml.safe_load(path.read_text(encoding="utf-8"))
-            entries = told["clients"]
-            return cls(tuple(_member(entry) for entry in entries))
-        except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"{path} is not a roster: {_said(error)}") from error
+            if not isinstance(told, Mapping) or not isinstance(told.get("clients"), list):
+                raise ValueError("it has no list `clients`. Name the file that `phalanx flower enrol` has written.")
+            return cls(tuple(_member(entry) for entry in told["clients"]))
+        except (yaml.YAMLError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a roster: {error}") from error
 
     def save(self, path: Path) -> None:
         """Writes the roster, whole or not at all."""
@@ -228,7 +233,3 @@ def _member(entry: Any) -> Member:
     if values["id"] < 0:
         raise ValueError(f"id must be at least 0, got {values['id']}")
     return Member(**values | {"key": from_text(values["key"])})
-
-
-def _said(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

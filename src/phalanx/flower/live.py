@@ -9,40 +9,51 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from phalanx.flower.board import STANDINGS, STATUS
+from phalanx.flower.board import BEAT, STANDINGS, STATUS
 from phalanx.history import HISTORY, SUMMARY
 from phalanx.terminal import percent
 
 LOOK = 0.5  # seconds between two looks at the folder
-ROUNDS, CLIENTS = 8, 20  # rows of the tables, at most
+QUIET = 3 * BEAT  # seconds without a sign of life, after which it is said
+ROUNDS, FEWEST = 8, 3  # rows of the table of rounds, at most, and where clients need the room
+AROUND = 7  # lines of a window that are no rows, but for what is said above: headings, and where the cursor is
+SIZE = (120, 40)  # columns and lines of a window of which nothing is known
 COLOURS = {"here": "green", "missing": "yellow", "suspended": "red", "removed": "red", "revoked": "dim"}
 FIRST = ("suspended", "missing", "removed", "here", "revoked")  # who is shown where not all have room
+UNUSED = ("rejected", "refused", "lost")
 
 
-def follow(folder: Path, console: Console, over: Callable[[], bool]) -> None:
+def follow(folder: Path, console: Console, over: Callable[[], bool], known: int = 0) -> None:
     """Shows a run until it is over: a live view in a terminal, elsewhere a line for each line of the history.
+
+    It says so where the server has given no sign of life for a while, and goes on looking: it may be started again.
 
     Args:
         folder: the run's.
         console: where.
         over: whether nothing comes any more.
+        known: lines of the history that need not be shown.
     """
     if not console.is_terminal:
-        for line in _fresh(folder, over):
-            console.print(escape(told(line)), soft_wrap=True)
+        for text in _fresh(folder, over, known):
+            console.print(escape(text), soft_wrap=True)
         return
     with Live(view({}, []), console=console, auto_refresh=False) as live:
         while True:
             ended = over()
-            live.update(view(status(folder), lines(folder)), refresh=True)
+            picture = view(
+                status(folder), lines(folder), (console.width, console.height), 0.0 if ended else silence(folder)
+            )
+            live.update(picture, refresh=True)
             if ended:
                 return
             time.sleep(LOOK)
@@ -53,16 +64,34 @@ def ended(folder: Path) -> bool:
     return (folder / SUMMARY).is_file()
 
 
-def _fresh(folder: Path, over: Callable[[], bool]) -> Iterator[Mapping[str, Any]]:
-    shown = 0
+def silence(folder: Path) -> float:
+    """Seconds since the server has last given a sign of life; 0 if it has given none yet."""
+    try:
+        return max(0.0, time.time() - (folder / STATUS).stat().st_mtime)
+    except FileNotFoundError:
+        return 0.0
+
+
+def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
+    """What there is to say, as it comes."""
+    shown, quiet = known, False
     while True:
-        last = over()
-        for line in lines(folder)[shown:]:
-            shown += 1
-            yield line
+        last, found = over(), lines(folder)
+        for line in found[shown if shown <= len(found) else 0 :]:  # fewer: another run has begun here
+            yield told(line)
+        shown = len(found)
         if last:
             return
+        if (silence(folder) >= QUIET) is not quiet:
+            quiet = not quiet
+            yield _without_sign(silence(folder)) if quiet else "The server gives signs of life again."
         time.sleep(LOOK)
+
+
+def _without_sign(seconds: float) -> str:
+    units = (("h", 3600), ("min", 60), ("s", 1))
+    unit, size = next((unit, size) for unit, size in units if seconds >= 2 * size or size == 1)
+    return f"No sign of life from the server for {seconds // size:.0f} {unit}. If it was killed, start it again."
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -80,12 +109,19 @@ def status(folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
-def view(status: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """The picture of a moment.
+def view(
+    status: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    size: tuple[int, int] = SIZE,
+    silence: float = 0.0,
+) -> RenderableType:
+    """The picture of a moment, in which rounds make room for clients with whom something is the matter.
 
     Args:
         status: of `status.json`; empty before the run has begun.
         history: the lines so far.
+        size: columns and lines of the window.
+        silence: seconds without a sign of life from the server.
     """
     if not history:
         return "Waiting for the run to begin."
@@ -94,11 +130,29 @@ def view(status: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Ren
     counts = Counter(about["standing"] for about in clients.values())
     words = [f"[{COLOURS[s]}]{counts[s]} {s}[/]" for s in STANDINGS if counts[s]]
     head = f"[bold]step {last['step']}[/]  version {last['version']}  {last['seconds']:.1f} s   {'  '.join(words)}"
-    return Group(head, _rounds(history[-ROUNDS:]), _clients(clients, history))
+    parts: list[RenderableType] = [_on_one_line(head)]
+    if silence >= QUIET:
+        parts.append(_on_one_line(f"[yellow]{_without_sign(silence)}[/]"))
+    (width, height), rows = size, _rows(clients, history)
+    room = max(height - AROUND - len(parts), 2 * FEWEST)
+    troubled = sum(row.rank[0] == 0 for row in rows)
+    rounds = max(FEWEST, min(ROUNDS, room - min(len(rows), max(troubled + 1, room // 2))))
+    shown = history[-rounds:]
+    return Group(*parts, "", _rounds(shown), "", _clients(rows, room - len(shown), width))
+
+
+def _on_one_line(markup: str) -> Text:
+    text = Text.from_markup(markup, overflow="ellipsis")
+    text.no_wrap = True
+    return text
+
+
+def _table() -> Table:
+    return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
 
 
 def _rounds(history: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = _table()
     for heading in ("step", "seconds", "accuracy", "used", "rejected", "refused", "lost"):
         table.add_column(heading, justify="right", no_wrap=True)
     for line in history:
@@ -110,20 +164,43 @@ def _rounds(history: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _clients(clients: Mapping[str, Mapping[str, str]], history: Sequence[Mapping[str, Any]]) -> Table:
-    """Who is there, and what became of the last update of each; those first with whom something is the matter."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("client", "name", "standing", "last update", "why"):
-        table.add_column(heading, justify="right" if heading == "client" else "left")
-    fates = _fates(history)
-    order = sorted(clients.items(), key=lambda item: (FIRST.index(item[1]["standing"]), int(item[0])))
-    for client, about in order[:CLIENTS]:
+class Row(NamedTuple):
+    """A client of the table."""
+
+    rank: tuple[int, int, int]  # 0 for those with whom something is the matter; place in `FIRST`; id
+    name: str
+    standing: str
+    fate: str  # of its last update
+    why: str
+
+
+def _rows(clients: Mapping[str, Mapping[str, str]], history: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The clients in the order in which they are shown.  The first number of a rank is small for those in trouble."""
+    fates, rows = _fates(history), list[Row]()
+    for client, about in clients.items():
         fate, why = fates.get(client, ("-", ""))
         standing = about["standing"]
-        shown = escape(about["why"] or why)
-        table.add_row(client, escape(about["name"]), f"[{COLOURS[standing]}]{standing}[/]", fate, shown)
-    if len(order) > CLIENTS:
-        table.add_row("", f"and {len(order) - CLIENTS} more")
+        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" ")[0] in UNUSED)
+        rank = (0 if troubled else 1, FIRST.index(standing), int(client))
+        rows.append(Row(rank, about["name"], standing, fate, about["why"] or why))
+    return sorted(rows)
+
+
+def _clients(rows: Sequence[Row], room: int, width: int) -> Table:
+    """Who is there, and what became of the last update of each, on one line each."""
+    table = _table()
+    table.expand = True
+    for heading in ("client", "name", "standing", "last update"):
+        most = max(8, width // 6) if heading == "name" else None
+        table.add_column(heading, justify="right" if heading == "client" else "left", no_wrap=True, max_width=most)
+    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
+    shown = rows if len(rows) <= room else rows[: room - 1]
+    for row in shown:
+        standing = f"[{COLOURS[row.standing]}]{row.standing}[/]"
+        table.add_row(str(row.rank[-1]), escape(row.name), standing, row.fate, escape(row.why))
+    if left := rows[len(shown) :]:
+        troubled = sum(row.rank[0] == 0 for row in left)
+        table.add_row("", f"and {len(left)} more", f"{troubled} in trouble" if troubled else "")
     return table
 
 
@@ -146,7 +223,13 @@ def told(line: Mapping[str, Any]) -> str:
     words += [f"accuracy {100 * line['accuracy']:.1f} %"] if line.get("accuracy") is not None else []
     if verdicts := line.get("verdicts"):
         words.append(f"updates of clients {', '.join(sorted(verdicts, key=int))}")
-        words += [f"not used: {i} ({v['reason']})" for i, v in sorted(verdicts.items()) if not v["accepted"]]
+        words += [f"not used: {i} ({_reason(v)})" for i, v in sorted(verdicts.items()) if not v["accepted"]]
     for what in ("refused", "lost"):
         words += [f"{what}: {i} ({why})" for i, why in line.get(what, {}).items()]
     return "  ".join(words)
+
+
+def _reason(verdict: Mapping[str, Any]) -> str:
+    """Why an update was not used, and by which figure."""
+    score = verdict.get("score")
+    return verdict["reason"] if score is None else f"{verdict['reason']}; {score:.3g}"

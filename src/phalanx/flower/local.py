@@ -12,23 +12,27 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from phalanx.core import Infeasible
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
 from phalanx.flower.identity import Roster, new_key, public_bytes
+from phalanx.flower.signals import undisturbed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 MARK = "PHALANX_FEDERATION"  # environment variable by which the processes of a federation are known
 HOST = "127.0.0.1"
 ROSTER, LOGS = "roster.yaml", "logs"
+FAREWELL = 5.0  # seconds that the app of the server has to write its record, and Flower to take leave
+
+
+def nothing() -> None:
+    """Does nothing."""
 
 
 class LocalFederation:
@@ -39,6 +43,7 @@ class LocalFederation:
         clients: how many.
         node_config: what each client's app is told beside its key and its memory.
         door: the address at which nodes find the SuperLink, if there is something in front of it.
+        ending: is called before anything is ended.
     """
 
     def __init__(
@@ -47,11 +52,12 @@ class LocalFederation:
         clients: int,
         node_config: Mapping[int, Mapping[str, Any]] | None = None,
         door: str | None = None,
+        ending: Callable[[], None] = nothing,
     ) -> None:
         self.folder, self.clients, self.node_config = folder.absolute(), clients, dict(node_config or {})
         self.ports = free_ports(1 + clients)
         self.address = f"{HOST}:{self.ports[0]}"
-        self.door = door or self.address
+        self.door, self._ending = door or self.address, ending
         self.node_certificates = self.folder / "certificates" / CA  # of whom nodes find at the door
         self.mark = secrets.token_hex(8)
         self.environment = os.environ | QUIET | {MARK: self.mark, "FLWR_HOME": str(self.folder / "flwr")}
@@ -196,19 +202,31 @@ class LocalFederation:
             kill_tree(self.executor)
             self.executor = None
 
+    def kill_server(self) -> None:
+        """Ends the SuperLink and the app of the server, as a power cut would; `start_server` begins again."""
+        self.kill_server_app()
+        if self.server is not None:
+            kill_tree(self.server)
+            self.server = None
+
     def stop(self) -> None:
-        """Ends everything: nodes before the SuperLink, asked first and forced then; nothing is left."""
+        """Ends everything: the server's app, nodes, the SuperLink; asked first and forced then; nothing is left."""
         with undisturbed():
+            self._ending()
             self._stop()
 
     def _stop(self) -> None:
-        asked = [*self.runs, *self.nodes.values(), *(p for p in (self.executor, self.server) if p is not None)]
-        for process in asked[:-1]:
+        first, then = [*self.runs, *self.nodes.values()], [p for p in (self.executor, self.server) if p is not None]
+        asked = [*first, *then]
+        apps = self._stop_server_app()
+        for process in first:
             process.terminate()
-        _wait(asked[:-1], 3.0)
-        for process in asked[-1:]:
+        deadline = time.monotonic() + FAREWELL
+        while apps & {*marked(self.mark)} and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for process in then:
             process.terminate()
-        _wait(asked[-1:], 3.0)
+            _wait([*first, process], 3.0)
         for process in asked:
             kill_tree(process)
         for _ in range(50):
@@ -219,33 +237,14 @@ class LocalFederation:
             time.sleep(0.05)
         self.nodes, self.runs, self.server, self.executor = {}, [], None, None
 
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Does something to its end, whoever presses Ctrl-C once more."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def stopped_like_ctrl_c() -> Iterator[None]:
-    """Has a polite kill end things as Ctrl-C does."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def _stop_server_app(self) -> set[int]:
+        """Asks the app of the server to write down how far its run came, and to end; gives its processes."""
+        if self.executor is None or self.executor.poll() is not None:
+            return set()
+        apps = {*descendants(self.executor.pid)}
+        for pid in apps:
+            _kill(pid, signal.SIGTERM)
+        return apps
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
@@ -293,9 +292,9 @@ def _processes() -> list[int]:
     return [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()] if folder.is_dir() else []
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int, how: signal.Signals = signal.SIGKILL) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, how)
     except ProcessLookupError:
         return
 

@@ -21,7 +21,13 @@ def unknown(history: Sequence[Line]) -> Mapping[str, Any]:
 
 
 def population(
-    history: Sequence[Line], declared: Mapping[int, object], roster: Roster, guard: Guard, known: Mapping[str, Any]
+    history: Sequence[Line],
+    declared: Mapping[int, object],
+    roster: Roster,
+    guard: Guard,
+    known: Mapping[str, Any],
+    *,
+    asked: Mapping[int, int],
 ) -> dict[str, Any]:
     """Who took part, who was removed, whose answers were refused.
 
@@ -31,6 +37,7 @@ def population(
         roster: who might take part.
         guard: the run's, which says what of the declared numbers counts.
         known: parts of a summary that are known beside: of a `Run` that everybody knows, those of a simulation.
+        asked: how often each client was given a task.
 
     Returns:
         The parts `clients`, `detection` and `rejected` of a summary, and what else is known. Where it is not known who
@@ -45,6 +52,7 @@ def population(
             **told.get(str(i), {}),
             "name": names.get(i, ""),
             "declared": sizes.get(i),
+            "asked": asked.get(i, 0),
             "removed": asdict(removed[i]) if i in removed else None,
             "refused": asdict(refused[i]) if i in refused else None,
             "not_enrolled": absent.get(i),

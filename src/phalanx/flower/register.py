@@ -21,6 +21,7 @@ from phalanx.flower.codec import Malformed, Task
 from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Member, Roster, signed_by
 from phalanx.flower.patience import Patience
+from phalanx.flower.speech import about
 from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pulled, short
 
 log = logging.getLogger("phalanx.flower")
@@ -57,6 +58,7 @@ class Register:
     ) -> None:
         self.grid, self.patience, self.discipline, self._came, self._tell = grid, patience, discipline, came, tell
         self.session = ""  # names the run
+        self.step = 0  # of the run, the last that was done
         self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
         self._file = roster if isinstance(roster, Path) else None
         self._stamp: tuple[int, int] | None = None  # of the file, as it was read
@@ -124,6 +126,11 @@ class Register:
             node = self._at.get(client)
             return node if node in self._present else None
 
+    def gone(self, node: int) -> None:
+        """Notes that a node is not connected, before the next look: nobody is to be asked there until it is back."""
+        with self._changed:
+            self._present -= {node}
+
     def barred(self, client: int) -> str:
         """Why a client is not to be asked; empty if it is."""
         with self._changed:
@@ -170,13 +177,16 @@ class Register:
             if after.until > before.until:
                 self._suspended.add(client)
         if after.until > before.until:
-            log.warning("client %d is suspended for %g s after %s", client, self.discipline.sentence, after.why)
-            self._tell(Note("suspended", client, f"for {self.discipline.sentence:g} s, after {after.why}"))
+            why = f"for {self.discipline.sentence:g} s, after {after.why}"
+            said = about("suspended", client=client, step=self.step)
+            log.warning("client %d is suspended %s", client, why, extra=said)
+            self._tell(Note("suspended", client, why))
 
     def _let_in_again(self, client: int, why: str) -> None:
         with self._changed:
             self._suspended.discard(client)
-        log.info("client %d is let in again: %s", client, why)
+        said = about("re-admitted", client=client, step=self.step)
+        log.info("client %d is let in again: %s", client, why, extra=said)
         self._tell(Note("re-admitted", client, why))
 
     def _end_sentences(self) -> None:
@@ -264,7 +274,8 @@ class Register:
             with self._changed:
                 self.strangers[node] = short(error)
                 self._asked[node] = time.monotonic() + self.patience.absent
-            log.warning("node %d is not let in: %s", node, short(error))
+            said = about("turned away", node=node, step=self.step)
+            log.warning("node %d is not let in: %s", node, short(error), extra=said)
             self._tell(Note("turned away", None, f"node {node}: {short(error)}"))
             return
         self._let_in(node, member, size)
@@ -286,18 +297,17 @@ class Register:
         return member, answer.value
 
     def _let_in(self, node: int, member: Member, size: object) -> None:
+        declares, said = short(repr(size)), about("enrolled", client=member.id, node=node, step=self.step)
         with self._changed:
+            log.info("client %s is at node %d and declares %s examples", member, node, declares, extra=said)
             self._at[member.id] = node
             self._asked.pop(node, None)
             self.strangers.pop(node, None)
-            first = member.id not in self.declared
-            if first:
+            if member.id not in self.declared:
                 self.declared[member.id] = self._new[member.id] = size
+                self._tell(Note("enrolled", member.id, f"declares {declares} examples"))  # before the run can begin
             self._changed.notify_all()
         self._came()
-        log.info("client %s is at node %d and declares %s examples", member, node, short(repr(size)))
-        if first:
-            self._tell(Note("enrolled", member.id, f"declares {short(repr(size))} examples"))
 
 
 def changes(before: Roster, now: Roster, suspended: Set[int]) -> Iterator[Note]:

@@ -20,6 +20,7 @@ from phalanx.canonical import canonical, digest, source
 from phalanx.checkpoint import Checkpoint, Keeper, Origin, resumption
 from phalanx.core import Algorithm, AnyState, Observer, Progress, Until
 from phalanx.engine import Sampler, Train, everyone, run
+from phalanx.flower.asked import ASKED, Asked
 from phalanx.flower.audit import AUDIT, Audit
 from phalanx.flower.board import STATUS, Board
 from phalanx.flower.codec import Transfer
@@ -28,7 +29,8 @@ from phalanx.flower.identity import Roster
 from phalanx.flower.metrics import HOST, Metrics
 from phalanx.flower.patience import Patience
 from phalanx.flower.record import ENGINE, population, unknown
-from phalanx.flower.speech import Form, speak
+from phalanx.flower.signals import handed_on
+from phalanx.flower.speech import Form, about, speak
 from phalanx.flower.transport import FlowerTransport
 from phalanx.guard import Guard
 from phalanx.history import HISTORY, History, Line, Record
@@ -37,6 +39,10 @@ from phalanx.vector import BufferPolicy, FlatModule
 
 log = logging.getLogger("phalanx.flower")
 
+HASTE = (
+    "no client has to wait between two tasks, so that one which answers without training has most of the updates. Set "
+    "Discipline(interval=...) to about the seconds that the honest need for a task"
+)
 MODEL = "model.pt"  # the last model, as the state_dict of its module
 EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember three turns
 
@@ -130,7 +136,8 @@ def tell(progress: Progress) -> None:
     served = len(progress.updates) if progress.updates is not None else 0
     failed = {**progress.lost, **progress.refused}
     without = f", without clients {', '.join(map(str, sorted(failed)))}" if failed else ""
-    log.info("step %d after %.1f s: %d updates%s", progress.step, progress.now, served, without)
+    said = about("step", step=progress.step)
+    log.info("step %d after %.1f s: %d updates%s", progress.step, progress.now, served, without, extra=said)
 
 
 def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
@@ -172,7 +179,10 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
         transfer=coordinator.transfer,
         prefetch=coordinator.prefetch,
         tell=audit.note,
+        asked=Asked(folder / ASKED if folder else None),
     )
+    if not (coordinator.algorithm.synchronous or coordinator.discipline.interval):
+        log.warning("%s", HASTE)
     if resumed.snapshot is not None:
         log.info("goes on after step %d", resumed.snapshot.step)
 
@@ -185,7 +195,8 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
         known = coordinator.known(history.lines)
         summary: dict[str, Any] = how | {"identity": digest(config), "source": made_by, "dimension": len(start)}
         summary |= {"wall_seconds": round(time.perf_counter() - begun, 3)} | outcome(history.lines)
-        summary |= population(history.lines, register.kept()[0], register.roster, coordinator.guard, known)
+        declared, asked = register.kept()[0], transport.asked.counts
+        summary |= population(history.lines, declared, register.roster, coordinator.guard, known, asked=asked)
         summary |= {"environment": environment("cpu") | {"engine": f"flwr {version('flwr')}"}}
         Record(coordinator.title, config, history.lines, summary).save(folder)
 
@@ -242,7 +253,7 @@ def name_of(transport: FlowerTransport, client: int) -> str:
 
 
 def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> ServerApp:
-    """Flower's app of the server.
+    """Flower's app of the server.  Asked to end, as by `flwr stop`, it leaves the record of a run that was stopped.
 
     Args:
         coordinator: what it does; or what makes it from the context, which holds the configuration of the run.
@@ -254,6 +265,7 @@ def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> S
         speak("text")
         made = coordinator if isinstance(coordinator, Coordinator) else coordinator(context)
         speak(made.log)
-        coordinate(grid, made)
+        with handed_on():
+            coordinate(grid, made)
 
     return app

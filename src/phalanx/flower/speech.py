@@ -3,19 +3,36 @@
 import json
 import logging
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 Form = Literal["text", "json"]
 log = logging.getLogger("phalanx.flower")
 
 
+ABOUT = ("event", "client", "node", "step")  # what a record may say of itself beside its message
+
+
+def about(event: str, *, client: int | None = None, node: int | None = None, step: int | None = None) -> dict[str, Any]:
+    """What a record says for programs, as `extra` of the standard logging.
+
+    Args:
+        event: in the words of the audit trail, where it has one.
+        client: whom it concerns.
+        node: Flower's number of it.
+        step: of the run, the last that was done.
+    """
+    given = dict(zip(ABOUT, (event, client, node, step), strict=True))
+    return {name: value for name, value in given.items() if value is not None}
+
+
 class AsJSON(logging.Formatter):
-    """One JSON object per record: `time` in UTC, `level`, `logger`, `message`, and `exception` where there is one."""
+    """One JSON object per record: `time` in UTC, `level`, `logger`, `message`; what `about` says, and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         told = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        told |= {name: getattr(record, name) for name in ABOUT if hasattr(record, name)}
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
         return json.dumps(told)

@@ -22,7 +22,8 @@ from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
 from phalanx.core import Infeasible, Reply, Vector, Verdict
-from phalanx.flower.codec import Malformed, entries_of
+from phalanx.flower.codec import Malformed, brief, entries_of
+from phalanx.flower.speech import about
 from phalanx.flower.wire import failure
 from phalanx.guard import Guard, Sent
 from phalanx.weighting import AsDeclared, Preprocess
@@ -53,8 +54,9 @@ class PhalanxStrategy(FlowersFedAvg):
         warn_of_weights(self.preprocess, self.aggregator)
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and node
         self.refused = dict[int, dict[int, str]]()  # by round and node
+        self.lost = dict[int, dict[int, str]]()  # by round and node: who failed, or did not answer
         self._own_metrics = bool(options.get("train_metrics_aggr_fn"))
-        self._arrays, self._asked = ArrayRecord(), frozenset[int]()
+        self._arrays, self._asked = ArrayRecord(), list[Message]()
         self._sizes = dict[int, int]()
         self._previous: Vector | None = None
 
@@ -62,19 +64,22 @@ class PhalanxStrategy(FlowersFedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """See Flower's `Strategy`.  Notes who is asked."""
-        messages = list(super().configure_train(server_round, arrays, config, grid))
-        self._arrays, self._asked = arrays, frozenset(m.metadata.dst_node_id for m in messages)
-        return messages
+        self._arrays, self._asked = arrays, list(super().configure_train(server_round, arrays, config, grid))
+        return self._asked
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """See Flower's `Strategy`.  None, so that the model stays as it was, if no reply is fit."""
-        base, refused = _flat(self._arrays), dict[int, str]()
+        base, refused, lost = _flat(self._arrays), dict[int, str](), dict[int, str]()
         contents, taken = dict[int, Message](), list[Reply]()
-        sent = {node: Sent(server_round, base) for node in self._asked}
+        asked = {m.metadata.message_id: m.metadata.dst_node_id for m in self._asked}  # Flower's ids, once it is sent
+        sent = {node: Sent(server_round, base) for node in asked.values()}
         for message in replies:
             node = message.metadata.src_node_id
+            if message.has_error():  # told by the SuperLink, which is a node, too
+                lost[asked.get(message.metadata.reply_to_message_id, node)] = failure(message)
+                continue
             try:
                 delta, size = self._read(message, base)
                 self._enroll(node, size)
@@ -85,8 +90,12 @@ class PhalanxStrategy(FlowersFedAvg):
             taken.append(Reply(node, server_round, delta, 0.0))
         checked = self.guard.inspect(taken, sent, server_round, base)
         self.refused[server_round] = refused = {**refused, **checked.refused}
-        for node, why in sorted(refused.items()):
-            log.warning("round %d, node %d refused: %s", server_round, node, why)
+        silent = sent.keys() - contents.keys() - refused.keys() - lost.keys()
+        self.lost[server_round] = lost = {**lost, **dict.fromkeys(silent, "it did not answer before the round ended")}
+        for what, nodes in (("refused", refused), ("lost", lost)):
+            for node, why in sorted(nodes.items()):
+                said = about(what, node=node, step=server_round)
+                log.warning("round %d, node %d %s: %s", server_round, node, what, why, extra=said)
         updates = checked.updates
         if updates is None:
             return None, None
@@ -109,13 +118,13 @@ class PhalanxStrategy(FlowersFedAvg):
 
     def _read(self, message: Message, base: Vector) -> tuple[Vector, object]:
         """The update that a reply holds, and the size that it declares; Malformed if it does not."""
-        if message.has_error():
-            raise Malformed(failure(message))
         arrays, metrics = list(message.content.array_records.values()), list(message.content.metric_records.values())
         if (len(arrays), len(metrics)) != (1, 1):
             raise Malformed(f"holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one of each")
         if arrays[0].keys() != self._arrays.keys():
-            raise Malformed(f"arrays are {', '.join(sorted(arrays[0]))[:200]}, expected {', '.join(self._arrays)}")
+            raise Malformed(
+                f"arrays are {brief(', '.join(sorted(arrays[0])), 200)}, expected {', '.join(self._arrays)}"
+            )
         forms = {name: (one.dtype, tuple(one.shape)) for name, one in self._arrays.items()}
         parts = {name: entries_of(name, arrays[0][name], *form) for name, form in forms.items()}
         floating = [part for part in parts.values() if np.issubdtype(part.dtype, np.floating)]

@@ -26,6 +26,7 @@ from flwr.serverapp import Grid
 
 from phalanx.core import Arrivals, Infeasible, Progress, Reply, Vector
 from phalanx.flower import codec
+from phalanx.flower.asked import Asked
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import Task, Transfer
 from phalanx.flower.courier import Courier, Errand, Outcome, Refused
@@ -33,6 +34,7 @@ from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Roster
 from phalanx.flower.patience import Patience
 from phalanx.flower.register import Register, forget
+from phalanx.flower.speech import about
 
 log = logging.getLogger("phalanx.flower")
 
@@ -90,6 +92,7 @@ class FlowerTransport:
         prefetch: whether a client is sent a second task while it works on the first, for a newer version, so that it
             has something to do while its answer travels. Updates are older for it. Asynchronous algorithms only.
         tell: is told, from any thread, of what becomes of clients beside the steps.
+        asked: counts the tasks that each client is given.
     """
 
     def __init__(
@@ -102,7 +105,9 @@ class FlowerTransport:
         transfer: Transfer = "float32",
         prefetch: bool = False,
         tell: Callable[[Note], None] = forget,
+        asked: Asked | None = None,
     ) -> None:
+        self.asked = asked or Asked()
         self.patience, self.discipline, self.transfer = patience or Patience(), discipline or Discipline(), transfer
         self.register = Register(grid, roster, self.patience, self.discipline, came=self._wake, tell=tell)
         self._courier, self.prefetch = Courier(grid, self.register, self.patience), prefetch
@@ -114,6 +119,7 @@ class FlowerTransport:
         self._last_asked = dict[int, float]()  # by time.monotonic
         self._joined = dict[int, object]()  # clients that enrolled, and were not told of yet
         self._delivered: frozenset[int] = frozenset()  # clients of which the last arrivals held a reply
+        self._enrolled: frozenset[int] = frozenset()  # clients that came last, whose sizes nobody has looked at yet
 
     def _wake(self) -> None:
         """Has a wait look who is there."""
@@ -138,10 +144,18 @@ class FlowerTransport:
 
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`: what the guard refused is a strike."""
+        for client in sorted(self._enrolled & progress.refused.keys()):
+            self._complain("not enrolled", client, f"not enrolled: {progress.refused[client]}")
         for client in sorted(self._delivered & progress.refused.keys()):
-            log.warning("client %d: %s", client, progress.refused[client])
+            self._complain("refused", client, progress.refused[client])
             self.register.struck(client, progress.refused[client])
-        self._delivered = frozenset()
+        self._delivered = self._enrolled = frozenset()
+        self.register.step = progress.step
+
+    def _complain(self, event: str, client: int, why: str) -> None:
+        """Writes to the log what is wrong with a client."""
+        said = about(event, client=client, step=self.register.step)
+        log.warning("client %d: %s", client, why, extra=said)
 
     # Who is there
 
@@ -164,7 +178,8 @@ class FlowerTransport:
                 f"begin with fewer (Patience.least).{strangers}"
             )
         if missing:
-            log.warning("begins without clients %s", ", ".join(map(str, missing)))
+            log.warning("begins without clients %s", ", ".join(map(str, missing)), extra=about("begun"))
+        self._enrolled = frozenset(declared)
         return declared
 
     def here(self, clients: Set[int]) -> Set[int]:
@@ -210,6 +225,7 @@ class FlowerTransport:
         first = next(iter(downloads.values()))
         if (first.dtype, first.device.type) != (torch.float32, "cpu"):
             raise Infeasible(f"Models travel as float32 from the CPU, got {first.dtype} on {first.device}.")
+        self.asked.note(downloads)
         rows = torch.empty(len(downloads), len(first))
         for row, (client, download) in zip(rows, downloads.items(), strict=True):
             turn = self._turns.get(client, 0)
@@ -260,6 +276,7 @@ class FlowerTransport:
         self._delivered = frozenset(reply.client for reply in wait.replies)
         self._away = {i: why for i, why in self._away.items() if i not in back}
         joined, self._joined = self._joined, {}
+        self._enrolled = frozenset(joined)
         return Arrivals(tuple(wait.replies), wait.refused, wait.lost, joined, back=back)
 
     def _pass(self, wait: Wait, patient: float) -> None:
@@ -278,18 +295,16 @@ class FlowerTransport:
         """Notes what became of a task, unless it is given up."""
         client = errand.task.client
         if self._open.get(client) is not errand:
-            log.warning("client %d: what came for turn %d came too late", client, errand.task.turn)
+            self._complain("late", client, f"what came for turn {errand.task.turn} came too late")
             return
         self._end(errand)
         if isinstance(outcome, Reply):
             wait.replies.append(outcome)
             self.register.answered(client)
             return
-        log.warning("client %d: %s", client, outcome.why)
-        if isinstance(outcome, Refused):
-            wait.refused[client] = outcome.why
-        else:
-            wait.lost[client] = outcome.why
+        refused = isinstance(outcome, Refused)
+        self._complain("refused" if refused else "lost", client, outcome.why)
+        (wait.refused if refused else wait.lost)[client] = outcome.why
         if errand.node:  # else it was never asked
             note = self.register.struck if isinstance(outcome, Refused) and outcome.signed else self.register.missed
             note(client, outcome.why)
@@ -305,7 +320,7 @@ class FlowerTransport:
                 continue
             self._end(errand)
             wait.lost[client] = barred or why
-            log.warning("client %d: %s", client, barred or why)
+            self._complain("lost", client, barred or why)
             if not barred:
                 self.register.missed(client, why)
 
@@ -338,9 +353,12 @@ class FlowerTransport:
         register.declared, register.standings = dict(snapshot.declared), dict(snapshot.standings)
         register.begin(snapshot.session)
         if missing := register.wait_for(lambda: set(snapshot.declared)):
-            log.warning("goes on without clients %s, who are not connected", ", ".join(map(str, missing)))
+            named = ", ".join(map(str, missing))
+            log.warning("goes on without clients %s, who are not connected", named, extra=about("resumed"))
         register.set_clock(snapshot.now)
-        for client, pending in (*snapshot.pending.items(), *snapshot.ahead.items()):
+        again = (*snapshot.pending.items(), *snapshot.ahead.items())
+        self.asked.note(client for client, _ in again)
+        for client, pending in again:
             self._set_out(client, pending, torch.empty(len(pending.download)))
 
 

@@ -10,7 +10,7 @@ import httpx
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from phalanx.flower.codec import Malformed
+from phalanx.flower.codec import Malformed, brief
 
 log = logging.getLogger("phalanx.flower")
 
@@ -23,6 +23,7 @@ FLOWERS_WORDS = {  # Flower's codes of errors
     7: "the app that it was sent is not whole",
     8: "its app was killed",
 }
+GONE = 5  # the code of a node that has not been heard of for too long
 LONGEST = 200  # characters of what somebody else says
 GRACE = 2.0  # seconds that threads have to end
 SPARE = 60.0  # seconds that Flower keeps a message beyond our own deadline
@@ -79,5 +80,4 @@ def failure(reply: Message) -> str:
 def short(said: Any) -> str:
     """What somebody else says, on one line and not too long."""
     kind = f"{type(said).__name__}: " if isinstance(said, Exception) and not isinstance(said, Malformed) else ""
-    text = "".join(c if c.isprintable() else " " for c in f"{kind}{said}"[: 2 * LONGEST])
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return brief(f"{kind}{said}", LONGEST)

@@ -109,7 +109,7 @@ def _draw(told: Cosines, clusters: Clusters, *, key: str, label: str) -> str:
 def _pixels(told: Cosines) -> NDArray[np.uint8]:
     """(m, m, 4), blue where updates agree, vermillion where they contradict each other, grey for a client itself."""
     out = np.zeros((*told.alpha.shape, 4), np.uint8)
-    shade = np.clip(np.nan_to_num(told.alpha) / told.full, -1, 1)
+    shade = np.clip(np.nan_to_num(told.alpha) / told.full, -1, 1)  # no colour where there is no number
     out[shade > 0, :3], out[shade <= 0, :3] = BLUE, VERMILLION
     out[..., 3] = np.rint(255 * np.abs(shade))
     out[np.eye(len(shade), dtype=bool)] = (*GREY, 70)

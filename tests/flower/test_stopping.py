@@ -1,0 +1,152 @@
+"""A run that is asked to end: what it leaves, and how `phalanx flower up` goes on from there."""
+
+import dataclasses
+import json
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+import phalanx
+from flower.federations import SMALL, at_nodes, coordinator, honest
+from phalanx.cli import main
+from phalanx.flower import Rehearsal, command, server_app
+from phalanx.flower.audit import read
+from phalanx.flower.local import LocalFederation
+from phalanx.flower.signals import handed_on
+from phalanx.history import Record
+
+PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
+
+
+@pytest.fixture
+def told():
+    """The signals that reach whoever minded them before, as Flower does in the process of a server's app."""
+    came = []
+    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield came
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_asked_to_end_writes_its_record_and_tells_flower_then(number, told, tmp_path):
+    def stop(progress):
+        if progress.step == 2:
+            os.kill(os.getpid(), number)
+
+    made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
+        server_app(made)(grid, grid.context({}))
+    assert told == [number]
+    assert Record.load(tmp_path / "run").summary["status"] == "stopped"
+    last = read(tmp_path / "run" / "audit.jsonl")[-1]
+    assert (last["event"], last["step"], last["why"]) == ("ended", 2, "stopped")
+    assert (tmp_path / "run" / "checkpoint").is_file()
+
+
+def test_a_second_signal_does_not_disturb_what_the_first_has_begun(told):
+    written = []
+
+    @handed_on()
+    def run():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            written.append("record")
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert (written, told) == (["record"], [signal.SIGTERM])
+
+
+# --- up
+
+
+class Interrupted(LocalFederation):
+    """One that is stopped as soon as it has begun."""
+
+    def __enter__(self):
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def up(tmp_path, monkeypatch, capsys):
+    """Carries out `phalanx flower up` in a folder, up to where its processes would start; gives what it says."""
+    monkeypatch.setattr(command, "LocalFederation", Interrupted)
+
+    def carry_out(*options):
+        assert main(["flower", "up", "--folder", str(tmp_path), *options]) == 130
+        return "".join(capsys.readouterr())
+
+    return carry_out
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run that was stopped in its third step lies where `up` keeps its results."""
+
+    def stop(progress):
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    def lie():
+        made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
+        with Rehearsal(at_nodes(honest(PLAN, tmp_path / "memory"))) as grid, pytest.raises(KeyboardInterrupt):
+            phalanx.flower.coordinate(grid, made)
+
+    return lie
+
+
+def test_the_same_command_goes_on_with_a_run_that_was_stopped_and_another_begins_anew(up, stopped, tmp_path, capsys):
+    assert "The run had not begun: there are no results." in up("--clients", "4")
+    stopped()
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert "stopped after 2 steps" in (tmp_path / "run" / "report.html").read_text()
+    capsys.readouterr()
+    said = up("--clients", "4", "--steps", "9")
+    assert "Goes on after step 1, where the run was stopped. (--again begins anew.)" in said
+    assert f"Results so far: {tmp_path / 'run'}. The same command goes on from there." in said
+    other = ["--clients", "5"]
+    for more in ([], ["--asynchronous"], ["--again"]):
+        other += more
+        said = up(*other)
+        assert "Begins anew. What was stopped after step 1 is removed, but for its audit trail." in said
+        assert "The run had not begun" in said
+        assert {path.name[:5] for path in (tmp_path / "run").iterdir()} == {"asked", "audit"}
+        stopped()
+
+
+def test_a_run_that_was_stopped_from_elsewhere_has_not_failed(stopped, tmp_path, monkeypatch, capsys):
+    class Elsewhere(LocalFederation):
+        """One whose run is over at once, as by `flwr stop`."""
+
+        def __enter__(self):
+            stopped()
+            return self
+
+        def run(self, app, config):
+            return SimpleNamespace(poll=lambda: 1, wait=lambda: 1)
+
+    monkeypatch.setattr(command, "LocalFederation", Elsewhere)
+    assert main(["flower", "up", "--folder", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"The run was stopped. Results: {tmp_path / 'run'}"
+
+
+def test_what_is_there_is_not_shown_again_when_a_run_goes_on(tmp_path, monkeypatch, capsys):
+    lines = [{"step": step, "version": step, "seconds": float(step)} for step in range(4)]
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    answers = iter([False, True])
+    console = command.live.Console()
+    monkeypatch.setattr(command.live, "LOOK", 0)
+    command.live.follow(tmp_path, console, lambda: next(answers), 2)
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["2", "3"]
+
+
+@pytest.mark.parametrize("option", [["--steps", "3"], ["--asynchronous"]])
+def test_an_app_of_your_own_is_not_told_what_only_the_demonstration_knows(option, tmp_path, capsys):
+    (tmp_path / "pyproject.toml").write_text("")
+    assert main(["flower", "up", "--app", str(tmp_path), *option]) == 2
+    assert f"{option[0]} is for the demonstration: an app of your own decides that itself." in capsys.readouterr().err
