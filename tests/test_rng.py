@@ -1,6 +1,7 @@
 """Streams by name: the same name is the same numbers, and nobody outside can tell."""
 
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -119,6 +120,28 @@ def test_borrowed_nests():
         second = torch.rand(3)
     with borrowed(0, "outer"):
         assert torch.equal(torch.rand(6), torch.cat([first, second]))
+
+
+def test_borrowed_is_lent_to_one_thread_at_a_time():
+    """Two federations in one process: neither draws from the other's stream."""
+    alone, drawn = {key: from_borrowed(0, key) for key in ("a", "b")}, {}
+    inside = threading.Event()
+
+    def other():
+        inside.wait()
+        drawn["b"] = from_borrowed(0, "b")
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    before = global_states()
+    with borrowed(0, "a"):
+        inside.set()
+        thread.join(timeout=0.2)  # it would be done long ago
+        assert not drawn
+        drawn["a"] = torch.rand(len(alone["a"])).tolist()
+    thread.join()
+    assert drawn == alone
+    assert global_states() == before
 
 
 def test_borrowed_reaches_dropout_and_initialisation():

@@ -7,11 +7,14 @@ set or read.
 """
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+_LENT = threading.RLock()  # torch has one global generator for all threads
 
 
 def stream(seed: int, *key: int | str) -> int:
@@ -39,20 +42,21 @@ def borrowed(seed: int, *key: int | str, device: torch.device | None = None) -> 
     """Lends a stream to code that draws from torch's global generators (module initialisation, dropout).
 
     The global states, of the CPU and of `device` if it is a GPU, are put back on leaving, so that nothing outside can
-    tell.
+    tell.  They are lent to one thread at a time; others wait.
     """
     generators = [torch.default_generator]
     if device is not None and device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         generators.append(torch.cuda.default_generators[index])
-    before = [g.get_state() for g in generators]
-    for g in generators:
-        g.manual_seed(stream(seed, *key))
-    try:
-        yield
-    finally:
-        for g, state in zip(generators, before, strict=True):
-            g.set_state(state)
+    with _LENT:
+        before = [g.get_state() for g in generators]
+        for g in generators:
+            g.manual_seed(stream(seed, *key))
+        try:
+            yield
+        finally:
+            for g, state in zip(generators, before, strict=True):
+                g.set_state(state)
 
 
 def numpy_generator(seed: int, *key: int | str) -> np.random.Generator:

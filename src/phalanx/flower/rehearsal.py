@@ -202,7 +202,7 @@ class Rehearsal(Grid):
             if patient:
                 reply = app(message, delivery.context)
             else:
-                with self._compute:  # torch draws dropout from one stream for the whole process
+                with self._compute:  # one at a time, as training is; and so `close` knows when nobody computes
                     reply = None if self._closed else app(message, delivery.context)
         except Exception as error:  # what Flower does with an app that fails
             with self._lock:
