@@ -18,6 +18,7 @@ from torch import Tensor
 from phalanx import kernels
 from phalanx.core import Matrix, Vector, Weights
 from phalanx.kernels import DEPTH
+from phalanx.memory import room
 from phalanx.threads import in_threads
 
 PRODUCTS = 1 << 22  # entries that are held at a time beside the matrix, or of its products
@@ -125,7 +126,7 @@ def _power_of_two(row: Vector) -> Tensor:
 
 def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] | None = None) -> Float[Tensor, "k d"]:
     """The matrix product `left @ rows`, to the same bits for any number of threads."""
-    result = rows.new_empty(len(left), rows.shape[1]) if out is None else out
+    result = room((len(left), rows.shape[1]), rows.dtype, rows.device) if out is None else out
     if _compiled(rows):
         factors = np.ascontiguousarray(left.detach().to(rows.dtype).numpy())
         entries, made = rows.detach().numpy(), result.numpy()
@@ -146,7 +147,7 @@ def sums_of_few(
         rows: (m, d).
         out: where the result goes; may share no memory with the rows.
     """
-    result = rows.new_empty(len(coefficients), rows.shape[1]) if out is None else out
+    result = room((len(coefficients), rows.shape[1]), rows.dtype, rows.device) if out is None else out
     if not _compiled(rows):
         precision = rows.dtype if rows.dtype == torch.float64 else torch.float32
         return result.copy_(coefficients.to(rows.device, precision) @ rows.to(precision))
@@ -208,7 +209,8 @@ def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Ma
     """
     lengths = norms(rows) if lengths is None else lengths
     factors = torch.where(lengths > radius, radius / lengths, 1.0)
-    return rows * factors.to(rows.device, rows.dtype)[:, None]
+    factors = factors.to(rows.device, rows.dtype)
+    return torch.mul(rows.detach(), factors[:, None], out=room(rows.shape, rows.dtype, rows.device))
 
 
 def squared_distances_to(rows: Matrix, point: Vector) -> Weights:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from phalanx.core import Vector
+from phalanx.memory import room
 
 BufferPolicy = Literal["refuse", "average", "freeze"]
 
@@ -26,7 +27,9 @@ def rows_as_matrix(rows: Sequence[Vector]) -> Tensor:
         row.is_contiguous() and row.untyped_storage().data_ptr() == storage and row.storage_offset() == origin + k * d
         for k, row in enumerate(rows)
     )
-    return first.as_strided((len(rows), d), (d, 1), origin) if adjacent else torch.stack(tuple(rows))
+    if adjacent:
+        return first.as_strided((len(rows), d), (d, 1), origin)
+    return torch.stack([row.detach() for row in rows], out=room((len(rows), d), first.dtype, first.device))
 
 
 class FlatModule:

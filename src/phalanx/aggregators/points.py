@@ -6,7 +6,7 @@ weighted sum that is the result.  A pre-aggregator that averages or shortens row
 distances between mixed rows follow from those between the rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NoReturn
 
@@ -25,7 +25,9 @@ from phalanx.linalg import (
     squared_distances_to,
     sums_of_few,
 )
+from phalanx.memory import room
 
+Sums = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # coefficients @ rows, written to a matrix
 NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
 FEW = 4  # rows in a sum up to which they are added one by one
 EXACT = 1e-9  # share of its terms below which a difference of mixed distances is not trusted
@@ -181,7 +183,23 @@ class Points:
 
     def combine(self, coefficients: Weights) -> Vector:
         """The sum of the rows, each times its coefficient."""
-        return sums_of_few(coefficients[None], self._finite)[0]
+        return self._sums(sums_of_few, coefficients[None], None)[0]
+
+    def sums(self, coefficients: Float[Tensor, "k m"], out: Matrix | None = None) -> Float[Tensor, "k d"]:
+        """Several sums of the rows, each times its coefficient, written to `out`, or to a new matrix."""
+        few = int(coefficients.count_nonzero()) <= FEW * len(coefficients)
+        return self._sums(sums_of_few if few else product, coefficients, out)
+
+    def _sums(self, way: Sums, coefficients: Float[Tensor, "k m"], out: Matrix | None) -> Float[Tensor, "k d"]:
+        """`coefficients @ rows`; where every row has a part in them, the sums show whether all entries are finite."""
+        if "_finite" in self.__dict__ or bool((coefficients == 0).all(0).any()):
+            return way(coefficients, self.matrix, out)
+        made = way(coefficients, self.unchecked, out)
+        if bool(torch.isfinite(made.sum())):
+            self.__dict__["_finite"] = self.base
+        else:
+            _ = self.matrix  # looks for itself: a sum can overflow where no entry does
+        return made
 
     def mixed(self, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> "Mixture":
         """New rows that are sums of these, each times a coefficient, with weights of their own."""
@@ -221,12 +239,9 @@ class Mixture(Points):
 
     def write(self, out: Float[Tensor, "k d"] | None) -> Float[Tensor, "k d"]:
         """The rows, written to `out`, or to a new matrix."""
-        inner, c = self.points.matrix, self.coefficients
-        if out is not None and out.data_ptr() == inner.data_ptr():  # sums of rows that are still needed
+        if out is not None and out.data_ptr() == self.base.data_ptr():  # sums of rows that are still needed
             return out.copy_(self.write(None))
-        if int(c.count_nonzero()) > FEW * len(c):
-            return product(c.to(inner.device, inner.dtype), inner, out)
-        return sums_of_few(c, inner, out)
+        return self.points.sums(self.coefficients, out)
 
     @cached_property
     def products(self) -> Square:
@@ -292,7 +307,8 @@ class Scaled(Mixture):
                 for k in changed:
                     out[k] *= factors[k]
                 return out
-        return torch.mul(inner, factors[:, None], out=out)
+        made = room(inner.shape, inner.dtype, inner.device) if out is None else out
+        return torch.mul(inner.detach(), factors[:, None], out=made)
 
     @cached_property
     def norms(self) -> Weights:

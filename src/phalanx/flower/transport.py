@@ -35,6 +35,7 @@ from phalanx.flower.identity import Roster
 from phalanx.flower.patience import Patience
 from phalanx.flower.register import Register, forget
 from phalanx.flower.speech import about
+from phalanx.memory import room
 
 log = logging.getLogger("phalanx.flower")
 
@@ -226,7 +227,7 @@ class FlowerTransport:
         if (first.dtype, first.device.type) != (torch.float32, "cpu"):
             raise Infeasible(f"Models travel as float32 from the CPU, got {first.dtype} on {first.device}.")
         self.asked.note(downloads)
-        rows = torch.empty(len(downloads), len(first))
+        rows = room((len(downloads), len(first)))
         for row, (client, download) in zip(rows, downloads.items(), strict=True):
             turn = self._turns.get(client, 0)
             self._turns[client] = turn + 1

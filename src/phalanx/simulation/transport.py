@@ -11,6 +11,7 @@ from phalanx.aggregators import Aggregator
 from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
 from phalanx.core import Algorithm, Arrivals, Infeasible, Local, Reply, Vector
 from phalanx.data import Dataset
+from phalanx.memory import room
 from phalanx.rng import generator
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
@@ -172,7 +173,7 @@ class Simulation:
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
         """See `Transport`.  All clients train, into one matrix."""
         model = self.trainer.model
-        rows = torch.empty(len(downloads), model.size, dtype=model.dtype, device=model.device)
+        rows = room((len(downloads), model.size), model.dtype, model.device)
         self._version = version
         for lesson, loss in self._cohort(self._lessons(downloads, version, rows)):
             self._set_out(lesson, downloads[lesson.client], loss)
