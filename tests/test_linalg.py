@@ -13,6 +13,7 @@ from phalanx.linalg import (
     gram,
     norms,
     product,
+    shorten,
     shortened,
     squared_distances,
     squared_distances_to,
@@ -174,6 +175,41 @@ def test_sums_of_rows(dtype):
         assert torch.equal(out, expected)
 
 
+STRANGE = [0.0, 1e-30, 1e-13, 1e18, 1e25]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("m", [3, 40])
+def test_rows_are_shortened_as_they_are_read(m, dtype):
+    """Few rows and many, tiny and huge ones, to a new matrix and in place, at once and by norms that are known."""
+    rows = torch.randn(m, 3_000, generator=torch.Generator().manual_seed(10)) * torch.linspace(0.1, 3, m)[:, None]
+    for k, scale in enumerate(STRANGE[:m]):
+        rows[k * (m // min(m, len(STRANGE)))] *= scale
+    rows = rows.to(dtype)
+    lengths, radius = torch.linalg.vector_norm(rows.double(), dim=1), 20.0
+    wanted = rows.double() * torch.where(lengths > radius, radius / lengths, 1.0)[:, None]
+    made, place = shortened(rows, radius), rows.clone()
+    found = shorten(place, radius, place)
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-6
+    torch.testing.assert_close(made.double(), wanted, rtol=tolerance, atol=0)
+    torch.testing.assert_close(found, lengths, rtol=1e-6, atol=0)
+    assert torch.equal(place, made)
+    assert torch.equal(found, norms(rows))
+    assert torch.equal(shortened(rows, radius, found), made)
+    assert torch.equal(made[lengths < radius * 0.999], rows[lengths < radius * 0.999])
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_that_is_not_finite_is_left_as_it_is(value):
+    rows = torch.ones(20, 100)
+    rows[7, 3] = value
+    before = rows[7].clone()
+    lengths = shorten(rows, 2.0, rows)
+    assert torch.equal(rows[7], before) or torch.isnan(before).any()
+    assert not torch.isfinite(lengths[7])
+    assert torch.equal(lengths[lengths.isfinite()], torch.full((19,), 10.0, dtype=torch.float64))
+
+
 def test_results_do_not_depend_on_threads():
     rows = torch.randn(40, 50_000, generator=torch.Generator().manual_seed(8))
     left = torch.randn(5, 40, generator=torch.Generator().manual_seed(9))
@@ -181,7 +217,14 @@ def test_results_do_not_depend_on_threads():
     def found(threads):
         torch.set_num_threads(threads)
         sums = (product(left, rows), sums_of_few(left.double(), rows))
-        return gram(rows), gram(rows, rows[0]), norms(rows), squared_distances_to(rows, rows[0]), *sums
+        return (
+            gram(rows),
+            gram(rows, rows[0]),
+            norms(rows),
+            squared_distances_to(rows, rows[0]),
+            shortened(rows, 2.0),
+            *sums,
+        )
 
     before = torch.get_num_threads()
     try:

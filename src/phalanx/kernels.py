@@ -27,6 +27,7 @@ DEPTH = 1 << 10  # columns of a block
 BAND = 96 // TILE * TILE  # rows of which a block of columns stays in cache
 STRIP = 1 << 8  # columns that `combine` packs at a time
 LENGTH = 1 << 12  # columns that `add_few` sums up at a time
+TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have lost digits, or overflown, in float32
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
 reordered = njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract"})
@@ -128,8 +129,21 @@ def _inner_products(rows, begin, stop, first, last, total):
 
 @reordered
 @no_type_check
+def _square(row):
+    """The squared norm of a row."""
+    total = 0.0
+    for k in range(0, len(row), DEPTH):
+        part, held = row[k : k + DEPTH], row.dtype.type(0)
+        for c in range(len(part)):
+            held += part[c] * part[c]
+        total += held
+    return total
+
+
+@compiled
+@no_type_check
 def squares(rows, totals, parts):
-    """Adds to a total the squared norms of some rows over some of the columns.
+    """The squared norms of some rows over some of the columns.
 
     Args:
         rows: (m, d).
@@ -138,13 +152,37 @@ def squares(rows, totals, parts):
             totals.
     """
     for n in range(len(parts)):
-        stop, total = parts[n, 3], totals[parts[n, 4]]
         for i in range(parts[n, 0], parts[n, 1]):
-            for k in range(parts[n, 2], stop, DEPTH):
-                part, held = rows[i, k : min(k + DEPTH, stop)], rows.dtype.type(0)
-                for c in range(len(part)):
-                    held += part[c] * part[c]
-                total[i] += held
+            totals[parts[n, 4], i] = _square(rows[i, parts[n, 2] : parts[n, 3]])
+
+
+@compiled
+@no_type_check
+def shorten(rows, out, in_place, radius, totals, parts):
+    """Writes some rows to `out`, those that are longer than `radius` shortened to it, while they are still in cache.
+
+    Rows whose squared norm is not between `TINY` and `HUGE` are written as they are.
+
+    Args:
+        rows: (m, d).
+        out: (m, d).
+        in_place: whether `out` are the rows; else it may share no memory with them.
+        radius: float64.
+        totals: (m,), float64; gets the squared norms of the rows as they were.
+        parts: (k, 2). The first row, and where the rows end.
+    """
+    for n in range(len(parts)):
+        for i in range(parts[n, 0], parts[n, 1]):
+            row, made, factor = rows[i], out[i], rows.dtype.type(1)
+            totals[i] = _square(row)
+            if TINY < totals[i] < HUGE and np.sqrt(totals[i]) > radius:
+                factor = rows.dtype.type(1 / np.sqrt(totals[i]) * radius)  # as torch divides
+            if in_place:
+                for c in range(len(made)):
+                    made[c] *= factor
+            else:
+                for c in range(len(made)):
+                    made[c] = factor * row[c]
 
 
 @reordered

@@ -17,14 +17,13 @@ from torch import Tensor
 
 from phalanx import kernels
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.kernels import DEPTH
+from phalanx.kernels import DEPTH, HUGE, TINY
 from phalanx.memory import room
 from phalanx.threads import in_threads
 
 PRODUCTS = 1 << 22  # entries that are held at a time beside the matrix, or of its products
 SHARES = 16  # parts in which work is divided, if it is enough
 CANCELLED = 1 / 16  # a distance below this share of the squared norms has lost digits: it is taken again, from nearby
-TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have lost digits, or overflown, in float32
 
 Square = Float[Tensor, "m m"]
 
@@ -192,10 +191,11 @@ def _squares(rows: Matrix, point: Vector | None) -> Weights:
             in_threads(kernels.squares_from, (entries, point.detach().numpy(), sums), parts, m * d)
         return torch.from_numpy(sums.cumsum(0)[-1])  # in their order
     total = torch.zeros(m, dtype=torch.float64, device=rows.device)
+    precision = rows.dtype if rows.dtype == torch.float64 else torch.float32
     for start in range(0, d, 4 * DEPTH):
         part = rows[:, start : start + 4 * DEPTH]
         part = part if point is None else part - point[start : start + 4 * DEPTH]
-        total += torch.linalg.vector_norm(part, dim=1).double().square()
+        total += torch.linalg.vector_norm(part, dim=1, dtype=precision).double().square()
     return total
 
 
@@ -207,10 +207,43 @@ def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Ma
         radius: at least 0.
         lengths: (m,), `norms` of the rows, where they are known.
     """
-    lengths = norms(rows) if lengths is None else lengths
-    factors = torch.where(lengths > radius, radius / lengths, 1.0)
-    factors = factors.to(rows.device, rows.dtype)
-    return torch.mul(rows.detach(), factors[:, None], out=room(rows.shape, rows.dtype, rows.device))
+    made = room(rows.shape, rows.dtype, rows.device)
+    if lengths is None:
+        shorten(rows, radius, made)
+        return made
+    return torch.mul(rows.detach(), _factors(rows, radius, lengths)[:, None], out=made)
+
+
+def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
+    """Writes the rows to `out`, those that are longer than `radius` shortened to it; rows are read once.
+
+    Args:
+        rows: (m, d).
+        radius: at least 0.
+        out: (m, d); may be the rows.
+
+    Returns:
+        (m,), the `norms` of the rows as they were.
+    """
+    if not _compiled(rows) or len(rows) < SHARES:  # where a row is not one thread's
+        lengths = norms(rows)
+        torch.mul(rows.detach(), _factors(rows, radius, lengths)[:, None], out=out)
+        return lengths
+    entries, made, squares = rows.detach().numpy(), out.numpy(), np.empty(len(rows))
+    arguments = (entries, made, rows.data_ptr() == out.data_ptr(), float(radius), squares)
+    in_threads(kernels.shorten, arguments, shares(len(rows), 1, SHARES), rows.numel())
+    lengths = torch.from_numpy(squares).sqrt()
+    if strange := _strange(torch.from_numpy(squares)):
+        left = rows[strange].detach()
+        lengths[strange] = torch.linalg.vector_norm(left.double(), dim=1)
+        out[strange] = left * _factors(left, radius, lengths[strange])[:, None]
+    return lengths
+
+
+def _factors(rows: Matrix, radius: float, lengths: Weights) -> Tensor:
+    """What rows of some lengths are multiplied with, to be no longer than `radius`; 1 for rows that are not finite."""
+    longer = (lengths > radius) & lengths.isfinite()
+    return torch.where(longer, radius / lengths, 1.0).to(rows.device, rows.dtype)
 
 
 def squared_distances_to(rows: Matrix, point: Vector) -> Weights:

@@ -21,6 +21,7 @@ from phalanx.linalg import (
     gram,
     norms,
     product,
+    shorten,
     squared_distances,
     squared_distances_to,
     sums_of_few,
@@ -150,9 +151,19 @@ class Points:
         """Distances of the rows from the origin, float64, on the CPU."""
         if "products" in self.__dict__:
             return self.products.diagonal().sqrt()
-        lengths = norms(self.base).cpu()
+        lengths = norms(self.base)
         self._taken_as_finite_if(lengths)
-        return lengths
+        return lengths.cpu()
+
+    @property
+    def knows_norms(self) -> bool:
+        """Whether `norms` cost nothing any more."""
+        return not {"norms", "products"}.isdisjoint(self.__dict__)
+
+    def learn_norms(self, lengths: Weights) -> None:
+        """Takes over `norms` from somebody who has read the rows, and looks whether all entries are finite."""
+        self._taken_as_finite_if(lengths)
+        self.__dict__["norms"] = lengths.cpu()
 
     @cached_property
     def cosines(self) -> Square:
@@ -205,9 +216,9 @@ class Points:
         """New rows that are sums of these, each times a coefficient, with weights of their own."""
         return Mixture(self, coefficients, weights)
 
-    def scaled(self, factors: Weights) -> "Points":
-        """The rows, each times a factor."""
-        return self if bool((factors == 1).all()) else Scaled(self, torch.diag(factors), self.weights)
+    def shortened(self, radius: float) -> "Shortened":
+        """The rows, none of them longer than `radius`."""
+        return Shortened(self, radius)
 
 
 class Mixture(Points):
@@ -294,26 +305,53 @@ class Mixture(Points):
         return self.points.combine(coefficients @ self.coefficients)
 
 
-class Scaled(Mixture):
-    """Rows that are multiples of others: a mixture with a diagonal matrix, written down without a product."""
+class Shortened(Mixture):
+    """Rows that are shortened to a norm: a mixture with a diagonal matrix, written down without a product.
+
+    Args:
+        points: what is shortened.
+        radius: at least 0.
+    """
+
+    def __init__(self, points: Points, radius: float) -> None:
+        self.base, self.weights, self.turn, self.previous = points.base, points.weights, points.turn, points.previous
+        self.points, self.radius, self.there = points, radius, (True,) * len(points)
+
+    @cached_property
+    def factors(self) -> Weights:
+        """What each row is multiplied with."""
+        return torch.where(self.points.norms > self.radius, self.radius / self.points.norms, 1.0)
+
+    @cached_property
+    def coefficients(self) -> Square:  # type: ignore[override]
+        """See `Mixture`."""
+        return torch.diag(self.factors)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The rows; where they are, if none is shortened."""
+        return self.points.matrix if bool((self.factors == 1).all()) else self.write(None)
 
     def write(self, out: Matrix | None) -> Matrix:
         """The rows, written to `out`, or to a new matrix."""
-        inner = self.points.matrix
-        factors = self.coefficients.diagonal().to(inner.device, inner.dtype)
-        if out is not None and out.data_ptr() == inner.data_ptr():
-            changed = (factors != 1).nonzero().flatten().tolist()
-            if len(changed) < len(out) / 2:
-                for k in changed:
-                    out[k] *= factors[k]
-                return out
-        made = room(inner.shape, inner.dtype, inner.device) if out is None else out
-        return torch.mul(inner.detach(), factors[:, None], out=made)
+        base = self.points.unchecked.detach()
+        made = room(base.shape, base.dtype, base.device) if out is None else out
+        if not self.points.knows_norms:
+            self.points.learn_norms(shorten(base, self.radius, made))
+            return made
+        inner = self.points.matrix.detach()
+        factors = self.factors.to(inner.device, inner.dtype)
+        changed = (factors != 1).nonzero().flatten().tolist()
+        if out is None or out.data_ptr() != inner.data_ptr() or len(changed) > len(made) / 2:
+            return torch.mul(inner, factors[:, None], out=made)
+        for k in changed:
+            made[k] *= factors[k]
+        return made
 
     @cached_property
     def norms(self) -> Weights:
         """See `Points`."""
-        return self.points.norms * self.coefficients.diagonal()
+        return self.points.norms * self.factors
 
 
 def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:

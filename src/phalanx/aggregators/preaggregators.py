@@ -35,7 +35,7 @@ class Clip(PreAggregator):
 
     def mix(self, points: Points) -> Points:
         """See `PreAggregator`."""
-        return shortened(points, self.radius)
+        return points.shortened(self.radius)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class AdaptiveClip(PreAggregator):
         k = math.floor(2 * (self.f / m) * (m - self.f) + ROUNDING)
         order = points.norms.argsort(descending=True)
         longer = points.weights[order].cumsum(0) <= k * points.mass / m * (1 + ROUNDING)
-        return shortened(points, float(points.norms[order[int(longer.sum())]]))
+        return points.shortened(float(points.norms[order[int(longer.sum())]]))
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,3 @@ class Bucketing(PreAggregator):
         inside[torch.arange(m) // self.s, order] = points.weights[order]
         weights = inside.sum(1)
         return points.mixed(inside / weights[:, None], weights)
-
-
-def shortened(points: Points, norm: float) -> Points:
-    """The points, none of them longer than `norm`."""
-    return points.scaled(torch.where(points.norms > norm, norm / points.norms, 1.0))
