@@ -213,7 +213,7 @@ class Chain(Aggregator):
             return vector, None
         shares, layer = choice.shares, mixed
         while isinstance(layer, Mixture) and layer is not points:
-            shares, layer = shares @ layer.coefficients, layer.points
+            shares, layer = layer.traced(shares), layer.points
         if len(mixed) != len(points):
             return vector, Choice(shares)
         return vector, choice._replace(shares=shares)  # scores and reasons are those of the rows made of each row

@@ -302,7 +302,11 @@ class Mixture(Points):
 
     def combine(self, coefficients: Weights) -> Vector:
         """See `Points`."""
-        return self.points.combine(coefficients @ self.coefficients)
+        return self.points.combine(self.traced(coefficients))
+
+    def traced(self, coefficients: Weights) -> Weights:
+        """The sum of these rows, each times its coefficient, as a sum of those that are mixed: their coefficients."""
+        return coefficients @ self.coefficients
 
 
 class Shortened(Mixture):
@@ -326,6 +330,10 @@ class Shortened(Mixture):
     def coefficients(self) -> Square:  # type: ignore[override]
         """See `Mixture`."""
         return torch.diag(self.factors)
+
+    def traced(self, coefficients: Weights) -> Weights:
+        """See `Mixture`."""
+        return coefficients * self.factors
 
     @cached_property
     def matrix(self) -> Matrix:
