@@ -27,6 +27,7 @@ DEPTH = 1 << 10  # columns of a block
 BAND = 96 // TILE * TILE  # rows of which a block of columns stays in cache
 STRIP = 1 << 8  # columns that `combine` packs at a time
 LENGTH = 1 << 12  # columns that `add_few` sums up at a time
+CANCELLED = 1 / 16  # a distance below this share of the squared norms has lost digits: it is taken again, from nearby
 TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have lost digits, or overflown, in float32
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
@@ -127,6 +128,94 @@ def _inner_products(rows, begin, stop, first, last, total):
                             total[i + p, j + q] += sums[p * TILE + q]
 
 
+@compiled
+@no_type_check
+def mirror(products, parts):
+    """Writes the entries above the diagonal below it too.
+
+    Args:
+        products: (m, m).
+        parts: (k, 2). The first row, and where the rows end.
+    """
+    for n in range(len(parts)):
+        for column in range(0, parts[n, 1], BAND):
+            for i in range(parts[n, 0], parts[n, 1]):
+                for j in range(column, min(column + BAND, i)):
+                    products[i, j] = products[j, i]
+
+
+@compiled
+@no_type_check
+def distances(products, squares, out, parts):
+    """Writes squared distances to some rows of `out`; whether one of them is below `CANCELLED` of the squared norms.
+
+    Args:
+        products: (m, m), inner products.
+        squares: (m,), squared norms.
+        out: (m, m).
+        parts: (k, 2). The first row, and where the rows end.
+    """
+    close = False
+    for n in range(len(parts)):
+        for i in range(parts[n, 0], parts[n, 1]):
+            row, made, own = products[i], out[i], squares[i]
+            for j in range(len(made)):
+                both = own + squares[j]
+                far = both - 2 * row[j]
+                far = 0.0 if far < 0 else far
+                close |= (far < CANCELLED * both) & (i != j)
+                made[j] = far
+            made[i] = 0
+    return close
+
+
+@reordered
+@no_type_check
+def finite(rows, parts):
+    """Whether all entries of some rows, over some of the columns, are finite.
+
+    Args:
+        rows: (m, d).
+        parts: (k, 4). The first row, and where the rows end; the first column, and where the columns end.
+    """
+    zero_or_nan = rows.dtype.type(0)
+    for n in range(len(parts)):
+        for i in range(parts[n, 0], parts[n, 1]):
+            row = rows[i, parts[n, 2] : parts[n, 3]]
+            for c in range(len(row)):
+                zero_or_nan += row[c] - row[c]
+    return zero_or_nan == 0
+
+
+@compiled
+@no_type_check
+def scale(rows, out, in_place, factors, parts):
+    """Writes some rows, each times its factor, over some of the columns to `out`.
+
+    Args:
+        rows: (m, d).
+        out: (m, d).
+        in_place: whether `out` are the rows; else it may share no memory with them.
+        factors: (m,), of the type of the rows.
+        parts: (k, 4), as of `finite`.
+    """
+    for n in range(len(parts)):
+        start, stop = parts[n, 2], parts[n, 3]
+        for i in range(parts[n, 0], parts[n, 1]):
+            _scale(rows[i, start:stop], out[i, start:stop], in_place, factors[i])
+
+
+@compiled
+@no_type_check
+def _scale(row, made, in_place, factor):
+    if not in_place:
+        for c in range(len(made)):
+            made[c] = factor * row[c]
+    elif factor != 1:
+        for c in range(len(made)):
+            made[c] *= factor
+
+
 @reordered
 @no_type_check
 def _square(row):
@@ -177,12 +266,7 @@ def shorten(rows, out, in_place, radius, totals, parts):
             totals[i] = _square(row)
             if TINY < totals[i] < HUGE and np.sqrt(totals[i]) > radius:
                 factor = rows.dtype.type(1 / np.sqrt(totals[i]) * radius)  # as torch divides
-            if in_place:
-                for c in range(len(made)):
-                    made[c] *= factor
-            else:
-                for c in range(len(made)):
-                    made[c] = factor * row[c]
+            _scale(row, made, in_place, factor)
 
 
 @reordered

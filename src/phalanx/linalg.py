@@ -17,13 +17,12 @@ from torch import Tensor
 
 from phalanx import kernels
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.kernels import DEPTH, HUGE, TINY
+from phalanx.kernels import CANCELLED, DEPTH, HUGE, TINY
 from phalanx.memory import room
 from phalanx.threads import in_threads
 
 PRODUCTS = 1 << 22  # entries that are held at a time beside the matrix, or of its products
 SHARES = 16  # parts in which work is divided, if it is enough
-CANCELLED = 1 / 16  # a distance below this share of the squared norms has lost digits: it is taken again, from nearby
 
 Square = Float[Tensor, "m m"]
 
@@ -58,6 +57,9 @@ def _products(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Squ
     total = next(parts)
     for part in parts:
         total += part
+    if total.device.type == "cpu":
+        in_threads(kernels.mirror, (total.numpy(),), shares(len(total), kernels.BAND, SHARES), total.numel())
+        return total
     upper = total.triu(1)
     return total.triu_().add_(upper.T)
 
@@ -159,17 +161,61 @@ def sums_of_few(
     return result
 
 
-def _compiled(rows: Matrix) -> bool:
+def finite(rows: Matrix) -> bool:
+    """Whether all entries are finite."""
+    if not _compiled(rows):
+        return bool(torch.isfinite(rows.sum())) or bool(torch.isfinite(rows).all())
+    return all(in_threads(kernels.finite, (rows.detach().numpy(),), _blocks(*rows.shape), rows.numel()))
+
+
+def scaled(rows: Matrix, factors: Weights, out: Matrix | None = None) -> Matrix:
+    """The rows, each times its factor.
+
+    Args:
+        rows: (m, d).
+        factors: (m,).
+        out: where the result goes; may be the rows. A new matrix if not given.
+    """
+    made = room(rows.shape, rows.dtype, rows.device) if out is None else out
+    if not _compiled(rows):
+        return torch.mul(rows.detach(), factors.to(rows.device, rows.dtype)[:, None], out=made)
+    entries, each = rows.detach().numpy(), factors.to(rows.dtype).numpy()
+    arguments = (entries, made.numpy(), made.data_ptr() == rows.data_ptr(), each)
+    in_threads(kernels.scale, arguments, _blocks(*rows.shape), rows.numel())
+    return made
+
+
+def root(squares: Tensor) -> Tensor:
+    """Square roots, without waking torch's threads on the CPU, which then keep it busy for some milliseconds."""
+    return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
+
+
+def _blocks(m: int, d: int) -> list[tuple[int, int, int, int]]:
+    """Parts of a matrix: whole rows where there are many, as memory is read fastest in long runs."""
+    bands = shares(m, 1, SHARES)
+    return [(*band, *part) for part in shares(d, 4 * DEPTH, SHARES // len(bands)) for band in bands]
+
+
+def _compiled(rows: Tensor) -> bool:
     """Whether the compiled loops take this matrix as it lies."""
     return rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64)
 
 
 def norms(rows: Matrix) -> Weights:
     """Euclidean norm of each row, summed up block by block in float64."""
-    lengths: Weights = _squares(rows, None).sqrt()
-    for i in _strange(lengths.square()):
-        lengths[i] = torch.linalg.vector_norm(rows[i].double())
+    squares = _squares(rows, None)
+    lengths: Weights = root(squares)
+    for i in _strange(squares):
+        lengths[i] = _length(rows[i])
     return lengths
+
+
+def _length(row: Vector, point: Vector | None = None) -> float:
+    """The distance of a row from a point, the origin if not given, in float64."""
+    if not _compiled(row):
+        return float(torch.linalg.vector_norm(row.double() if point is None else row.double() - point.double()))
+    there = 0.0 if point is None else point.detach().numpy().astype(np.float64)
+    return float(np.linalg.norm(row.detach().numpy().astype(np.float64) - there))
 
 
 def _strange(squares: Weights) -> list[int]:
@@ -181,10 +227,10 @@ def _squares(rows: Matrix, point: Vector | None) -> Weights:
     """Squared Euclidean distances of the rows to a point, the origin if not given, in float64."""
     m, d = rows.shape
     if _compiled(rows):
-        bands = shares(m, 1, SHARES)  # whole rows where there are many, as memory is read fastest in long runs
-        columns = shares(d, 4 * DEPTH, SHARES // len(bands))
+        blocks = _blocks(m, d)
+        columns = sorted({begin for _, _, begin, _ in blocks})
         sums, entries = np.zeros((len(columns), m)), rows.detach().numpy()
-        parts = [(*band, *part, n) for n, part in enumerate(columns) for band in bands]
+        parts = [(*block, columns.index(block[2])) for block in blocks]
         if point is None:
             in_threads(kernels.squares, (entries, sums), parts, m * d)
         else:
@@ -211,7 +257,7 @@ def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Ma
     if lengths is None:
         shorten(rows, radius, made)
         return made
-    return torch.mul(rows.detach(), _factors(rows, radius, lengths)[:, None], out=made)
+    return scaled(rows, _factors(radius, lengths), made)
 
 
 def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
@@ -227,30 +273,28 @@ def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
     """
     if not _compiled(rows) or len(rows) < SHARES:  # where a row is not one thread's
         lengths = norms(rows)
-        torch.mul(rows.detach(), _factors(rows, radius, lengths)[:, None], out=out)
+        scaled(rows, _factors(radius, lengths), out)
         return lengths
     entries, made, squares = rows.detach().numpy(), out.numpy(), np.empty(len(rows))
     arguments = (entries, made, rows.data_ptr() == out.data_ptr(), float(radius), squares)
     in_threads(kernels.shorten, arguments, shares(len(rows), 1, SHARES), rows.numel())
-    lengths = torch.from_numpy(squares).sqrt()
+    lengths = torch.from_numpy(np.sqrt(squares))
     if strange := _strange(torch.from_numpy(squares)):
-        left = rows[strange].detach()
-        lengths[strange] = torch.linalg.vector_norm(left.double(), dim=1)
-        out[strange] = left * _factors(left, radius, lengths[strange])[:, None]
+        lengths[strange] = torch.tensor([_length(rows[i]) for i in strange], dtype=torch.float64)
+        out[strange] = scaled(rows[strange], _factors(radius, lengths[strange]))
     return lengths
 
 
-def _factors(rows: Matrix, radius: float, lengths: Weights) -> Tensor:
+def _factors(radius: float, lengths: Weights) -> Weights:
     """What rows of some lengths are multiplied with, to be no longer than `radius`; 1 for rows that are not finite."""
-    longer = (lengths > radius) & lengths.isfinite()
-    return torch.where(longer, radius / lengths, 1.0).to(rows.device, rows.dtype)
+    return torch.where((lengths > radius) & lengths.isfinite(), radius / lengths, 1.0)
 
 
 def squared_distances_to(rows: Matrix, point: Vector) -> Weights:
     """Squared Euclidean distances of the rows to one point, in float64."""
     squares = _squares(rows, point)
     for i in _strange(squares):
-        squares[i] = torch.linalg.vector_norm(rows[i].double() - point.double()).square()
+        squares[i] = _length(rows[i], point) ** 2
     return squares
 
 
@@ -264,7 +308,7 @@ def cosine_similarity(rows: Matrix) -> Square:
 
 def cosines_of(products: Square) -> Square:
     """Cosines from inner products."""
-    lengths = products.diagonal().sqrt()
+    lengths = root(products.diagonal())
     zero = lengths == 0
     lengths = torch.where(zero, 1.0, lengths)
     cosines = products / lengths.outer(lengths)
@@ -285,10 +329,22 @@ def squared_distances(rows: Matrix, products: Square | None = None) -> Square:
         products: their `gram`, if it is there already.
     """
     products = gram(rows) if products is None else products
-    squares = products.diagonal()
-    distances = (squares[:, None] + squares - 2 * products).clamp_(min=0).fill_diagonal_(0)
-    _refine(rows, distances, distances < CANCELLED * (squares[:, None] + squares), list(range(len(rows))))
+    distances, close = _distances(products)
+    if close:
+        squares = products.diagonal()
+        _refine(rows, distances, distances < CANCELLED * (squares[:, None] + squares), list(range(len(rows))))
     return distances
+
+
+def _distances(products: Square) -> tuple[Square, bool]:
+    """Squared distances by inner products, and whether some have lost digits."""
+    if products.device.type == "cpu":
+        inner, made = products.numpy(), np.empty(tuple(products.shape))
+        arguments = (inner, np.ascontiguousarray(inner.diagonal()), made)
+        close = in_threads(kernels.distances, arguments, shares(len(inner), 1, SHARES), inner.size)
+        return torch.from_numpy(made), any(close)
+    squares = products.diagonal()
+    return (squares[:, None] + squares - 2 * products).clamp_(min=0).fill_diagonal_(0), True
 
 
 def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "k k"], members: list[int], depth: int = 0) -> None:

@@ -26,7 +26,7 @@ from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
-from phalanx.linalg import Square
+from phalanx.linalg import Square, root
 
 SAME = 1e-9  # values that differ by less than this share are the same
 
@@ -43,11 +43,11 @@ def principal(distances: Square, weights: Weights) -> tuple[float, Weights]:
     share = weights / weights.sum()
     to_mean = distances @ share
     products = -(distances - to_mean[:, None] - to_mean + share @ to_mean) / 2
-    root = share.sqrt()
-    values, vectors = torch.linalg.eigh(root[:, None] * products * root)
+    half = root(share)
+    values, vectors = torch.linalg.eigh(half[:, None] * products * half)
     top = values[-1].clamp_min(0)
     main = vectors[:, values >= (1 - SAME) * values[-1]]
-    along = products @ (root[:, None] * main)
+    along = products @ (half[:, None] * main)
     return float(top), along.square().sum(1) / top if top > 0 else torch.zeros_like(share)
 
 

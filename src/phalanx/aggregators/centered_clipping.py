@@ -14,6 +14,7 @@ import torch
 from phalanx.aggregators.aggregator import Aggregator, Choice
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
+from phalanx.linalg import root
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class CenteredClipping(Aggregator):
         far, factor = w, w
         for _ in range(self.iterations):
             reach = products @ shares
-            far = (products.diagonal() - 2 * reach + shares @ reach).clamp(min=0).sqrt()
+            far = root((products.diagonal() - 2 * reach + shares @ reach).clamp(min=0))
             factor = torch.where(far > self.radius, self.radius / far, 1.0)
             shares = shares + w * factor - shares * (w * factor).sum()
         vector = points.combine(shares)

@@ -26,9 +26,9 @@ from phalanx.aggregators.aggregator import BELOW_HALF, Choice, Selection
 from phalanx.aggregators.krum import nearest
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
-from phalanx.linalg import Square
 
 Numbers = NDArray[np.float64]
+LEAST = 1e-3  # share by which sums of distances may seem larger than they are
 SAME = 1e-9  # share of the distance within which half of the weight lies, below which two rows are one
 
 
@@ -67,7 +67,7 @@ class GeometricMedian(Selection):
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
         products, w = points.centred_products, points.share
-        shares = _median_rows(products, points.squared_distances.sqrt(), w)
+        shares = _median_rows(products.numpy(), np.sqrt(points.squared_distances.numpy()), w.numpy())
         if shares is None:
             shares = torch.from_numpy(self._iterate(products.numpy(), w.numpy(), _start(points).numpy()))
         return Choice(shares, _distances_from(shares.numpy(), products.numpy()).tolist())
@@ -109,16 +109,21 @@ def _distances_from(shares: Numbers, products: Numbers) -> Numbers:
     return far
 
 
-def _median_rows(products: Square, distances: Square, w: Weights) -> Weights | None:
+def _median_rows(products: Numbers, distances: Numbers, w: Numbers) -> Weights | None:
     """The shares of the rows that are medians, None if no row is: where all others pull less than a row's weight holds.
 
     The pull on row i is R_i = sum over j of w_j (u_j - u_i) / |u_j - u_i|; copies of it hold, and do not pull.  What is
-    nearer than rounding can tell is a copy.
+    nearer than rounding can tell is a copy.  A row that is a median has the smallest sum of distances of all rows, so
+    only such rows are looked at.
     """
-    here = distances <= SAME * min(_radius(row, w.numpy()) for row in distances.numpy())
+    sums = distances @ w
+    rows = np.flatnonzero(sums <= sums.min() * (1 + LEAST))
+    far, own = distances[rows], np.arange(len(rows))
+    here = far <= SAME * min(_radius(row, w) for row in distances)
     held = (here * w).sum(1)
-    pull = torch.where(here, 0.0, w / distances.where(~here, 1.0))
-    pull -= torch.diag(pull.sum(1))
-    lengths = ((pull @ products) * pull).sum(1).clamp(min=0).sqrt()
-    medians = (lengths <= held * (1 + 1e-9)) * w
-    return medians / medians.sum() if bool(medians.any()) else None
+    pull = np.where(here, 0.0, w / np.where(here, 1.0, far))
+    pull[own, rows] -= pull.sum(1)
+    lengths = np.sqrt(((pull @ products) * pull).sum(1).clip(min=0))
+    medians = np.zeros(len(w))
+    medians[rows] = (lengths <= held * (1 + 1e-9)) * w[rows]
+    return torch.from_numpy(medians / medians.sum()) if medians.any() else None

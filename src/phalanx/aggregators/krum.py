@@ -143,7 +143,8 @@ def nearest(distances: torch.Tensor, weights: Weights, mass: float) -> torch.Ten
 
 def _smallest(distances: torch.Tensor, count: int) -> torch.Tensor:
     """1 for the `count` smallest entries of each row, 0 for the others; ties to the lower index."""
-    count = min(count, distances.shape[1])
-    limit = torch.from_numpy(np.partition(distances.numpy(), count - 1, axis=1)[:, count - 1 : count])
-    below, at = distances < limit, distances == limit
-    return (below | (at & (at.cumsum(1) <= count - below.sum(1, keepdim=True)))).double()
+    far, count = distances.numpy(), min(count, distances.shape[1])
+    limit = np.partition(far, count - 1, axis=1)[:, count - 1 : count]
+    below, at = far < limit, far == limit
+    taken = below | (at & (at.cumsum(1) <= count - below.sum(1, keepdims=True)))
+    return torch.from_numpy(taken.astype(np.float64))

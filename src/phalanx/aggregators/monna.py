@@ -12,6 +12,7 @@ from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import Infeasible, Weights
+from phalanx.linalg import root
 
 TIES = 1e-9  # two scores that differ by less than this share of themselves are the same
 
@@ -86,7 +87,7 @@ class MoNNA(Selection):
             )
         squares = points.squared_distances_from(sum(there[: self.reference]))
         taken = lowest(squares, points.weights, (1 - self.f / m) * points.mass)
-        distances = squares.sqrt().tolist()
+        distances = root(squares).tolist()
         reach = max(distance for distance, part in zip(distances, taken, strict=True) if part > 0)
         reasons = [
             "" if part > 0 else f"{distance:.3g} from the trusted row, beyond {reach:.3g}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NoReturn
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,9 +19,12 @@ from phalanx.core import Matrix, Vector, Weights
 from phalanx.linalg import (
     Square,
     cosines_of,
+    finite,
     gram,
     norms,
     product,
+    root,
+    scaled,
     shorten,
     squared_distances,
     squared_distances_to,
@@ -84,7 +88,7 @@ class Points:
     @cached_property
     def _finite(self) -> Matrix:
         """The rows, after a look at whether all entries are finite; what reads all entries anyway looks by itself."""
-        if not torch.isfinite(self.base.sum()) and not torch.isfinite(self.base).all():
+        if not finite(self.base):
             self.refuse()
         return self.base
 
@@ -150,7 +154,7 @@ class Points:
     def norms(self) -> Weights:
         """Distances of the rows from the origin, float64, on the CPU."""
         if "products" in self.__dict__:
-            return self.products.diagonal().sqrt()
+            return root(self.products.diagonal())
         lengths = norms(self.base)
         self._taken_as_finite_if(lengths)
         return lengths.cpu()
@@ -173,16 +177,16 @@ class Points:
     @cached_property
     def medoid(self) -> int:
         """The row that has half of the weight nearest to it: in the midst of the honest, if they are the majority."""
-        by_distance = self.squared_distances.sort(dim=1)
-        reached = self.weights[by_distance.indices].cumsum(1)
-        half = (reached < self.mass / 2).sum(1, keepdim=True).clamp(max=len(self) - 1)
-        return int(by_distance.values.gather(1, half).argmin())
+        far, weights = self.squared_distances.numpy(), self.weights.numpy()
+        order = far.argsort(axis=1, kind="stable")
+        half = (weights[order].cumsum(axis=1) < self.mass / 2).sum(axis=1, keepdims=True).clip(max=len(self) - 1)
+        return int(np.take_along_axis(far, np.take_along_axis(order, half, axis=1), axis=1).argmin())
 
     @cached_property
     def centred_products(self) -> Square:
         """Inner products of the rows minus the medoid, float64, on the CPU."""
         p, products = self.medoid, self.products
-        lengths, radii = self.norms, self.squared_distances[self.medoid].sqrt()
+        lengths, radii = self.norms, root(self.squared_distances[self.medoid])
         if bool((((lengths + lengths[p]) < NEARBY * radii) | (radii == 0)).all()):
             centred = products - products[p] - products[:, p : p + 1] + products[p, p]
             return torch.where((radii == 0) | (radii[:, None] == 0), 0.0, centred)
@@ -206,7 +210,7 @@ class Points:
         if "_finite" in self.__dict__ or bool((coefficients == 0).all(0).any()):
             return way(coefficients, self.matrix, out)
         made = way(coefficients, self.unchecked, out)
-        if bool(torch.isfinite(made.sum())):
+        if finite(made):
             self.__dict__["_finite"] = self.base
         else:
             _ = self.matrix  # looks for itself: a sum can overflow where no entry does
@@ -276,7 +280,7 @@ class Mixture(Points):
     @cached_property
     def norms(self) -> Weights:
         """See `Points`."""
-        return norms(self.matrix).cpu() if self._geometry is None else self._geometry[-1, :-1].sqrt()
+        return norms(self.matrix).cpu() if self._geometry is None else root(self._geometry[-1, :-1])
 
     @cached_property
     def _geometry(self) -> Float[Tensor, "k1 k1"] | None:
@@ -304,7 +308,7 @@ class Mixture(Points):
         """See `Points`."""
         return self.points.combine(self.traced(coefficients))
 
-    def traced(self, coefficients: Weights) -> Weights:
+    def traced(self, coefficients: Float[Tensor, "k"]) -> Weights:
         """The sum of these rows, each times its coefficient, as a sum of those that are mixed: their coefficients."""
         return coefficients @ self.coefficients
 
@@ -342,18 +346,11 @@ class Shortened(Mixture):
 
     def write(self, out: Matrix | None) -> Matrix:
         """The rows, written to `out`, or to a new matrix."""
-        base = self.points.unchecked.detach()
-        made = room(base.shape, base.dtype, base.device) if out is None else out
-        if not self.points.knows_norms:
-            self.points.learn_norms(shorten(base, self.radius, made))
-            return made
-        inner = self.points.matrix.detach()
-        factors = self.factors.to(inner.device, inner.dtype)
-        changed = (factors != 1).nonzero().flatten().tolist()
-        if out is None or out.data_ptr() != inner.data_ptr() or len(changed) > len(made) / 2:
-            return torch.mul(inner, factors[:, None], out=made)
-        for k in changed:
-            made[k] *= factors[k]
+        if self.points.knows_norms:
+            return scaled(self.points.matrix, self.factors, out)
+        rows = self.points.unchecked
+        made = room(rows.shape, rows.dtype, rows.device) if out is None else out
+        self.points.learn_norms(shorten(rows, self.radius, made))
         return made
 
     @cached_property

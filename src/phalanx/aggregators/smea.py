@@ -30,7 +30,7 @@ from phalanx.aggregators.columns import ROUNDING, equal
 from phalanx.aggregators.points import Points
 from phalanx.core import Infeasible
 from phalanx.kernels import compiled
-from phalanx.linalg import Square
+from phalanx.linalg import Square, root
 
 SUBSETS = 200_000  # as many are looked at
 BATCH = 1 << 8  # subsets that are looked at before the smallest eigenvalue so far is taken anew
@@ -127,7 +127,9 @@ def _largest_eigenvalues(distances: Square, kept: Candidates) -> Values:
     values = torch.full_like(order, float("inf"), dtype=torch.float64)
     values[order[:1]] = limit = _eigenvalues(distances, kept[order[:1]])
     for batch in torch.split(order[1:], BATCH):
-        near = torch.from_numpy(_can_be_below(distances.numpy(), kept[batch].numpy(), (1 + SAME) * float(limit)))
+        near = torch.from_numpy(
+            _can_be_below(distances.numpy(), kept.numpy()[batch.numpy()], (1 + SAME) * float(limit))
+        )
         if bool(near.any()):
             values[batch[near]] = _eigenvalues(distances, kept[batch[near]])
             limit = values.min()
@@ -185,8 +187,8 @@ def _eigenvalues(distances: Square, kept: Candidates) -> Values:
     to_mean = (between @ share[:, :, None]).squeeze(2)
     to_all = (share * to_mean).sum(1)
     products = -(between - to_mean[:, :, None] - to_mean[:, None] + to_all[:, None, None]) / 2
-    root = share.sqrt()
-    values: Tensor = torch.linalg.eigvalsh(root[:, :, None] * products * root[:, None])
+    half = root(share)
+    values: Tensor = torch.linalg.eigvalsh(half[:, :, None] * products * half[:, None])
     return values[:, -1].clamp_min(0)
 
 
