@@ -129,8 +129,8 @@ def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] 
     """The matrix product `left @ rows`, to the same bits for any number of threads."""
     result = room((len(left), rows.shape[1]), rows.dtype, rows.device) if out is None else out
     if _compiled(rows):
-        factors = np.ascontiguousarray(left.detach().to(rows.dtype).numpy())
         entries, made = rows.detach().numpy(), result.numpy()
+        factors = np.ascontiguousarray(left.detach().numpy(), entries.dtype)
         parts = shares(rows.shape[1], kernels.STRIP, SHARES)
         in_threads(kernels.combine, (factors, entries, made), parts, left.numel() * rows.shape[1])
         return result
@@ -153,7 +153,7 @@ def sums_of_few(
         precision = rows.dtype if rows.dtype == torch.float64 else torch.float32
         return result.copy_(coefficients.to(rows.device, precision) @ rows.to(precision))
     sums, members = coefficients.numpy().nonzero()
-    factors = coefficients.to(rows.dtype).numpy()[sums, members]
+    factors = coefficients.numpy()[sums, members].astype(rows.detach().numpy().dtype)
     first = np.searchsorted(sums, np.arange(len(coefficients) + 1))
     entries, made = rows.detach().numpy(), result.numpy()
     parts = shares(rows.shape[1], kernels.LENGTH, SHARES)
@@ -215,7 +215,7 @@ def _length(row: Vector, point: Vector | None = None) -> float:
     if not _compiled(row):
         return float(torch.linalg.vector_norm(row.double() if point is None else row.double() - point.double()))
     there = 0.0 if point is None else point.detach().numpy().astype(np.float64)
-    return float(np.linalg.norm(row.detach().numpy().astype(np.float64) - there))
+    return float(np.sqrt(np.square(row.detach().numpy().astype(np.float64) - there).sum()))
 
 
 def _strange(squares: Weights) -> list[int]:

@@ -116,8 +116,9 @@ def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbo
     m = len(weights)
     unit = float(weights.sum()) / m
     count = max(m - f - (1 if neighbours == "n-f-2" else 0), 2)  # itself counted
-    near = distances.clone().fill_diagonal_(-1.0)  # itself first, also among copies of it
-    taken = nearest(near, weights, count * unit)
+    near = distances.numpy().copy()
+    np.fill_diagonal(near, -1.0)  # itself first, also among copies of it
+    taken = nearest(torch.from_numpy(near), weights, count * unit)
     scores: Weights = (taken * distances).sum(1) / unit
     return scores
 
@@ -132,7 +133,7 @@ def nearest(distances: torch.Tensor, weights: Weights, mass: float) -> torch.Ten
     """
     unit = float(weights[0])
     if bool((weights == unit).all()) and abs(mass / unit - round(mass / unit)) <= ROUNDING * len(weights):
-        return unit * _smallest(distances, round(mass / unit))
+        return _smallest(distances, round(mass / unit), unit)
     order = distances.argsort(dim=1, stable=True)
     own = weights[order]
     reached = own.cumsum(1)
@@ -141,10 +142,10 @@ def nearest(distances: torch.Tensor, weights: Weights, mass: float) -> torch.Ten
     return torch.zeros_like(taken).scatter_(1, order, taken)
 
 
-def _smallest(distances: torch.Tensor, count: int) -> torch.Tensor:
-    """1 for the `count` smallest entries of each row, 0 for the others; ties to the lower index."""
+def _smallest(distances: torch.Tensor, count: int, unit: float) -> torch.Tensor:
+    """The weight `unit` for the `count` smallest entries of each row, 0 for the others; ties to the lower index."""
     far, count = distances.numpy(), min(count, distances.shape[1])
     limit = np.partition(far, count - 1, axis=1)[:, count - 1 : count]
     below, at = far < limit, far == limit
     taken = below | (at & (at.cumsum(1) <= count - below.sum(1, keepdims=True)))
-    return torch.from_numpy(taken.astype(np.float64))
+    return torch.from_numpy(unit * taken)

@@ -202,12 +202,12 @@ class Points:
 
     def sums(self, coefficients: Float[Tensor, "k m"], out: Matrix | None = None) -> Float[Tensor, "k d"]:
         """Several sums of the rows, each times its coefficient, written to `out`, or to a new matrix."""
-        few = int(coefficients.count_nonzero()) <= FEW * len(coefficients)
+        few = np.count_nonzero(coefficients.numpy()) <= FEW * len(coefficients)
         return self._sums(sums_of_few if few else product, coefficients, out)
 
     def _sums(self, way: Sums, coefficients: Float[Tensor, "k m"], out: Matrix | None) -> Float[Tensor, "k d"]:
         """`coefficients @ rows`; where every row has a part in them, the sums show whether all entries are finite."""
-        if "_finite" in self.__dict__ or bool((coefficients == 0).all(0).any()):
+        if "_finite" in self.__dict__ or (coefficients.numpy() == 0).all(0).any():
             return way(coefficients, self.matrix, out)
         made = way(coefficients, self.unchecked, out)
         if finite(made):

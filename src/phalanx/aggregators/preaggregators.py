@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from phalanx.aggregators.aggregator import PreAggregator, require
@@ -103,9 +104,10 @@ class NearestNeighborMixing(PreAggregator):
         """See `PreAggregator`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
-        near = points.squared_distances.clone().fill_diagonal_(-1.0)  # itself first, also among copies of it
-        taken = nearest(near, points.weights, points.mass * (1 - self.f / m))
-        return points.mixed(taken / taken.sum(1, keepdim=True), points.weights)
+        near = points.squared_distances.numpy().copy()
+        np.fill_diagonal(near, -1.0)  # itself first, also among copies of it
+        taken = nearest(torch.from_numpy(near), points.weights, points.mass * (1 - self.f / m)).numpy()
+        return points.mixed(torch.from_numpy(taken / taken.sum(1, keepdims=True)), points.weights)
 
 
 @dataclass(frozen=True)
