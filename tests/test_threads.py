@@ -1,6 +1,8 @@
 """Work in several threads."""
 
 import multiprocessing
+import os
+import sys
 import threading
 from concurrent.futures import Future
 
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 from phalanx import threads
-from phalanx.threads import SMALL, in_threads
+from phalanx.threads import SMALL, Pool, in_threads
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -76,7 +78,7 @@ def test_what_a_thread_did_not_begin_is_done_here(monkeypatch):
         def submit(self, *_):
             return Future()  # that nobody ever begins
 
-    monkeypatch.setattr(threads, "_pool", lambda _: Busy())
+    monkeypatch.setattr(threads, "_pool", lambda _: Pool(Busy(), []))
     assert in_threads(who, (), [(0,), (1,)], SMALL + 1) == [threading.get_ident()] * 2
 
 
@@ -98,3 +100,24 @@ def test_a_forked_process_has_threads_of_its_own():
     process.join(60)
     assert process.exitcode == 0
     assert answers.get() == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets threads be kept off a processor")
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_are_kept_off_the_processor_of_the_one_that_asks(monkeypatch):
+    """Only while there is another; nothing else is changed, and no thread of somebody else's."""
+
+    def allowed(parts):
+        meeting.wait()
+        return os.sched_getaffinity(threading.get_native_id())
+
+    mine = os.sched_getaffinity(0)
+    for here in sorted(mine)[:2]:
+        monkeypatch.setattr(threads, "_here", lambda here=here: here)
+        meeting = threading.Barrier(2, timeout=30)
+        in_threads(lambda _: meeting.wait(), (), [(0,), (1,)], SMALL + 1)  # by now there is a thread
+        own, other = in_threads(allowed, (), [(0,), (1,)], SMALL + 1)
+        assert own == mine
+        assert other == (mine - {here} or mine)
+    monkeypatch.setattr(threads, "_here", lambda: -1)
+    assert in_threads(allowed, (), [(0,), (1,)], SMALL + 1) == [mine, mine]

@@ -1,10 +1,14 @@
 """Compiled loops in several threads."""
 
+import ctypes
 import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -33,14 +37,53 @@ def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequ
     """
     threads = min(torch.get_num_threads(), len(parts)) if size > SMALL else 1
     dealt = [np.array(parts[k::threads], dtype=np.int64) for k in range(threads)]
-    others = [_pool(os.getpid()).submit(kernel, *arguments, some) for some in dealt[1:]]
+    pool = _pool(os.getpid())
+    if threads > 1:
+        pool.keep_off()
+    others = [pool.executor.submit(kernel, *arguments, some) for some in dealt[1:]]
     results = [kernel(*arguments, dealt[0])]
     for other, some in zip(others, dealt[1:], strict=True):
         results.append(kernel(*arguments, some) if other.cancel() else other.result())
     return results
 
 
+class Pool(NamedTuple):
+    """Threads that work for others."""
+
+    executor: ThreadPoolExecutor
+    members: list[int]  # Linux's numbers of its threads
+
+    def keep_off(self) -> None:
+        """Has the threads run on any processor but this one, which the thread that asks them needs for itself.
+
+        In virtual machines Linux takes a processor that sleeps for one that its host has taken away, and wakes a thread
+        on the processor of the one that wakes it, where it waits until that one is done.
+        """
+        if sys.platform == "linux":
+            elsewhere = os.sched_getaffinity(0) - {_here()}
+            with suppress(OSError):  # processors come and go
+                for member in self.members if elsewhere else ():
+                    os.sched_setaffinity(member, elsewhere)
+
+
+def _here() -> int:
+    """The processor that this thread runs on; -1 where the system does not tell."""
+    try:
+        return int(_libc().sched_getcpu())
+    except AttributeError:
+        return -1
+
+
 @lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> Pool:
     """The threads of a process, kept since starting one takes as long as a small piece of work; a fork has none."""
-    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="phalanx")
+    members = list[int]()
+    executor = ThreadPoolExecutor(
+        os.cpu_count() or 1, "phalanx", initializer=lambda: members.append(threading.get_native_id())
+    )
+    return Pool(executor, members)
