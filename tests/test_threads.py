@@ -107,6 +107,8 @@ def test_a_forked_process_has_threads_of_its_own():
 def test_threads_are_kept_off_the_processor_of_the_one_that_asks(monkeypatch):
     """Only while there is another; nothing else is changed, and no thread of somebody else's."""
 
+    meeting = threading.Barrier(2, timeout=30)
+
     def allowed(parts):
         meeting.wait()
         return os.sched_getaffinity(threading.get_native_id())
@@ -114,7 +116,6 @@ def test_threads_are_kept_off_the_processor_of_the_one_that_asks(monkeypatch):
     mine = os.sched_getaffinity(0)
     for here in sorted(mine)[:2]:
         monkeypatch.setattr(threads, "_here", lambda here=here: here)
-        meeting = threading.Barrier(2, timeout=30)
         in_threads(lambda _: meeting.wait(), (), [(0,), (1,)], SMALL + 1)  # by now there is a thread
         own, other = in_threads(allowed, (), [(0,), (1,)], SMALL + 1)
         assert own == mine
