@@ -23,6 +23,7 @@ from phalanx.models import (
     XuLyuCifarCNN,
     XuLyuMnistCNN,
 )
+from phalanx.models.model import relu_and_pool
 from phalanx.rng import borrowed, generator
 
 Shape = tuple[int, ...]
@@ -229,12 +230,12 @@ def test_activations_are_those_of_the_papers() -> None:
 
     assert kinds(MLP((8, 8), 0.2), MNIST) == "Flatten Linear ReLU Dropout Linear ReLU Dropout Linear"
     assert kinds(MLP(()), MNIST) == "Flatten Linear"
-    assert kinds(LeNet(), MNIST) == "Conv2d ReLU MaxPool2d Conv2d ReLU MaxPool2d Flatten Linear"
+    assert kinds(LeNet(), MNIST) == "Conv2d MaxPool2d ReLU Conv2d MaxPool2d ReLU Flatten Linear"
     assert kinds(XuLyuMnistCNN(), MNIST) == "Conv2d Tanh MaxPool2d Conv2d Tanh MaxPool2d Flatten Linear Tanh Linear"
     vgg = kinds(SattlerVGG(), CIFAR)
     assert (vgg.count("Conv2d"), vgg.count("MaxPool2d"), vgg.count("Linear"), vgg.count("ReLU")) == (8, 5, 3, 10)
-    assert vgg.endswith("MaxPool2d Flatten Linear ReLU Linear ReLU Linear")
-    assert kinds(SattlerCifarCNN(), CIFAR) == "Conv2d ReLU MaxPool2d " * 3 + "Flatten Linear ReLU Linear"
+    assert vgg.endswith("MaxPool2d ReLU Flatten Linear ReLU Linear ReLU Linear")
+    assert kinds(SattlerCifarCNN(), CIFAR) == "Conv2d MaxPool2d ReLU " * 3 + "Flatten Linear ReLU Linear"
 
 
 def test_torch_module_builds_what_the_path_names() -> None:
@@ -287,3 +288,18 @@ def test_torch_module_refuses_what_is_no_import_path(path: str) -> None:
 def test_torch_module_says_what_is_wrong(model: TorchModule, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         model.build((4,), 3)
+
+
+def test_pooling_before_relu_is_pooling_after_it():
+    """To the bit, values and gradients; with entries that tie, at zero and above, and blocks without a positive one."""
+    images = torch.randn(8, 3, 12, 12, generator=torch.Generator().manual_seed(3)).mul(2).round().div(2)
+    weights = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(4))
+    found = []
+    for layers in (relu_and_pool(), (nn.ReLU(), nn.MaxPool2d(2))):
+        x = images.clone().requires_grad_()
+        out = nn.Sequential(*layers)(x)
+        (out * weights).sum().backward()
+        found.append((out.detach(), x.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert int((found[0][1] != 0).sum()) > 100

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from phalanx.models.model import Model, check_task
+from phalanx.models.model import Model, check_task, relu_and_pool
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,9 @@ class LeNet(Model):
         channels, height, width = shape
         return nn.Sequential(
             nn.Conv2d(channels, 6, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
+            *relu_and_pool(),
             nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
+            *relu_and_pool(),
             nn.Flatten(),
             nn.Linear(16 * _left(height) * _left(width), classes),
         )

@@ -61,3 +61,12 @@ def check_dropout(name: str, rate: float) -> None:
     """
     if not 0 <= rate < 1:
         raise ValueError(f"{name} is the probability of being dropped, at least 0 and below 1, got {rate}.")
+
+
+def relu_and_pool() -> tuple[nn.Module, nn.Module]:
+    """ReLU and the maximum over 2x2, in the order that is faster: pooled first, ReLU has a quarter of the work.
+
+    The largest of four entries is the same before ReLU and after it, and gets the same gradient, so models and their
+    training are equal to the bit.
+    """
+    return nn.MaxPool2d(2), nn.ReLU()

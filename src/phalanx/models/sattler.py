@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from phalanx.models.model import Model, check_task
+from phalanx.models.model import Model, check_task, relu_and_pool
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,9 @@ class SattlerCNN(Model):
         check_task(self, shape, classes, (1, 28, 28), (1, 32, 32))
         return nn.Sequential(
             nn.Conv2d(1, 32, 5, padding=(32 - shape[1]) // 2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
+            *relu_and_pool(),
             nn.Conv2d(32, 32, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
+            *relu_and_pool(),
             nn.Flatten(),
             nn.Linear(32 * 5 * 5, 256),
             nn.ReLU(),
@@ -60,7 +58,7 @@ class SattlerVGG(Model):
         for block in VGG_BLOCKS:
             for inputs, outputs in pairwise(block):
                 layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
-            layers.append(nn.MaxPool2d(2))
+            layers[-1:] = relu_and_pool()
         layers += [nn.Flatten(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(128, classes))
 
@@ -80,5 +78,5 @@ class SattlerCifarCNN(Model):
         check_task(self, shape, classes, (3, 32, 32))
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise((3, 32, 64, 64)):
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), *relu_and_pool()]
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU(), nn.Linear(128, classes))
