@@ -25,6 +25,21 @@ def test_both_ways_agree(rule, m, weighted, dtype, monkeypatch):
     torch.testing.assert_close(rule(rows, weights), compiled, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("m", [1, 2, 3, 8, 9, 64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_weights_need_not_travel_along(m, dtype, monkeypatch):
+    """The kernel for them gives the bits of the one that carries weights: ties, and medians far from any entry."""
+    draw = torch.Generator().manual_seed(m)
+    rows = torch.randn(m, 700, generator=draw, dtype=dtype).round(decimals=1)
+    rows[:, 500:] = torch.randn(m, 200, generator=draw, dtype=dtype).exp()
+    for f in {0, (m - 1) // 4, (m - 1) // 2}:
+        alone = MeaMed(f)(rows)
+        with monkeypatch.context() as patch:
+            patch.setattr(mean_around_median, "equal", lambda weights: False)
+            assert torch.equal(MeaMed(f)(rows), alone)
+        torch.testing.assert_close(MeaMed(f)(rows, torch.full((m,), 2.5)), alone)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_half_precision(rule, dtype):

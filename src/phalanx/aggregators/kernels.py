@@ -432,6 +432,46 @@ def median(matrix, network, weights, lower, upper, result, parts):
 
 @compiled
 @no_type_check
+def nearest_to_median(matrix, network, count, result, parts):
+    """Each column's mean of the `count` entries that are nearest to its median; a tie goes to the smaller entry."""
+    made, centre, starts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
+    tile, next_, finite = _tiles(matrix, parts)
+    for n in range(len(parts)):
+        for first in range(parts[n, 0], parts[n, 1], LANES):
+            if not finite:
+                return False
+            finite = _sort((tile,), network, matrix, parts, n, first, next_)
+            _window(tile, count, centre, starts, made)
+            made /= count
+            _write(made, first, parts[n, 1], result)
+            tile, next_ = next_, tile
+    return True
+
+
+@compiled
+@no_type_check
+def _window(tile, count, centre, starts, made):
+    """The sum of the `count` entries of each column of a sorted tile that are nearest to its median.
+
+    They are neighbours.  An entry lies before them where the one `count` places after it is nearer.
+    """
+    m = len(tile)
+    lower, upper = tile[(m - 1) // 2], tile[m // 2]
+    for c in range(LANES):
+        centre[c] = np.float64(lower[c]) / 2 + np.float64(upper[c]) / 2
+        starts[c], made[c] = 0, 0.0
+    for r in range(m - count):
+        left, right = tile[r], tile[r + count]
+        for c in range(LANES):
+            starts[c] += centre[c] - left[c] > right[c] - centre[c]
+    for r in range(m):
+        row = tile[r]
+        for c in range(LANES):
+            made[c] += np.float64(row[c]) if (starts[c] <= r) & (r < starts[c] + count) else 0.0
+
+
+@compiled
+@no_type_check
 def mean_around_median(matrix, network, weights, mass, slack, result, parts):
     """Each column's mean of the entries of so much weight that are nearest to its median."""
     m = matrix.shape[0]

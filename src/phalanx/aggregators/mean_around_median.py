@@ -14,7 +14,7 @@ from torch import Tensor
 
 from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator, require
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, has_kernel, of_columns, sort_with_weights
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
 from phalanx.aggregators.median import weighted_middle
 from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
@@ -54,7 +54,9 @@ def mean_around_median(points: Points, mass: float) -> Vector:
     """In each column, the mean of the weight `mass` that is nearest to the median."""
     weights, slack = points.weights, points.mass * ROUNDING
     if has_kernel(points.base):
-        network = sorting_network(len(points))
+        network, count = sorting_network(len(points)), mass / float(weights[0])
+        if equal(weights) and abs(count - round(count)) * float(weights[0]) <= slack:
+            return of_columns(points, kernels.nearest_to_median, network, round(count))
         return of_columns(points, kernels.mean_around_median, network, counted(weights), mass, slack)
     return by_column(points.matrix, lambda block: _around(block, weights, mass, slack))
 
