@@ -6,11 +6,13 @@ import sys
 import threading
 from concurrent.futures import Future
 
+import numpy as np
 import pytest
 import torch
+from numba import njit
 
 from phalanx import threads
-from phalanx.threads import SMALL, Pool, in_threads
+from phalanx.threads import SMALL, Pool, claim, in_threads
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -21,10 +23,24 @@ def _threads(request):
     torch.set_num_threads(before)
 
 
-def squared(results, parts):
-    for (x,) in parts:
+TAKING = threading.Lock()
+
+
+def claimed(parts, taken):
+    """The parts that are this thread's, as a kernel claims them."""
+    while True:
+        with TAKING:
+            n, taken[0] = int(taken[0]), taken[0] + 1
+        if n >= len(parts):
+            return
+        yield parts[n]
+
+
+def squared(results, parts, taken):
+    mine = [int(x) for (x,) in claimed(parts, taken)]
+    for x in mine:
         results[x] = x * x
-    return len(parts)
+    return len(mine)
 
 
 @pytest.mark.usefixtures("_threads")
@@ -33,14 +49,14 @@ def test_each_part_is_done_once(count):
     results = [0] * count
     done = in_threads(squared, (results,), [(x,) for x in range(count)], SMALL + 1)
     assert sum(done) == count
-    assert len(done) == min(count, torch.get_num_threads())
+    assert len(done) <= min(count, torch.get_num_threads())
     assert results == [x * x for x in range(count)]
 
 
 @pytest.mark.usefixtures("_threads")
 def test_a_mistake_comes_out_whoever_made_it():
-    def checked(parts):
-        if 9 in parts:
+    def checked(parts, taken):
+        if 9 in claimed(parts, taken):
             raise ValueError("nine is wrong")
 
     with pytest.raises(ValueError, match="nine is wrong"):
@@ -56,20 +72,20 @@ def _two_threads():
     torch.set_num_threads(before)
 
 
-def who(parts):
-    return threading.get_ident()
+def who(parts, taken):
+    return threading.get_ident(), len(list(claimed(parts, taken)))
 
 
 @pytest.mark.usefixtures("_two_threads")
 def test_little_work_stays_in_its_thread():
-    assert in_threads(who, (), [(x,) for x in range(9)], SMALL) == [threading.get_ident()]
+    assert in_threads(who, (), [(x,) for x in range(9)], SMALL) == [(threading.get_ident(), 9)]
 
 
 @pytest.mark.usefixtures("_two_threads")
 def test_several_threads_are_at_work():
     """Each call waits for the other: one thread alone would wait for ever."""
     meeting = threading.Barrier(2, timeout=30)
-    assert sorted(in_threads(lambda _: meeting.wait(), (), [(0,), (1,)], SMALL + 1)) == [0, 1]
+    assert sorted(in_threads(lambda *_: meeting.wait(), (), [(0,), (1,)], SMALL + 1)) == [0, 1]
 
 
 @pytest.mark.usefixtures("_two_threads")
@@ -79,7 +95,7 @@ def test_what_a_thread_did_not_begin_is_done_here(monkeypatch):
             return Future()  # that nobody ever begins
 
     monkeypatch.setattr(threads, "_pool", lambda _: Pool(Busy(), []))
-    assert in_threads(who, (), [(0,), (1,)], SMALL + 1) == [threading.get_ident()] * 2
+    assert in_threads(who, (), [(0,), (1,)], SMALL + 1) == [(threading.get_ident(), 2)]
 
 
 def _in_a_fork(answers):
@@ -109,16 +125,34 @@ def test_threads_are_kept_off_the_processor_of_the_one_that_asks(monkeypatch):
 
     meeting = threading.Barrier(2, timeout=30)
 
-    def allowed(parts):
+    def allowed(parts, taken):
         meeting.wait()
         return os.sched_getaffinity(threading.get_native_id())
 
     mine = os.sched_getaffinity(0)
     for here in sorted(mine)[:2]:
         monkeypatch.setattr(threads, "_here", lambda here=here: here)
-        in_threads(lambda _: meeting.wait(), (), [(0,), (1,)], SMALL + 1)  # by now there is a thread
+        in_threads(lambda *_: meeting.wait(), (), [(0,), (1,)], SMALL + 1)  # by now there is a thread
         own, other = in_threads(allowed, (), [(0,), (1,)], SMALL + 1)
         assert own == mine
         assert other == (mine - {here} or mine)
     monkeypatch.setattr(threads, "_here", lambda: -1)
     assert in_threads(allowed, (), [(0,), (1,)], SMALL + 1) == [mine, mine]
+
+
+def test_a_kernel_claims_each_part_once():
+    @njit(nogil=True)
+    def count(done, parts, taken):
+        n = claim(taken)
+        while n < len(parts):
+            done[parts[n, 0]] += 1
+            n = claim(taken)
+        return True
+
+    before, done = torch.get_num_threads(), np.zeros(20_000, np.int64)
+    torch.set_num_threads(3)
+    try:
+        assert all(in_threads(count, (done,), [(x,) for x in range(len(done))], SMALL + 1))
+    finally:
+        torch.set_num_threads(before)
+    assert (done == 1).all()

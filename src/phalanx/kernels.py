@@ -4,6 +4,7 @@ Rows are read where they lie, some columns at a time, so that what is read again
 are summed up in vector registers, a square tile of pairs of rows at once: each entry meets `TILE` others.
 Only pairs on and above the diagonal are taken, half of what a general matrix product takes.
 
+`parts` say what is to be done, and `taken` how many of them some thread has begun (`phalanx.threads.in_threads`).
 No sum depends on how the work is divided among threads: each is made of blocks of `DEPTH` columns, summed up in the
 precision of the rows, and of the blocks' sums in their order, in float64.
 
@@ -18,6 +19,8 @@ from llvmlite.binding import get_host_cpu_features
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from phalanx.threads import claim
 
 WIDE = bool(get_host_cpu_features().get("avx512f"))
 BYTES = 64 if WIDE else 32  # of a vector
@@ -99,7 +102,7 @@ def _tile_of_products(_, rows, i, j, begin, end, sums):
 
 @compiled
 @no_type_check
-def inner_products(rows, totals, parts):
+def inner_products(rows, totals, parts, taken):
     """Adds to row i of a total its products with itself and the rows after it, over some of the columns.
 
     Args:
@@ -108,8 +111,10 @@ def inner_products(rows, totals, parts):
         parts: (k, 5). The first column, and where the columns end, a whole number of vectors later; the first row i, a
             multiple of `TILE`, and where these rows end; which of the totals.
     """
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         _inner_products(rows, parts[n, 0], parts[n, 1], parts[n, 2], parts[n, 3], totals[parts[n, 4]])
+        n = claim(taken)
 
 
 @compiled
@@ -130,23 +135,25 @@ def _inner_products(rows, begin, stop, first, last, total):
 
 @compiled
 @no_type_check
-def mirror(products, parts):
+def mirror(products, parts, taken):
     """Writes the entries above the diagonal below it too.
 
     Args:
         products: (m, m).
         parts: (k, 2). The first row, and where the rows end.
     """
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         for column in range(0, parts[n, 1], BAND):
             for i in range(parts[n, 0], parts[n, 1]):
                 for j in range(column, min(column + BAND, i)):
                     products[i, j] = products[j, i]
+        n = claim(taken)
 
 
 @compiled
 @no_type_check
-def distances(products, squares, out, parts):
+def distances(products, squares, out, parts, taken):
     """Writes squared distances to some rows of `out`; whether one of them is below `CANCELLED` of the squared norms.
 
     Args:
@@ -156,7 +163,8 @@ def distances(products, squares, out, parts):
         parts: (k, 2). The first row, and where the rows end.
     """
     close = False
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         for i in range(parts[n, 0], parts[n, 1]):
             row, made, own = products[i], out[i], squares[i]
             for j in range(len(made)):
@@ -166,12 +174,13 @@ def distances(products, squares, out, parts):
                 close |= (far < CANCELLED * both) & (i != j)
                 made[j] = far
             made[i] = 0
+        n = claim(taken)
     return close
 
 
 @reordered
 @no_type_check
-def finite(rows, parts):
+def finite(rows, parts, taken):
     """Whether all entries of some rows, over some of the columns, are finite.
 
     Args:
@@ -179,17 +188,19 @@ def finite(rows, parts):
         parts: (k, 4). The first row, and where the rows end; the first column, and where the columns end.
     """
     zero_or_nan = rows.dtype.type(0)
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         for i in range(parts[n, 0], parts[n, 1]):
             row = rows[i, parts[n, 2] : parts[n, 3]]
             for c in range(len(row)):
                 zero_or_nan += row[c] - row[c]
+        n = claim(taken)
     return zero_or_nan == 0
 
 
 @compiled
 @no_type_check
-def scale(rows, out, in_place, factors, parts):
+def scale(rows, out, in_place, factors, parts, taken):
     """Writes some rows, each times its factor, over some of the columns to `out`.
 
     Args:
@@ -199,10 +210,12 @@ def scale(rows, out, in_place, factors, parts):
         factors: (m,), of the type of the rows.
         parts: (k, 4), as of `finite`.
     """
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         start, stop = parts[n, 2], parts[n, 3]
         for i in range(parts[n, 0], parts[n, 1]):
             _scale(rows[i, start:stop], out[i, start:stop], in_place, factors[i])
+        n = claim(taken)
 
 
 @compiled
@@ -231,7 +244,7 @@ def _square(row):
 
 @compiled
 @no_type_check
-def squares(rows, totals, parts):
+def squares(rows, totals, parts, taken):
     """The squared norms of some rows over some of the columns.
 
     Args:
@@ -240,14 +253,16 @@ def squares(rows, totals, parts):
         parts: (k, 5). The first row, and where the rows end; the first column, and where the columns end; which of the
             totals.
     """
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         for i in range(parts[n, 0], parts[n, 1]):
             totals[parts[n, 4], i] = _square(rows[i, parts[n, 2] : parts[n, 3]])
+        n = claim(taken)
 
 
 @compiled
 @no_type_check
-def shorten(rows, out, in_place, radius, totals, parts):
+def shorten(rows, out, in_place, radius, totals, parts, taken):
     """Writes some rows to `out`, those that are longer than `radius` shortened to it, while they are still in cache.
 
     Rows whose squared norm is not between `TINY` and `HUGE` are written as they are.
@@ -260,20 +275,23 @@ def shorten(rows, out, in_place, radius, totals, parts):
         totals: (m,), float64; gets the squared norms of the rows as they were.
         parts: (k, 2). The first row, and where the rows end.
     """
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         for i in range(parts[n, 0], parts[n, 1]):
             row, made, factor = rows[i], out[i], rows.dtype.type(1)
             totals[i] = _square(row)
             if TINY < totals[i] < HUGE and np.sqrt(totals[i]) > radius:
                 factor = rows.dtype.type(1 / np.sqrt(totals[i]) * radius)  # as torch divides
             _scale(row, made, in_place, factor)
+        n = claim(taken)
 
 
 @reordered
 @no_type_check
-def squares_from(rows, point, totals, parts):
+def squares_from(rows, point, totals, parts, taken):
     """Adds to a total the squared distances of some rows from a point (d,), over some of the columns; see `squares`."""
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         stop, total = parts[n, 3], totals[parts[n, 4]]
         for i in range(parts[n, 0], parts[n, 1]):
             for k in range(parts[n, 2], stop, DEPTH):
@@ -283,6 +301,7 @@ def squares_from(rows, point, totals, parts):
                     step = part[c] - there[c]
                     held += step * step
                 total[i] += held
+        n = claim(taken)
 
 
 @intrinsic
@@ -336,7 +355,7 @@ def _copy(entries, to):
 
 @compiled
 @no_type_check
-def combine(left, rows, out, parts):
+def combine(left, rows, out, parts, taken):
     """Writes some columns of `left @ rows` to `out`.
 
     Args:
@@ -348,7 +367,8 @@ def combine(left, rows, out, parts):
     k, m = left.shape
     across = VECTORS * (BYTES // rows.itemsize)
     packed, sums = np.zeros((m, STRIP), rows.dtype), np.empty((TALL, across), rows.dtype)
-    for n in range(len(parts)):
+    n = claim(taken)
+    while n < len(parts):
         for start in range(parts[n, 0], parts[n, 1], STRIP):
             width = min(STRIP, parts[n, 1] - start)
             for r in range(m):
@@ -359,6 +379,7 @@ def combine(left, rows, out, parts):
                     first = start + column
                     for p in range(min(TALL, k - i)):
                         _copy(sums[p, : min(across, width - column)], out[i + p, first:])
+        n = claim(taken)
 
 
 @compiled
@@ -375,7 +396,7 @@ def _add_four(members, coefficients, rows, start, made):
 
 @compiled
 @no_type_check
-def add_few(first, members, coefficients, rows, out, parts):
+def add_few(first, members, coefficients, rows, out, parts, taken):
     """Writes to some columns of row k of `out` the sum of the rows that are its members, each times a coefficient.
 
     Args:
@@ -386,12 +407,14 @@ def add_few(first, members, coefficients, rows, out, parts):
         out: (k, d); may share no memory with the rows.
         parts: (n, 2). The first column, and where the columns end.
     """
-    for p in range(len(parts)):
+    p = claim(taken)
+    while p < len(parts):
         for start in range(parts[p, 0], parts[p, 1], LENGTH):
             end = min(start + LENGTH, parts[p, 1])
             for k in range(len(out)):
                 of = slice(first[k], first[k + 1])
                 _add(members[of], coefficients[of], rows, start, out[k, start:end])
+        p = claim(taken)
 
 
 @compiled

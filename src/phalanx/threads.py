@@ -8,43 +8,60 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, no_type_check
 
 import numpy as np
 import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 T = TypeVar("T")
 Part = tuple[int, ...]  # of some work, told by a few numbers
 SMALL = 1 << 17  # entries, or products of them, below which a second thread costs more than it brings
 
 
-def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequence[Part], size: int) -> list[T]:
-    """Calls `kernel(*arguments, some of the parts)` in as many threads as torch has, this one among them.
+@intrinsic
+@no_type_check
+def claim(_, taken):
+    """The number of the next part that nobody has taken; for kernels, which go on while it is one of a part.
 
-    Parts are dealt out one by one, and each thread calls once, so that nobody has to wait for the interpreter between
-    two parts.  The work has to be divided into parts without regard to the number of threads, and no two parts may
-    write to the same place; then the result does not depend on that number.  What a thread was dealt that the machine
-    has not let begin is done here.
+    Args:
+        taken: (1,), int64: how many are taken, by all threads.
+    """
+
+    def codegen(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", array.data, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(taken), codegen
+
+
+def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequence[Part], size: int) -> list[T]:
+    """Calls `kernel(*arguments, parts, taken)` in as many threads as torch has, this one among them.
+
+    Each thread calls once, and takes one part after the other with `claim(taken)`, so that nobody waits for the
+    interpreter between two parts, or for a thread that began late or whose processor is slow.  The work has to be
+    divided into parts without regard to the number of threads, and no two parts may write to the same place; then the
+    result does not depend on that number, nor on who takes what.
 
     Args:
         kernel: lets others run beside it (`nogil`).
         arguments: the same for all.
-        parts: of the work, the longest first; the kernel is handed some of them as the rows of a matrix.
+        parts: of the work, the longest first; the kernel is handed a matrix with a row for each.
         size: of all the work, in entries that are read or products that are taken; for little one thread will do.
 
     Returns:
-        What the calls returned.
+        What the calls returned, of those threads that began before all was done.
     """
     threads = min(torch.get_num_threads(), len(parts)) if size > SMALL else 1
-    dealt = [np.array(parts[k::threads], dtype=np.int64) for k in range(threads)]
+    work, taken = np.array(parts, dtype=np.int64), np.zeros(1, np.int64)
     pool = _pool(os.getpid())
     if threads > 1:
         pool.keep_off()
-    others = [pool.executor.submit(kernel, *arguments, some) for some in dealt[1:]]
-    results = [kernel(*arguments, dealt[0])]
-    for other, some in zip(others, dealt[1:], strict=True):
-        results.append(kernel(*arguments, some) if other.cancel() else other.result())
-    return results
+    others = [pool.executor.submit(kernel, *arguments, work, taken) for _ in range(1, threads)]
+    results = [kernel(*arguments, work, taken)]
+    return results + [other.result() for other in others if not other.cancel()]
 
 
 class Pool(NamedTuple):

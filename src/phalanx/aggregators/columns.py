@@ -16,8 +16,8 @@ from phalanx.linalg import shares
 from phalanx.threads import in_threads
 
 ROUNDING = 1e-12  # share of the total weight below which a difference of sums of weights is rounding
-UNIT = 8 * kernels.TILES * kernels.LANES  # columns: parts of so many begin seldom
-SHARES = 64  # parts in which columns are divided, if there are enough
+UNIT = 4 * kernels.TILES * kernels.LANES  # columns: parts of so many begin seldom
+SHARES = 256  # parts in which columns are divided, if there are enough
 BLOCK = 1 << 18  # entries of one block of torch's sort, so that it and its sorted copy stay in cache
 
 

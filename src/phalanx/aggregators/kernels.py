@@ -5,11 +5,12 @@ stays in the nearest cache while its columns are sorted, all at once, by a netwo
 rule wants of the sorted columns is taken from there.  Between the steps of the network the next tile is read row by
 row, and later columns are asked for, so that sorting and memory do not wait for each other.
 
-Columns do not touch each other, so results do not depend on how columns are divided among threads.  A kernel gives up,
-and returns False, when it has read an entry that is not finite.
+Columns do not touch each other, so results do not depend on how columns are divided among threads: `parts` are ranges
+of columns, of which each thread claims the next one before it is done with the last.  A kernel gives up, and returns
+False, when it has read an entry that is not finite.
 
-All that is compiled into a kernel stands in this file: what Numba keeps of it on the disk is made anew when this file
-changes, and not when another one does.
+All that is compiled into a kernel, but for `claim`, stands in this file: what Numba keeps of it on the disk is made
+anew when this file changes, and not when another one does.
 """
 
 from typing import no_type_check
@@ -19,6 +20,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from phalanx.threads import claim
 
 LANES = 64  # columns of a tile
 TILES = 8  # that are asked for together, at most: memory is read in runs of so many
@@ -173,11 +176,11 @@ def _tile(m, like):
 
 @compiled
 @no_type_check
-def _tiles(matrix, parts):
-    """Two tiles, the first of which holds the first columns; and whether all of these are finite."""
+def _tiles(matrix, parts, n):
+    """Two tiles, the first of which holds the first columns of a part; and whether all of these are finite."""
     m = matrix.shape[0]
     tile, next_ = _tile(m, matrix), _tile(m, matrix)
-    return tile, next_, _read(matrix, parts[0, 0], tile)
+    return tile, next_, n >= len(parts) or _read(matrix, parts[n, 0], tile)
 
 
 @compiled
@@ -197,7 +200,7 @@ def _read(matrix, first, tile):
 
 @compiled
 @no_type_check
-def _sort(tiles, network, matrix, parts, n, first, next_):
+def _sort(tiles, network, matrix, parts, n, then, first, next_):
     """Sorts the columns of a tile as far as the network does, and meanwhile reads the next tile of the matrix.
 
     Args:
@@ -206,7 +209,8 @@ def _sort(tiles, network, matrix, parts, n, first, next_):
         matrix: the entries come from.
         parts: ranges of columns.
         n: in which of them the tile lies.
-        first: its first column.
+        then: which is next.
+        first: the tile's first column.
         next_: the other tile.
 
     Returns:
@@ -215,7 +219,7 @@ def _sort(tiles, network, matrix, parts, n, first, next_):
     m, stop, steps = matrix.shape[0], parts[n, 1], max(1, len(network))
     column, rows, finite = first + LANES, m, True
     if column >= stop:
-        column, rows = (parts[n + 1, 0], m) if n + 1 < len(parts) else (0, 0)
+        column, rows = (parts[then, 0], m) if then < len(parts) else (0, 0)
     if rows and column + LANES > matrix.shape[1]:
         finite, rows = _read(matrix, column, next_), 0
     run = max(1, min(TILES, ASKED // (m * LANES * matrix.itemsize)))
@@ -291,18 +295,21 @@ def _store(context, builder, kind, array, values):
 
 @compiled
 @no_type_check
-def combine_ranks(matrix, network, coefficients, result, parts):
+def combine_ranks(matrix, network, coefficients, result, parts, taken):
     """Each column's sum of coefficient times entry, over its entries in increasing order."""
     ranks, made = np.flatnonzero(coefficients), np.empty(LANES, np.float64)
-    tile, next_, finite = _tiles(matrix, parts)
-    for n in range(len(parts)):
+    n = claim(taken)
+    tile, next_, finite = _tiles(matrix, parts, n)
+    while n < len(parts):
+        then = claim(taken)
         for first in range(parts[n, 0], parts[n, 1], LANES):
             if not finite:
                 return False
-            finite = _sort((tile,), network, matrix, parts, n, first, next_)
+            finite = _sort((tile,), network, matrix, parts, n, then, first, next_)
             _sum_ranks(tile, coefficients, ranks[0], ranks[-1] + 1, made)
             _write(made, first, parts[n, 1], result)
             tile, next_ = next_, tile
+        n = then
     return True
 
 
@@ -351,23 +358,26 @@ def _sum_between(_, tile, own, low, high, slack, made):
 
 @compiled
 @no_type_check
-def trimmed_mean(matrix, network, weights, low, high, slack, result, parts):
+def trimmed_mean(matrix, network, weights, low, high, slack, result, parts, taken):
     """Each column's mean of the weight between `low` and `high`; parts of a weight up to `slack` are rounding."""
     m = matrix.shape[0]
     own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
-    tile, next_, finite = _tiles(matrix, parts)
-    for n in range(len(parts)):
+    n = claim(taken)
+    tile, next_, finite = _tiles(matrix, parts, n)
+    while n < len(parts):
+        then = claim(taken)
         for first in range(parts[n, 0], parts[n, 1], LANES):
             if not finite:
                 return False
             for r in range(m):
                 own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
+            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
             _sum_between(tile, own, low, high, slack, made)
             made /= high - low
             _write(made, first, parts[n, 1], result)
             tile, next_ = next_, tile
+        n = then
     return True
 
 
@@ -411,40 +421,46 @@ def _middle(_, tile, own, lower, upper, made):
 
 @compiled
 @no_type_check
-def median(matrix, network, weights, lower, upper, result, parts):
+def median(matrix, network, weights, lower, upper, result, parts, taken):
     """Each column's mid-point of two entries: those that the weights before leave below `lower`, and below `upper`."""
     m = matrix.shape[0]
     own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
-    tile, next_, finite = _tiles(matrix, parts)
-    for n in range(len(parts)):
+    n = claim(taken)
+    tile, next_, finite = _tiles(matrix, parts, n)
+    while n < len(parts):
+        then = claim(taken)
         for first in range(parts[n, 0], parts[n, 1], LANES):
             if not finite:
                 return False
             for r in range(m):
                 own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
+            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
             _middle(tile, own, lower, upper, made)
             _write(made, first, parts[n, 1], result)
             tile, next_ = next_, tile
+        n = then
     return True
 
 
 @compiled
 @no_type_check
-def nearest_to_median(matrix, network, count, result, parts):
+def nearest_to_median(matrix, network, count, result, parts, taken):
     """Each column's mean of the `count` entries that are nearest to its median; a tie goes to the smaller entry."""
     made, centre, starts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
-    tile, next_, finite = _tiles(matrix, parts)
-    for n in range(len(parts)):
+    n = claim(taken)
+    tile, next_, finite = _tiles(matrix, parts, n)
+    while n < len(parts):
+        then = claim(taken)
         for first in range(parts[n, 0], parts[n, 1], LANES):
             if not finite:
                 return False
-            finite = _sort((tile,), network, matrix, parts, n, first, next_)
+            finite = _sort((tile,), network, matrix, parts, n, then, first, next_)
             _window(tile, count, centre, starts, made)
             made /= count
             _write(made, first, parts[n, 1], result)
             tile, next_ = next_, tile
+        n = then
     return True
 
 
@@ -472,23 +488,26 @@ def _window(tile, count, centre, starts, made):
 
 @compiled
 @no_type_check
-def mean_around_median(matrix, network, weights, mass, slack, result, parts):
+def mean_around_median(matrix, network, weights, mass, slack, result, parts, taken):
     """Each column's mean of the entries of so much weight that are nearest to its median."""
     m = matrix.shape[0]
     own = _tile(m, weights)
     half, made = weights.sum() / 2, np.empty(LANES, np.float64)
-    tile, next_, finite = _tiles(matrix, parts)
-    for n in range(len(parts)):
+    n = claim(taken)
+    tile, next_, finite = _tiles(matrix, parts, n)
+    while n < len(parts):
+        then = claim(taken)
         for first in range(parts[n, 0], parts[n, 1], LANES):
             if not finite:
                 return False
             for r in range(m):
                 own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
+            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
             for c in range(LANES):
                 made[c] = _around(tile[:, c], own[:, c], half, mass, slack)
             _write(made, first, parts[n, 1], result)
             tile, next_ = next_, tile
+        n = then
     return True
 
 
@@ -525,25 +544,28 @@ def _around(column, own, half, mass, slack):
 
 @compiled
 @no_type_check
-def mean_between(matrix, network, weights, alike, low, high, result, parts):
+def mean_between(matrix, network, weights, alike, low, high, result, parts, taken):
     """Each column's mean of the entries strictly between its quantiles `low` and `high`; `alike`: of equal weights."""
     m = matrix.shape[0]
     own = _tile(m, weights)
     total, made = np.float64(weights.sum()), np.empty(LANES, np.float64)
-    tile, next_, finite = _tiles(matrix, parts)
-    for n in range(len(parts)):
+    n = claim(taken)
+    tile, next_, finite = _tiles(matrix, parts, n)
+    while n < len(parts):
+        then = claim(taken)
         for first in range(parts[n, 0], parts[n, 1], LANES):
             if not finite:
                 return False
             for r in range(m):
                 own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, first, next_)
+            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
             for c in range(LANES):
                 lower = _quantile(tile[:, c], own[:, c], alike, total, low)
                 upper = _quantile(tile[:, c], own[:, c], alike, total, high)
                 made[c] = _between(tile[:, c], own[:, c], lower, upper)
             _write(made, first, parts[n, 1], result)
             tile, next_ = next_, tile
+        n = then
     return True
 
 
