@@ -105,10 +105,12 @@ class MultiKrum(Selection):
         require(self, n, m, "m")
         scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
         taken = nearest(scores[None], points.weights, m * points.mass / n)[0]
+        figures, parts = scores.tolist(), taken.tolist()
         reasons = [
-            "" if t else f"Krum score {s:.3g}, not among the {m} smallest" for t, s in zip(taken, scores, strict=True)
+            "" if part else f"Krum score {figure:.3g}, not among the {m} smallest"
+            for figure, part in zip(figures, parts, strict=True)
         ]
-        return Choice(taken / taken.sum(), scores.tolist(), reasons)
+        return Choice(taken / taken.sum(), figures, reasons)
 
 
 def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbours) -> Weights:

@@ -87,10 +87,10 @@ class MoNNA(Selection):
             )
         squares = points.squared_distances_from(sum(there[: self.reference]))
         taken = lowest(squares, points.weights, (1 - self.f / m) * points.mass)
-        distances = root(squares).tolist()
-        reach = max(distance for distance, part in zip(distances, taken, strict=True) if part > 0)
+        distances, parts = root(squares).tolist(), taken.tolist()
+        reach = max(distance for distance, part in zip(distances, parts, strict=True) if part > 0)
         reasons = [
             "" if part > 0 else f"{distance:.3g} from the trusted row, beyond {reach:.3g}"
-            for distance, part in zip(distances, taken, strict=True)
+            for distance, part in zip(distances, parts, strict=True)
         ]
         return Choice(taken / taken.sum(), distances, reasons)
