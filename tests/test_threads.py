@@ -12,7 +12,7 @@ import torch
 from numba import njit
 
 from phalanx import threads
-from phalanx.threads import SMALL, Pool, claim, in_threads
+from phalanx.threads import SMALL, Pool, alone, claim, in_threads
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -156,3 +156,13 @@ def test_a_kernel_claims_each_part_once():
     finally:
         torch.set_num_threads(before)
     assert (done == 1).all()
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_torch_works_alone_for_a_while_also_where_that_fails():
+    with alone():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    with pytest.raises(KeyError), alone():
+        raise KeyError
+    assert torch.get_num_threads() == 2

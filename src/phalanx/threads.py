@@ -4,9 +4,9 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, no_type_check
 
@@ -62,6 +62,17 @@ def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequ
     others = [pool.executor.submit(kernel, *arguments, work, taken) for _ in range(1, threads)]
     results = [kernel(*arguments, work, taken)]
     return results + [other.result() for other in others if not other.cancel()]
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Has torch work in this thread alone, on what is so small that the others only get in the way of ours."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Pool(NamedTuple):

@@ -27,6 +27,7 @@ from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
 from phalanx.linalg import Square, root
+from phalanx.threads import alone
 
 SAME = 1e-9  # values that differ by less than this share are the same
 
@@ -44,7 +45,8 @@ def principal(distances: Square, weights: Weights) -> tuple[float, Weights]:
     to_mean = distances @ share
     products = -(distances - to_mean[:, None] - to_mean + share @ to_mean) / 2
     half = root(share)
-    values, vectors = torch.linalg.eigh(half[:, None] * products * half)
+    with alone():
+        values, vectors = torch.linalg.eigh(half[:, None] * products * half)
     top = values[-1].clamp_min(0)
     main = vectors[:, values >= (1 - SAME) * values[-1]]
     along = products @ (half[:, None] * main)

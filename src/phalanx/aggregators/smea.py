@@ -31,6 +31,7 @@ from phalanx.aggregators.points import Points
 from phalanx.core import Infeasible
 from phalanx.kernels import compiled
 from phalanx.linalg import Square, root
+from phalanx.threads import alone
 
 SUBSETS = 200_000  # as many are looked at
 BATCH = 1 << 8  # subsets that are looked at before the smallest eigenvalue so far is taken anew
@@ -73,11 +74,13 @@ class SMEA(Selection):
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         kept = self._candidates(points)
-        values = _largest_eigenvalues(points.squared_distances, kept)
-        best = kept[values <= (1 + SAME) * values.min()]
-        spread = _spread(points.squared_distances, best)
+        distances = points.squared_distances
+        with alone():
+            values = _largest_eigenvalues(distances, kept)
+            best = kept[values <= (1 + SAME) * values.min()]
+            spread = _spread(distances, best)
         shares = best[spread <= (1 + SAME) * spread.min()].mean(0)
-        reasons = ["" if share > 0 else "outside the set of the smallest variance" for share in shares]
+        reasons = ["" if share > 0 else "outside the set of the smallest variance" for share in shares.tolist()]
         return Choice(shares / shares.sum(), None, reasons)
 
     def _candidates(self, points: Points) -> Candidates:
