@@ -39,6 +39,10 @@ SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # comparisons between up to
     ((A, B), (C, D), (A, C), (B, D), (B, C)),
 )
 
+# What a thread's place in its work tells: the part that it is at, the one that it has claimed for later, its tile's
+# first column, where the part's columns end, which of two tiles it is, and whether all that has been read is finite.
+PART, THEN, FIRST, STOP, TILE, SOUND = range(6)
+
 compiled = njit(nogil=True, cache=True, boundscheck=False)
 
 
@@ -176,11 +180,13 @@ def _tile(m, like):
 
 @compiled
 @no_type_check
-def _tiles(matrix, parts, n):
-    """Two tiles, the first of which holds the first columns of a part; and whether all of these are finite."""
-    m = matrix.shape[0]
-    tile, next_ = _tile(m, matrix), _tile(m, matrix)
-    return tile, next_, n >= len(parts) or _read(matrix, parts[n, 0], tile)
+def _begin(matrix, parts, taken):
+    """Two tiles, of which the first holds the first columns of a part, and a thread's place, which is before them."""
+    m, place = matrix.shape[0], np.zeros(SOUND + 1, np.int64)
+    tiles = _tile(2 * m, matrix).reshape(2, m, LANES)
+    place[THEN], place[TILE] = claim(taken), 1
+    place[SOUND] = place[THEN] >= len(parts) or _read(matrix, parts[place[THEN], 0], tiles[0])
+    return tiles, place
 
 
 @compiled
@@ -200,7 +206,7 @@ def _read(matrix, first, tile):
 
 @compiled
 @no_type_check
-def _sort(tiles, network, matrix, parts, n, then, first, next_):
+def _sort(tiles, network, matrix, parts, place, next_):
     """Sorts the columns of a tile as far as the network does, and meanwhile reads the next tile of the matrix.
 
     Args:
@@ -208,23 +214,21 @@ def _sort(tiles, network, matrix, parts, n, then, first, next_):
         network: of `sorting_network`.
         matrix: the entries come from.
         parts: ranges of columns.
-        n: in which of them the tile lies.
-        then: which is next.
-        first: the tile's first column.
+        place: where the tile lies.
         next_: the other tile.
 
     Returns:
         Whether what was read is finite.
     """
-    m, stop, steps = matrix.shape[0], parts[n, 1], max(1, len(network))
+    m, first, stop, then, steps = matrix.shape[0], place[FIRST], place[STOP], place[THEN], max(1, len(network))
     column, rows, finite = first + LANES, m, True
     if column >= stop:
         column, rows = (parts[then, 0], m) if then < len(parts) else (0, 0)
     if rows and column + LANES > matrix.shape[1]:
         finite, rows = _read(matrix, column, next_), 0
     run = max(1, min(TILES, ASKED // (m * LANES * matrix.itemsize)))
-    place = (first - parts[n, 0]) // LANES % run  # among the tiles that were asked for with it
-    asked, later, end = place * m // run, place * m % run, first + (run - place) * LANES
+    turn = (first - parts[place[PART], 0]) // LANES % run  # among the tiles that were asked for with it
+    asked, later, end = turn * m // run, turn * m % run, first + (run - turn) * LANES
     row, gap = 0, max(1, steps // m)  # steps from one reading to the next
     some, wait = -(-m // (steps // gap)), 0
     for k in range(steps):
@@ -243,6 +247,42 @@ def _sort(tiles, network, matrix, parts, n, then, first, next_):
             if later == run:
                 asked, later = asked + 1, 0
     return finite
+
+
+@compiled
+@no_type_check
+def _sorted(tiles, place, matrix, network, parts, taken):
+    """Goes on to the next tile and sorts it as far as the network does; False if there is none."""
+    if not _advance(place, parts, taken):
+        return False
+    tile, next_ = tiles[place[TILE]], tiles[1 - place[TILE]]
+    place[SOUND] = _sort((tile,), network, matrix, parts, place, next_)
+    return True
+
+
+@compiled
+@no_type_check
+def _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
+    """The same for a weighted rule; `own` gets the weights of the tile's entries, which go where these go."""
+    if not _advance(place, parts, taken):
+        return False
+    for r in range(len(weights)):
+        own[r, :] = weights[r]
+    tile, next_ = tiles[place[TILE]], tiles[1 - place[TILE]]
+    place[SOUND] = _sort((tile, own), network, matrix, parts, place, next_)
+    return True
+
+
+@compiled
+@no_type_check
+def _advance(place, parts, taken):
+    """Moves a thread's place to the next tile; False if there is none, or it holds what is not finite."""
+    place[FIRST] += LANES
+    if place[FIRST] >= place[STOP] and place[THEN] < len(parts):
+        place[PART], place[THEN] = place[THEN], claim(taken)
+        place[FIRST], place[STOP] = parts[place[PART]]
+    place[TILE] = 1 - place[TILE]
+    return place[SOUND] and place[FIRST] < place[STOP]
 
 
 @intrinsic
@@ -298,26 +338,18 @@ def _store(context, builder, kind, array, values):
 def combine_ranks(matrix, network, coefficients, result, parts, taken):
     """Each column's sum of coefficient times entry, over its entries in increasing order."""
     ranks, made = np.flatnonzero(coefficients), np.empty(LANES, np.float64)
-    n = claim(taken)
-    tile, next_, finite = _tiles(matrix, parts, n)
-    while n < len(parts):
-        then = claim(taken)
-        for first in range(parts[n, 0], parts[n, 1], LANES):
-            if not finite:
-                return False
-            finite = _sort((tile,), network, matrix, parts, n, then, first, next_)
-            _sum_ranks(tile, coefficients, ranks[0], ranks[-1] + 1, made)
-            _write(made, first, parts[n, 1], result)
-            tile, next_ = next_, tile
-        n = then
-    return True
+    tiles, place = _begin(matrix, parts, taken)
+    while _sorted(tiles, place, matrix, network, parts, taken):
+        _sum_ranks(tiles[place[TILE]], coefficients, ranks[0], ranks[-1] + 1, made)
+        _write(made, place, result)
+    return place[SOUND] == 1
 
 
 @compiled
 @no_type_check
-def _write(made, first, stop, result):
+def _write(made, place, result):
     """Writes what a tile gave to its columns of the result."""
-    columns = result[first : min(first + LANES, stop)]
+    columns = result[place[FIRST] : min(place[FIRST] + LANES, place[STOP])]
     for c in range(len(columns)):
         columns[c] = made[c]
 
@@ -360,25 +392,13 @@ def _sum_between(_, tile, own, low, high, slack, made):
 @no_type_check
 def trimmed_mean(matrix, network, weights, low, high, slack, result, parts, taken):
     """Each column's mean of the weight between `low` and `high`; parts of a weight up to `slack` are rounding."""
-    m = matrix.shape[0]
-    own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
-    n = claim(taken)
-    tile, next_, finite = _tiles(matrix, parts, n)
-    while n < len(parts):
-        then = claim(taken)
-        for first in range(parts[n, 0], parts[n, 1], LANES):
-            if not finite:
-                return False
-            for r in range(m):
-                own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
-            _sum_between(tile, own, low, high, slack, made)
-            made /= high - low
-            _write(made, first, parts[n, 1], result)
-            tile, next_ = next_, tile
-        n = then
-    return True
+    (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
+    while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
+        _sum_between(tiles[place[TILE]], own, low, high, slack, made)
+        made /= high - low
+        _write(made, place, result)
+    return place[SOUND] == 1
 
 
 @intrinsic
@@ -423,24 +443,12 @@ def _middle(_, tile, own, lower, upper, made):
 @no_type_check
 def median(matrix, network, weights, lower, upper, result, parts, taken):
     """Each column's mid-point of two entries: those that the weights before leave below `lower`, and below `upper`."""
-    m = matrix.shape[0]
-    own = _tile(m, weights)
     made = np.empty(LANES, np.float64)
-    n = claim(taken)
-    tile, next_, finite = _tiles(matrix, parts, n)
-    while n < len(parts):
-        then = claim(taken)
-        for first in range(parts[n, 0], parts[n, 1], LANES):
-            if not finite:
-                return False
-            for r in range(m):
-                own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
-            _middle(tile, own, lower, upper, made)
-            _write(made, first, parts[n, 1], result)
-            tile, next_ = next_, tile
-        n = then
-    return True
+    (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
+    while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
+        _middle(tiles[place[TILE]], own, lower, upper, made)
+        _write(made, place, result)
+    return place[SOUND] == 1
 
 
 @compiled
@@ -448,20 +456,12 @@ def median(matrix, network, weights, lower, upper, result, parts, taken):
 def nearest_to_median(matrix, network, count, result, parts, taken):
     """Each column's mean of the `count` entries that are nearest to its median; a tie goes to the smaller entry."""
     made, centre, starts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
-    n = claim(taken)
-    tile, next_, finite = _tiles(matrix, parts, n)
-    while n < len(parts):
-        then = claim(taken)
-        for first in range(parts[n, 0], parts[n, 1], LANES):
-            if not finite:
-                return False
-            finite = _sort((tile,), network, matrix, parts, n, then, first, next_)
-            _window(tile, count, centre, starts, made)
-            made /= count
-            _write(made, first, parts[n, 1], result)
-            tile, next_ = next_, tile
-        n = then
-    return True
+    tiles, place = _begin(matrix, parts, taken)
+    while _sorted(tiles, place, matrix, network, parts, taken):
+        _window(tiles[place[TILE]], count, centre, starts, made)
+        made /= count
+        _write(made, place, result)
+    return place[SOUND] == 1
 
 
 @compiled
@@ -490,25 +490,14 @@ def _window(tile, count, centre, starts, made):
 @no_type_check
 def mean_around_median(matrix, network, weights, mass, slack, result, parts, taken):
     """Each column's mean of the entries of so much weight that are nearest to its median."""
-    m = matrix.shape[0]
-    own = _tile(m, weights)
     half, made = weights.sum() / 2, np.empty(LANES, np.float64)
-    n = claim(taken)
-    tile, next_, finite = _tiles(matrix, parts, n)
-    while n < len(parts):
-        then = claim(taken)
-        for first in range(parts[n, 0], parts[n, 1], LANES):
-            if not finite:
-                return False
-            for r in range(m):
-                own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
-            for c in range(LANES):
-                made[c] = _around(tile[:, c], own[:, c], half, mass, slack)
-            _write(made, first, parts[n, 1], result)
-            tile, next_ = next_, tile
-        n = then
-    return True
+    (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
+    while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
+        tile = tiles[place[TILE]]
+        for c in range(LANES):
+            made[c] = _around(tile[:, c], own[:, c], half, mass, slack)
+        _write(made, place, result)
+    return place[SOUND] == 1
 
 
 @compiled
@@ -546,27 +535,16 @@ def _around(column, own, half, mass, slack):
 @no_type_check
 def mean_between(matrix, network, weights, alike, low, high, result, parts, taken):
     """Each column's mean of the entries strictly between its quantiles `low` and `high`; `alike`: of equal weights."""
-    m = matrix.shape[0]
-    own = _tile(m, weights)
     total, made = np.float64(weights.sum()), np.empty(LANES, np.float64)
-    n = claim(taken)
-    tile, next_, finite = _tiles(matrix, parts, n)
-    while n < len(parts):
-        then = claim(taken)
-        for first in range(parts[n, 0], parts[n, 1], LANES):
-            if not finite:
-                return False
-            for r in range(m):
-                own[r, :] = weights[r]
-            finite = _sort((tile, own), network, matrix, parts, n, then, first, next_)
-            for c in range(LANES):
-                lower = _quantile(tile[:, c], own[:, c], alike, total, low)
-                upper = _quantile(tile[:, c], own[:, c], alike, total, high)
-                made[c] = _between(tile[:, c], own[:, c], lower, upper)
-            _write(made, first, parts[n, 1], result)
-            tile, next_ = next_, tile
-        n = then
-    return True
+    (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
+    while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
+        tile = tiles[place[TILE]]
+        for c in range(LANES):
+            lower = _quantile(tile[:, c], own[:, c], alike, total, low)
+            upper = _quantile(tile[:, c], own[:, c], alike, total, high)
+            made[c] = _between(tile[:, c], own[:, c], lower, upper)
+        _write(made, place, result)
+    return place[SOUND] == 1
 
 
 @compiled
