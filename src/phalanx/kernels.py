@@ -185,7 +185,8 @@ def finite(rows, parts, taken):
 
     Args:
         rows: (m, d).
-        parts: (k, 4). The first row, and where the rows end; the first column, and where the columns end.
+        parts: (k, 5). The first row, and where the rows end; the first column, and where the columns end; which of the
+            ranges of columns it is.
     """
     zero_or_nan = rows.dtype.type(0)
     n = claim(taken)
@@ -208,7 +209,7 @@ def scale(rows, out, in_place, factors, parts, taken):
         out: (m, d).
         in_place: whether `out` are the rows; else it may share no memory with them.
         factors: (m,), of the type of the rows.
-        parts: (k, 4), as of `finite`.
+        parts: (k, 5), as of `finite`.
     """
     n = claim(taken)
     while n < len(parts):
@@ -249,9 +250,8 @@ def squares(rows, totals, parts, taken):
 
     Args:
         rows: (m, d).
-        totals: (n, m), float64.
-        parts: (k, 5). The first row, and where the rows end; the first column, and where the columns end; which of the
-            totals.
+        totals: (n, m), float64, for each range of columns.
+        parts: (k, 5), as of `finite`.
     """
     n = claim(taken)
     while n < len(parts):

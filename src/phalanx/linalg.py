@@ -190,10 +190,13 @@ def root(squares: Tensor) -> Tensor:
     return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
 
 
-def _blocks(m: int, d: int) -> list[tuple[int, int, int, int]]:
-    """Parts of a matrix: whole rows where there are many, as memory is read fastest in long runs."""
+def _blocks(m: int, d: int) -> list[tuple[int, int, int, int, int]]:
+    """Parts of a matrix: rows, columns, and the number of these columns among the ranges that columns are divided in.
+
+    Rows are whole where there are many, as memory is read fastest in long runs.
+    """
     bands = shares(m, 1, SHARES)
-    return [(*band, *part) for part in shares(d, 4 * DEPTH, SHARES // len(bands)) for band in bands]
+    return [(*band, *part, n) for n, part in enumerate(shares(d, 4 * DEPTH, SHARES // len(bands))) for band in bands]
 
 
 def _compiled(rows: Tensor) -> bool:
@@ -227,10 +230,8 @@ def _squares(rows: Matrix, point: Vector | None) -> Weights:
     """Squared Euclidean distances of the rows to a point, the origin if not given, in float64."""
     m, d = rows.shape
     if _compiled(rows):
-        blocks = _blocks(m, d)
-        columns = sorted({begin for _, _, begin, _ in blocks})
-        sums, entries = np.zeros((len(columns), m)), rows.detach().numpy()
-        parts = [(*block, columns.index(block[2])) for block in blocks]
+        parts = _blocks(m, d)
+        sums, entries = np.zeros((parts[-1][-1] + 1, m)), rows.detach().numpy()
         if point is None:
             in_threads(kernels.squares, (entries, sums), parts, m * d)
         else:
@@ -257,7 +258,7 @@ def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Ma
     if lengths is None:
         shorten(rows, radius, made)
         return made
-    return scaled(rows, _factors(radius, lengths), made)
+    return scaled(rows, shortening(radius, lengths), made)
 
 
 def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
@@ -273,7 +274,7 @@ def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
     """
     if not _compiled(rows) or len(rows) < SHARES:  # where a row is not one thread's
         lengths = norms(rows)
-        scaled(rows, _factors(radius, lengths), out)
+        scaled(rows, shortening(radius, lengths), out)
         return lengths
     entries, made, squares = rows.detach().numpy(), out.numpy(), np.empty(len(rows))
     arguments = (entries, made, rows.data_ptr() == out.data_ptr(), float(radius), squares)
@@ -281,12 +282,12 @@ def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
     lengths = torch.from_numpy(np.sqrt(squares))
     if strange := _strange(torch.from_numpy(squares)):
         lengths[strange] = torch.tensor([_length(rows[i]) for i in strange], dtype=torch.float64)
-        out[strange] = scaled(rows[strange], _factors(radius, lengths[strange]))
+        out[strange] = scaled(rows[strange], shortening(radius, lengths[strange]))
     return lengths
 
 
-def _factors(radius: float, lengths: Weights) -> Weights:
-    """What rows of some lengths are multiplied with, to be no longer than `radius`; 1 for rows that are not finite."""
+def shortening(radius: float, lengths: Weights) -> Weights:
+    """What rows of some lengths are multiplied with, to be no longer than `radius`; 1 where a length is not finite."""
     return torch.where((lengths > radius) & lengths.isfinite(), radius / lengths, 1.0)
 
 

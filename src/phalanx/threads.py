@@ -66,7 +66,12 @@ def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequ
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Has torch work in this thread alone, on what is so small that the others only get in the way of ours."""
+    """Has torch work in this thread alone, on what is so small that the others only get in the way of ours.
+
+    Torch's number of threads is kept for each thread that asks. Others keep theirs, but one that turns to torch for the
+    first time meanwhile starts with one: it is slower then, and what torch adds up in as many parts as it has threads,
+    such as gradients, has other last digits.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -141,10 +141,11 @@ class PreAggregator(ABC):
             deltas: as for a rule.
             weights: as for a rule.
             turn: as for a rule.
-            out: where they are written; may be `deltas` itself. A new matrix if not given.
+            out: where they are written; may be `deltas` itself. A new matrix if not given. It may hold some of the new
+                rows when others turn out not to be finite.
 
         Raises:
-            ValueError: `out` has not the shape and dtype of the new rows.
+            ValueError: rows or weights are such as no rule takes, or `out` has not the shape and dtype of the new rows.
         """
         mixed = self.mix(Points.of(deltas, weights, turn))
         if out is not None and (out.shape, out.dtype) != ((len(mixed), deltas.shape[1]), deltas.dtype):

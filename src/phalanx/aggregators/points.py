@@ -26,6 +26,7 @@ from phalanx.linalg import (
     root,
     scaled,
     shorten,
+    shortening,
     squared_distances,
     squared_distances_to,
     sums_of_few,
@@ -212,8 +213,8 @@ class Points:
         made = way(coefficients, self.unchecked, out)
         if finite(made):
             self.__dict__["_finite"] = self.base
-        else:
-            _ = self.matrix  # looks for itself: a sum can overflow where no entry does
+        elif not finite(self.base):  # a sum can overflow where no entry does
+            self.refuse()
         return made
 
     def mixed(self, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> "Mixture":
@@ -328,7 +329,7 @@ class Shortened(Mixture):
     @cached_property
     def factors(self) -> Weights:
         """What each row is multiplied with."""
-        return torch.where(self.points.norms > self.radius, self.radius / self.points.norms, 1.0)
+        return shortening(self.radius, self.points.norms)
 
     @cached_property
     def coefficients(self) -> Square:  # type: ignore[override]
