@@ -214,6 +214,11 @@ class Algorithm(ABC, Generic[State]):
         """
 
     @property
+    def knows_layout(self) -> bool:
+        """Whether the server tells the entries of a model apart by where they are, as those of a layer."""
+        return False
+
+    @property
     def reference_every(self) -> int:
         """For how many server versions one reference serves; the server trains anew after that.
 

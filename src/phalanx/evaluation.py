@@ -51,6 +51,18 @@ def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
     return Score(float(right.sum()) / labels, float(total) / labels, (right / counts).cpu())
 
 
+def least_loss(model: FlatModule, offers: Mapping[int, Vector], data: Dataset) -> int:
+    """The number of the model with the least loss on some examples; of equals the last one.
+
+    Args:
+        model: overwritten.
+        offers: models by number.
+        data: the examples.
+    """
+    losses = {number: evaluate(model, vector, data).loss for number, vector in reversed([*offers.items()])}
+    return min(losses, key=lambda number: math.inf if math.isnan(losses[number]) else losses[number])
+
+
 def _at_once(data: Dataset) -> int:
     """How many examples to evaluate at once: a vocabulary's scores at every position of a text are many."""
     return min(BATCH, max(1, SCORES // (data.classes * data.y[0].numel())))

@@ -27,7 +27,7 @@ from phalanx.checkpoint import EVERY_MINUTE, Checkpoint, Keeper, Origin, conditi
 from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Stalled, Until, Vector
 from phalanx.data import Dataset, Digits, Groups, Partition, Source, Uniform
 from phalanx.engine import Keep, Participation, Snapshot, everyone, run
-from phalanx.evaluation import Evaluation, FineTuning, Score, evaluate, figures
+from phalanx.evaluation import Evaluation, FineTuning, Score, evaluate, figures, least_loss
 from phalanx.guard import Guard
 from phalanx.history import HISTORY, History, Record
 from phalanx.models import MLP, Model
@@ -408,8 +408,7 @@ class Federation:
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:
         """The number of the model with the least loss on what a client keeps; of equals the last one."""
         served = {k: self.transport.model_of(client, model) for k, model in models.items()}
-        losses = {k: evaluate(self.model, model, self.kept[client]).loss for k, model in reversed(served.items())}
-        return min(losses, key=lambda k: math.inf if math.isnan(losses[k]) else losses[k])
+        return least_loss(self.model, served, self.kept[client])
 
 
 def _traced(**parts: Latency | Availability | None) -> dict[str, str]:

@@ -189,6 +189,20 @@ def test_relative_thresholds_follow_the_largest_median_norm():
     assert state.norms[0]["epsilon2"] == pytest.approx(1.5)
 
 
+def test_one_client_that_reports_alone_does_not_move_relative_thresholds():
+    algorithm = ClusteredFL(min_round=0)
+    rows = [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0], [5.0, 0.0]]
+    state, _ = begin(algorithm, 5)
+    state, _ = algorithm.step(state, updates([[1e6, 0.0]], clients=[4]))
+    assert state.scale == 0.0, "of most nobody knows anything"
+    assert len(state.clusters) == 1
+    state, _ = algorithm.step(state, updates(rows))
+    state, _ = algorithm.step(state, updates([[1e6, 0.0]], clients=[4]))
+    assert state.scale == 3.0
+    state, _ = algorithm.step(state, updates([[9.0, 0.0], [9.0, 0.0]], clients=[0, 1]))
+    assert state.scale == 9.0, "9, 9 and a million are half of five"
+
+
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
 def test_the_default_does_not_depend_on_the_unit_of_updates(factor):
     algorithm = ClusteredFL(min_round=1)
@@ -211,6 +225,51 @@ def test_weights_are_those_of_the_preprocessor():
     state, _ = begin(truncated, 10, sizes, d=1)
     state, _ = truncated.step(state, updates([[0.0]] * 9 + [[1.0]]))
     assert state.verdicts[9].weight <= 0.5
+
+
+@pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
+def test_truncation_is_by_the_sizes_of_each_cluster():
+    """Twelve clients in two groups; the liar's is of four.
+
+    Of all twelve, two are to hold at most 0.45: sizes up to 45 count, and 45 of the 75 in the small group would be the
+    liar's.  Of its four, one is to hold as much: 3 U* / 0.55 >= 10 ...: 45 % of 30 + U is U = 24.
+    """
+    sizes = {**dict.fromkeys(range(8), 10), **dict.fromkeys((8, 9, 10), 10), 11: 10**6}
+    algorithm = dataclasses.replace(AT_ONCE, preprocess=Truncate(0.15, 0.45))
+    rows = [[2.0, 0.0]] * 8 + [[-2.0, 0.0]] * 4
+    state, _ = begin(dataclasses.replace(algorithm, eps1=3.0), 12, sizes)
+    state, _ = dataclasses.replace(algorithm, eps1=3.0).step(state, updates(rows))
+    assert state.clusters == {1: tuple(range(8)), 2: (8, 9, 10, 11)}
+    state, _ = algorithm.step(state, updates(rows))
+    assert state.verdicts[11].weight == pytest.approx(24 / 54)
+    assert state.verdicts[8].weight == pytest.approx(10 / 54)
+
+
+def test_a_cluster_is_not_split_where_truncation_could_not_serve_a_part():
+    algorithm = dataclasses.replace(AT_ONCE, preprocess=Truncate(0.25, 0.3), aggregate=Median())
+    state, _ = begin(algorithm, 4)
+    state, _ = algorithm.step(state, updates(OPPOSED))
+    assert state.clusters == {0: (0, 1, 2, 3)}
+    assert "not split: with 2 clients, " in state.verdicts[0].reason
+
+
+def test_a_cluster_of_which_too_few_report_stays_as_it_is_and_the_others_go_on():
+    algorithm = ClusteredFL(split_rounds=(1,), min_gap=0.0, aggregate=Krum(f=1))
+    rows = [[2.0, 0.1 * k] for k in range(5)] + [[-2.0, 0.1 * k] for k in range(5)]
+    state, _ = once(algorithm, rows)
+    assert state.clusters == {1: (0, 1, 2, 3, 4), 2: (5, 6, 7, 8, 9)}
+    before = algorithm.download(state, 9)
+    after, ready = algorithm.step(state, updates([*rows[:5], rows[9]], clients=[0, 1, 2, 3, 4, 9]))
+    assert ready == set(range(10))
+    assert torch.equal(algorithm.download(after, 9), before)
+    assert not torch.equal(algorithm.download(after, 0), algorithm.download(state, 0))
+    verdict = after.verdicts[9]
+    assert (verdict.accepted, verdict.weight) == (False, 0.0)
+    assert verdict.reason.startswith("cluster 2 stays as it is: Krum(f=1, neighbours='n-f-2') needs at least")
+    with pytest.raises(Infeasible, match=r"No cluster can go on\. Of cluster 2: Krum"):
+        algorithm.step(state, updates([rows[9]], clients=[9]))
+    with pytest.raises(Infeasible, match=r"^Krum"):
+        once(algorithm, rows[:2])
 
 
 def test_zero_updates_and_one_client():
@@ -255,6 +314,13 @@ def test_the_similarities_of_many_clients_are_shown_when_they_are_split():
     assert state.separation[0]["alpha_cross"] == -1.0
     state, _ = algorithm.step(state, updates(rows))
     assert len(state.similarity[0]["alpha"]) == 80
+
+
+def test_the_similarities_of_very_many_clients_are_never_shown():
+    rows = [[1.0 if k < 600 else -1.0, 0.0] for k in range(1200)]
+    state, _ = once(ClusteredFL(eps1=0.5, eps2=0.5, min_round=0), rows)
+    assert len(state.clusters) == 2
+    assert state.similarity == {}
 
 
 @pytest.mark.parametrize(
@@ -321,6 +387,31 @@ def test_a_new_client_joins_the_only_cluster_at_once_and_weights_are_made_anew()
     assert close(state.model, [2.0, 0.0])
     with pytest.raises(Infeasible, match="Client 5 takes part already"):
         algorithm.join(state, 5, 1)
+
+
+def test_a_new_client_without_a_direction_stays_where_it_is():
+    algorithm = ClusteredFL(split_rounds=(1,))
+    rows = [[2.0, 0.0], [2.0, 0.0], [-2.0, 0.0], [-2.0, 0.0]]
+    state, _ = once(algorithm, rows)
+    state = algorithm.join(state, 9, 10)
+    state, _ = algorithm.step(state, updates([*rows, [0.0, 0.0]], clients=[0, 1, 2, 3, 9]))
+    assert state.newcomers == {9: 0}
+    assert state.verdicts[9].reason == "new client stays at cluster 0: a zero update has no direction"
+    state, _ = algorithm.step(state, updates([*rows, [-0.1, 0.0]], clients=[0, 1, 2, 3, 9]))
+    assert state.clusters == {1: (0, 1), 2: (2, 3, 9)}
+
+
+def test_a_new_client_stays_out_of_a_cluster_that_truncation_could_not_serve_with_it():
+    """Of four clients one may be Byzantine and hold 0.3, by equal weights 0.25; of five it may be two, 0.4."""
+    algorithm = ClusteredFL(split_rounds=(1,), preprocess=Truncate(0.25, 0.3), aggregate=Median())
+    rows = [[2.0, 0.0]] * 4 + [[-2.0, 0.0]] * 4
+    state, _ = once(algorithm, rows)
+    assert state.clusters == {1: (0, 1, 2, 3), 2: (4, 5, 6, 7)}
+    state = algorithm.join(state, 9, 10)
+    state, _ = algorithm.step(state, updates([*rows, [-1.0, 0.0]], clients=[*range(8), 9]))
+    assert state.newcomers == {9: 0}
+    assert state.verdicts[9].reason.startswith("new client stays at cluster 0: with it in cluster 2, ")
+    assert len(state.clusters[2]) == 4
 
 
 def test_a_leaf_that_is_split_while_a_new_client_arrives():

@@ -8,7 +8,30 @@ from incongruent import Divided
 
 import phalanx
 from phalanx.aggregators import GeometricMedian, Krum, Mean, Median, TrimmedMean
-from phalanx.algorithms import ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Quorum, Rotated, ZenoPlusPlus
+from phalanx.algorithms import (
+    BASGD,
+    FLAME,
+    RFFL,
+    AsyncRFFL,
+    ByClass,
+    ByzantineCFL,
+    Catalyst,
+    ClusteredFL,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    FoolsGold,
+    Kardam,
+    PerLayer,
+    Permuted,
+    Private,
+    QFedAvg,
+    Quorum,
+    Rotated,
+    SignSGD,
+    Standalone,
+    ZenoPlusPlus,
+)
 from phalanx.algorithms.wrappers import hartley
 from phalanx.attacks import Rescale
 from phalanx.core import Algorithm, Local
@@ -40,6 +63,12 @@ def models(federation, algorithm, until=6, **options):
         ByzantineCFL(threshold=-0.5),
         SPLITTING,
         FedAsync(),
+        FedBuff(size=3),
+        Kardam(f=1),
+        BASGD(buffers=2),
+        SignSGD(),
+        Standalone(),
+        Quorum(ByzantineCFL(threshold=-0.5), k=4),
     ],
     ids=str,
 )
@@ -52,6 +81,17 @@ def test_permuted_models_are_the_same_to_the_bit(federation, algorithm):
     assert not torch.equal(hidden_state.model, plain[0]), "the server has something else"
 
 
+@pytest.mark.parametrize(
+    "algorithm", [FLAME(), Catalyst(f=1), RFFL(), QFedAvg(q=2.0, lr=0.5), FoolsGold()], ids=lambda a: type(a).__name__
+)
+def test_permuted_models_are_the_same_to_rounding_where_lengths_count(federation, algorithm):
+    steps = 6 if algorithm.synchronous else 20
+    _, plain = models(federation, algorithm, until=steps)
+    _, hidden = models(federation, Permuted(algorithm, seed=5), until=steps)
+    for one, other in zip(plain, hidden, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [Permuted, Rotated])
 def test_a_server_that_trains_itself_must_see_models(kind):
     with pytest.raises(ValueError, match=rf"{kind.__name__} hides models .* ZenoPlusPlus has .* alone"):
@@ -62,6 +102,29 @@ def test_a_server_that_trains_itself_must_see_models(kind):
 
     with pytest.raises(ValueError, match=f"{kind.__name__} hides models"):
         kind(Quorum(Judging(), 2))
+
+
+@pytest.mark.parametrize("kind", [Permuted, Rotated])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        RFFL(allocation=PerLayer((2, 1))),
+        AsyncRFFL(allocation=PerLayer((2, 1))),
+        RFFL(agreement=ByClass(0, 2, 3)),
+        Private(RFFL(allocation=PerLayer((2, 1))), clip=1.0, noise_multiplier=0.0),
+    ],
+    ids=["layers", "layers of arrivals", "classes", "within another"],
+)
+def test_a_server_that_looks_at_layers_must_know_them(kind, algorithm):
+    with pytest.raises(ValueError, match=f"{kind.__name__} hides from the server which entry of a model is which"):
+        kind(algorithm)
+    assert kind(RFFL()).algorithm == RFFL()
+
+
+@pytest.mark.parametrize("inner", [Permuted(FedAvg()), Quorum(Rotated(FedAvg()), 2)], ids=str)
+def test_nothing_is_hidden_twice(inner):
+    with pytest.raises(ValueError, match=r"Permuted is around .*, and one transform hides all: take either"):
+        Permuted(inner)
 
 
 def test_clusters_are_found_under_a_permutation(federation):

@@ -23,12 +23,16 @@ Where the paper is silent or ambiguous:
   alpha_cross, whatever the norms.
 * `min_round` and `min_cluster_size` are not in the paper but in the authors' published code, which splits after round
   20 only, and clusters of three clients or more only.
-* Line 13 averages without weights, Equation 2 by |D_i|.  `preprocess` chooses; the norms of line 14 are those of what
+* Line 13 averages without weights, Equation 2 by |D_i|.  `preprocess` chooses, among the sizes of a cluster's clients
+  alone, so that truncation bounds what attackers hold of each cluster; the norms of line 14 are those of what
   `aggregate` returns, and of single updates.
-* A zero update has no direction: it counts as orthogonal to all others.
+* Nothing is said of rounds in which a cluster's clients are too few for the rule.  The cluster stays as it is then,
+  and the others go on; if no cluster can, the round is an error.
+* A zero update has no direction: it counts as orthogonal to all others, and as equal to other zero updates.  A new
+  client that sends one stays where it is.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,21 +43,23 @@ from torch import Tensor
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
 from phalanx.clustering import bipartition, cross_similarity
-from phalanx.clustering.tree import Edges, Sent, Tree, spread
+from phalanx.clustering.tree import Edges, Node, Sent, Tree, spread
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
 from phalanx.linalg import cosines_of, gram
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
-SHOWN = 64  # clients of a cluster up to which its similarities are kept in every round; in that of a split always
+SHOWN = 64  # clients of a cluster up to which its similarities are kept in every round
+SHOWN_SPLIT = 1024  # and up to which they are kept in that of a split: a history holds them as text
 
 
 @dataclass(frozen=True)
 class Relative:
     """A threshold that grows and shrinks with a task: a share of the scale of its updates.
 
-    The scale is the largest median norm of the clients' updates in any round so far: half of the clients would have to
-    lie in order to move it.
+    The scale is the largest median, in any round so far, of the norms of the updates that all clients have sent last,
+    zero for those that have sent none.  So half of the clients would have to lie in order to move it, also where few of
+    them report in a round.
 
     Args:
         share: of the scale, positive.
@@ -99,9 +105,9 @@ class ClusteredFLState(NamedTuple):
     version: int  # rounds completed
     tree: Tree  # all clusters that ever were, with their models
     sizes: Mapping[int, int]  # declared by all who take part
-    weights: Mapping[int, float]  # n_k: after preprocessing, or before it if that is per cohort
+    lengths: Mapping[int, float]  # the norms of what the members of clusters have sent last
     newcomers: Mapping[int, int]  # clients on their way down the tree, and the node that each has come to
-    scale: float  # the largest median norm of updates so far
+    scale: float  # the largest median of these norms so far
     aggregates: Mapping[int, Vector]  # what the rule returned last in each leaf, for rules that start from there
     looks: Mapping[int, Look]  # at each cluster of which somebody reported in the last round, by its number then
     verdicts: Mapping[int, Verdict]
@@ -179,8 +185,9 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             different classes, whose updates are long now and then. 1 is Algorithm 5.
         min_cluster_size: clusters of fewer clients are not split.
         min_part_size: smallest group that a split may leave.
-        split_rounds: rounds, counted from 1, in each of which one cluster is split, and in no others; `eps1`,
-            `eps2`, `min_round` and `patience` are not looked at then. None: whenever the conditions hold.
+        split_rounds: rounds, counted from 1, in each of which one cluster is split, and in no others, if any meets the
+            other conditions; `eps1`, `eps2`, `min_round` and `patience` are not looked at then. None: whenever all
+            conditions hold.
         cached: largest number of updates kept on an edge for new clients, those that stand best for all.
         aggregate: the rule within each cluster; the mean in the paper.
         preprocess: what declared sizes count for within each cluster; nothing in Algorithm 5.
@@ -223,10 +230,10 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ClusteredFLState, Set[int]]:
         """See `Algorithm`."""
-        weights = self.preprocess.enrolled(sizes)
+        self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
         warn_of_weights(self.preprocess, self.aggregate)
         tree = Tree.rooted(sizes, model)  # line 3
-        return ClusteredFLState(0, tree, dict(sizes), weights, {}, 0.0, {}, {}, {}), weights.keys()
+        return ClusteredFLState(0, tree, dict(sizes), {}, {}, 0.0, {}, {}, {}), sizes.keys()
 
     def download(self, state: ClusteredFLState, client: int) -> Vector:
         """See `Algorithm`: the model of the client's cluster, or of the node that a new client has come to."""
@@ -237,11 +244,16 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         return state.offers(client)
 
     def step(self, state: ClusteredFLState, updates: Updates) -> tuple[ClusteredFLState, Set[int]]:
-        """See `Algorithm`."""
+        """See `Algorithm`.
+
+        Raises:
+            Infeasible: of no cluster that reported are there enough clients for the rule.
+        """
         leaves = state.tree.leaves
         reports = {v: updates.of(leaf.clients) for v, leaf in leaves.items()}  # line 12
-        rounds = {v: self._round(state, v, report) for v, report in reports.items() if len(report)}
-        scale = _scale(state, rounds)
+        rounds, verdicts = self._rounds(state, {v: report for v, report in reports.items() if len(report)})
+        lengths = dict(state.lengths) | {i: norm for c in rounds.values() for i, norm in _lengths(c).items()}
+        scale = max(state.scale, _scale(leaves.values(), lengths))
         looks = {v: self._look(leaves[v].clients, c, scale, state.looks.get(v)) for v, c in rounds.items()}
         looks = self._decided(state, rounds, looks)
 
@@ -255,18 +267,19 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             tree = tree.split(v, _parts(looks[v]), averaged, self._edges(c, looks[v]), state.version + 1)  # line 19
             aggregates |= dict.fromkeys((len(tree.nodes) - 2, len(tree.nodes) - 1), aggregates.pop(v))
 
-        verdicts = {i: verdict for v, c in rounds.items() for i, verdict in _told(v, c, looks[v], tree).items()}
+        verdicts |= {i: verdict for v, c in rounds.items() for i, verdict in _told(v, c, looks[v], tree).items()}
         tree, newcomers = self._guide(state, tree, updates, verdicts)
         new = state._replace(
             version=state.version + 1,
             tree=tree,
             newcomers=newcomers,
+            lengths=lengths,
             scale=scale,
             aggregates=aggregates,
             looks={v: self._shown(look) for v, look in looks.items()},
             verdicts=dict(sorted(verdicts.items())),
         )
-        return new, state.weights.keys()
+        return new, state.sizes.keys()
 
     def join(self, state: ClusteredFLState, client: int, size: int) -> ClusteredFLState:
         """See `Algorithm`.
@@ -277,20 +290,40 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """
         if client in state.sizes:
             raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
-        sizes = {**state.sizes, client: size}
-        state = state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
+        state = state._replace(sizes={**state.sizes, client: size})
         if state.tree.nodes[0].children is None:
+            self.preprocess.enrolled(state.sizes)  # raises if nothing can be made of them
             return state._replace(tree=state.tree.joined(client, 0))
         return state._replace(newcomers={**state.newcomers, client: 0})
 
     # Algorithm 5, line by line
 
+    def _rounds(
+        self, state: ClusteredFLState, reports: Mapping[int, Updates]
+    ) -> tuple[dict[int, Round], dict[int, Verdict]]:
+        """The rounds of those clusters that can take one, and the verdicts on the clients of the others."""
+        rounds, errors = dict[int, Round](), dict[int, Infeasible]()
+        for v, report in reports.items():
+            try:
+                rounds[v] = self._round(state, v, report)
+            except Infeasible as error:
+                errors[v] = error
+        if errors and not rounds:
+            v, error = next(iter(errors.items()))
+            raise Infeasible(str(error) if v == 0 else f"No cluster can go on. Of cluster {v}: {error}") from error
+        told = {v: Verdict(False, 0.0, None, f"cluster {v} stays as it is: {error}") for v, error in errors.items()}
+        return rounds, {i: verdict for v, verdict in told.items() for i in reports[v].clients}
+
     def _round(self, state: ClusteredFLState, cluster: int, report: Updates) -> Round:
         """Line 13, and the inner products of lines 14 and 15."""
-        n = weights_of(self.preprocess, state.weights, report)
+        n = self._weights(state, state.tree.nodes[cluster].clients, report)
         previous = state.aggregates.get(cluster)
         delta, choice = self.aggregate.explained(report.deltas, n, turn=state.version, previous=previous)
         return Round(report, n, delta, choice, gram(report.deltas).cpu())
+
+    def _weights(self, state: ClusteredFLState, members: Set[int], report: Updates) -> Weights:
+        """n_k, of those members of a cluster that sent `report`."""
+        return weights_of(self.preprocess, self.preprocess.enrolled({i: state.sizes[i] for i in members}), report)
 
     def _look(self, members: Set[int], c: Round, scale: float, last: Look | None) -> Look:
         """Lines 14 to 17; `last` is what the round before showed."""
@@ -312,18 +345,17 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         self, state: ClusteredFLState, rounds: Mapping[int, Round], looks: Mapping[int, Look]
     ) -> dict[int, Look]:
         """The looks, with what is decided: lines 14 and 18."""
-        t = state.version + 1
         leaves = state.tree.leaves
-        why = {v: next(self._objections(t, leaves[v].clients, rounds[v], look), "") for v, look in looks.items()}
+        why = {v: next(self._objections(state, leaves[v].clients, rounds[v], look), "") for v, look in looks.items()}
         if self.split_rounds is not None:
             able = {v: look.alpha_cross for v, look in looks.items() if not why[v] and look.alpha_cross is not None}
             first = min(able, key=lambda v: (able[v], v), default=None)
             why |= {v: f"not split: cluster {first} is farther apart" for v in able if v != first}
         return {v: look._replace(split=not why[v], decision=why[v] or _split(look)) for v, look in looks.items()}
 
-    def _objections(self, t: int, members: Set[int], c: Round, look: Look) -> Iterator[str]:
-        """Why a cluster is not split in round t, in words; none if it is."""
-        yield from self._too_early(t, look)
+    def _objections(self, state: ClusteredFLState, members: Set[int], c: Round, look: Look) -> Iterator[str]:
+        """Why a cluster is not split in this round, in words; none if it is."""
+        yield from self._too_early(state.version + 1, look)
         if len(members) < self.min_cluster_size:
             yield f"not split: {plural(len(members), 'client')}, min_cluster_size {self.min_cluster_size}"
         if look.parts is None or look.alpha_cross is None:
@@ -340,7 +372,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         if (smallest := min(map(len, look.parts))) < self.min_part_size:
             yield f"not split: a group would have {plural(smallest, 'client')}, min_part_size {self.min_part_size}"
         for part in look.parts:
-            yield from self._cannot_serve(c, part)
+            yield from self._cannot_serve(state, c, part)
 
     def _too_early(self, t: int, look: Look) -> Iterator[str]:
         """Why round t is none to split in, by its number or by the lengths of updates."""
@@ -357,11 +389,12 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         if look.asked < self.patience:
             yield f"not split: lengths have asked for it in {look.asked} of {self.patience} rounds in a row"
 
-    def _cannot_serve(self, c: Round, part: tuple[int, ...]) -> Iterator[str]:
+    def _cannot_serve(self, state: ClusteredFLState, c: Round, part: tuple[int, ...]) -> Iterator[str]:
         """Why the rule could not go on with a part of a cluster, if it could not."""
-        rows = [k for k, i in enumerate(c.report.clients) if i in part]
+        members = frozenset(part)
+        report = c.report.of(members)
         try:
-            self.aggregate(c.report.deltas[rows], c.weights[rows])
+            self.aggregate(report.deltas, self._weights(state, members, report))
         except Infeasible as error:
             yield f"not split: with {plural(len(part), 'client')}, {error}"
 
@@ -386,6 +419,10 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
                 continue
             to = tree.branch(newcomers[i], delta)
             there = tree.nodes[to.node].children is None
+            why = "" if bool(delta.any()) else "a zero update has no direction"
+            if why := why or (self._cannot_join(state, i, to.node, tree) if there else ""):
+                verdicts[i] = Verdict(False, 0.0, None, f"new client stays at cluster {newcomers[i]}: {why}")
+                continue
             if there:
                 tree = tree.joined(i, to.node)
                 del newcomers[i]
@@ -396,16 +433,29 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             verdicts[i] = Verdict(False, 0.0, to.similarity, reason)
         return tree, newcomers
 
+    def _cannot_join(self, state: ClusteredFLState, client: int, leaf: int, tree: Tree) -> str:
+        """Why nothing can be made of the sizes of a leaf's clients and a new one; empty if it can."""
+        try:
+            self.preprocess.enrolled({i: state.sizes[i] for i in tree.nodes[leaf].clients | {client}})
+        except Infeasible as error:
+            return f"with it in cluster {leaf}, {error}"
+        return ""
+
     def _shown(self, look: Look) -> Look:
-        """The look without the similarities of many clients, unless they were split."""
-        keep = len(look.clients) <= SHOWN or look.split
+        """The look without the similarities of many clients."""
+        keep = len(look.clients) <= (SHOWN_SPLIT if look.split else SHOWN)
         return look if keep else look._replace(similarity=None)
 
 
-def _scale(state: ClusteredFLState, rounds: Mapping[int, Round]) -> float:
-    """What `Relative` refers to, after this round."""
-    lengths = [c.products.diagonal().sqrt() for c in rounds.values()]
-    return max(state.scale, float(torch.cat(lengths).median())) if lengths else state.scale
+def _lengths(c: Round) -> dict[int, float]:
+    """The norm of each update of a round."""
+    return dict(zip(c.report.clients, c.products.diagonal().sqrt().tolist(), strict=True))
+
+
+def _scale(leaves: Iterable[Node], lengths: Mapping[int, float]) -> float:
+    """The median of the norms of what all members of clusters have sent last."""
+    norms = [lengths.get(i, 0.0) for leaf in leaves for i in leaf.clients]
+    return float(torch.tensor(norms, dtype=torch.float64).median())
 
 
 def _resolved(threshold: float | Relative, scale: float) -> float:
@@ -432,13 +482,12 @@ def _parts(look: Look) -> tuple[Set[int], Set[int]]:
 
 def _told(cluster: int, c: Round, look: Look, tree: Tree) -> dict[int, Verdict]:
     """The verdicts on the members of a cluster; weights are shares of its own average, scores norms of updates."""
-    lengths = c.products.diagonal().sqrt().tolist()
-    verdicts = {}
-    for (i, verdict), length in zip(verdicts_of(c.report, c.weights, c.choice).items(), lengths, strict=True):
+    lengths, verdicts = _lengths(c), {}
+    for i, verdict in verdicts_of(c.report, c.weights, c.choice).items():
         words = [verdict.reason] if verdict.reason else []
         words += [f"cluster {cluster} of {plural(len(c.report), 'client')}", look.decision]
         words += [f"now in cluster {tree.leaf_of(i)}"] if look.split else []
-        verdicts[i] = verdict._replace(score=length, reason="; ".join(words))
+        verdicts[i] = verdict._replace(score=lengths[i], reason="; ".join(words))
     return verdicts
 
 

@@ -118,6 +118,12 @@ class Participant(Algorithm[State]):
     threshold: float
     clip: float | MedianNorm | None
     own: Own
+    allocation: Allocation
+
+    @property
+    def knows_layout(self) -> bool:
+        """See `Algorithm`: where quotas are of parts of a model."""
+        return not isinstance(self.allocation, Whole)
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: remembers the sum of all that it sent."""

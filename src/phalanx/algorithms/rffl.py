@@ -170,6 +170,11 @@ class RFFL(Participant[RFFLState]):
         """
         return cls(fade=0.95, warmup=10, clip=clip, allocation=layers, own="kept", preprocess=AsDeclared())
 
+    @property
+    def knows_layout(self) -> bool:
+        """See `Algorithm`: also where classes are compared."""
+        return super().knows_layout or self.agreement is not None
+
     # Role: server
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[RFFLState, Set[int]]:

@@ -6,8 +6,8 @@ under Privacy Constraints", 2019, Section V-B: clients agree on an orthonormal t
 delta, and undo it on what they receive.  Norms, inner products and cosines are the same on both sides (Equation 45).
 
 The server of `Permuted(A, seed)` is the server of A: nothing of its role looks at the seed, except that `init` hides
-the initial model.  Whoever does not trust the server has it run A, from an initial model that a client has hidden
-(`Permuted(A, seed).hidden(model)`), and that the server has not seen in the clear.
+the initial model.  In a simulation one object plays both roles.  A real server runs A (`unhidden`), from an initial
+model that a client has hidden and that the server has not seen in the clear (`phalanx.flower.hide`).
 
 A server that knows both P(x) and x for one model x with distinct entries knows a permutation P.  The initial model is
 such an x; so is a model whose entries it can guess.  See `docs/clustered-fl.md` for what is hidden and what is not.
@@ -73,6 +73,11 @@ class Wrapper(Algorithm[Any]):
         """Whether the algorithm's client role does."""
         return self.algorithm.remembers
 
+    @property
+    def knows_layout(self) -> bool:
+        """Whether the algorithm does."""
+        return self.algorithm.knows_layout
+
     def gathering(self, state: Any) -> Gathering | None:
         """What the algorithm waits for."""
         return self.algorithm.gathering(state)
@@ -91,18 +96,26 @@ class Hidden(Wrapper):
         seed: of the transform; known to the clients only.
 
     Raises:
-        ValueError: the algorithm compares updates with training of the server's own, which needs models in the clear.
+        ValueError: the algorithm compares updates with training of the server's own, which needs models in the clear;
+            or has the server look at layers; or hides models itself.
     """
 
     seed: int = 0
 
     def __post_init__(self) -> None:
+        own, name = type(self).__name__, type(self.algorithm).__name__
         if self.algorithm.needs_reference:
-            name = type(self.algorithm).__name__
             raise ValueError(
-                f"{type(self).__name__} hides models from the server, and {name} has the server train them on examples "
-                "of its own: use it alone, or choose an algorithm whose server has no examples."
+                f"{own} hides models from the server, and {name} has the server train them on examples of its own: "
+                "use it alone, or choose an algorithm whose server has no examples."
             )
+        if self.algorithm.knows_layout:
+            raise ValueError(
+                f"{own} hides from the server which entry of a model is which, and {self.algorithm} has it look at "
+                "layers or classes: use it alone, or without them."
+            )
+        if (inner := hiding(self.algorithm)) is not None:
+            raise ValueError(f"{own} is around {type(inner).__name__}, and one transform hides all: take either.")
 
     @abstractmethod
     def hidden(self, vector: Vector) -> Vector:
@@ -146,6 +159,20 @@ class Hidden(Wrapper):
         """See `Algorithm`."""
         sent, memory = self.algorithm.upload(delta, memory)
         return self.hidden(sent), memory
+
+
+def hiding(algorithm: Algorithm) -> Hidden | None:
+    """What hides models from the server in an algorithm, whatever is around it; None if nothing does."""
+    while isinstance(algorithm, Wrapper) and not isinstance(algorithm, Hidden):
+        algorithm = algorithm.algorithm
+    return algorithm if isinstance(algorithm, Hidden) else None
+
+
+def unhidden(algorithm: Algorithm) -> Algorithm:
+    """The same for a server that is not to know how models are hidden from it: without `Permuted` and `Rotated`."""
+    if isinstance(algorithm, Hidden):
+        return algorithm.algorithm
+    return replace(algorithm, algorithm=unhidden(algorithm.algorithm)) if isinstance(algorithm, Wrapper) else algorithm
 
 
 @dataclass(frozen=True)
