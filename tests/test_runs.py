@@ -9,7 +9,7 @@ import torch
 
 from phalanx import LocalSGD, Run, Until, demo, simulate
 from phalanx.aggregators import Krum, Median, TrimmedMean
-from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import FLAME, ByzantineCFL, FedAsync, FedAvg
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale
 from phalanx.core import Infeasible
 from phalanx.data import MNIST, Dirichlet, Shards
@@ -105,6 +105,12 @@ def test_what_cannot_begin_is_an_error_not_a_record(tmp_path):
         simulate(dataclasses.replace(SHORT, model=SattlerCNN()))
     with pytest.raises(Infeasible, match="asynchronous"):
         simulate(dataclasses.replace(SHORT, algorithm=FedAsync(), participation=0.5))
+    with pytest.raises(
+        Infeasible, match=r"ByzantineCFL removes nobody unless .* Have more than half of the clients take"
+    ):
+        dataclasses.replace(SHORT, algorithm=ByzantineCFL(), participation=0.5)
+    with pytest.raises(Infeasible, match=r"FLAME needs at least 2f \+ 1 = 5 clients in a round, got"):
+        dataclasses.replace(SHORT, algorithm=FLAME(f=2), participation=0.1)
     with pytest.raises(ValueError, match="buffers"):
         simulate(dataclasses.replace(SHORT, model=TorchModule("torch.nn.BatchNorm1d", {"num_features": 8})))
     with pytest.raises(FileNotFoundError, match="train-images"):

@@ -206,11 +206,15 @@ class Algorithm(ABC, Generic[State]):
         """What it waits for; None if it waits for no number of clients.  Tells what a run lacks that cannot go on."""
         return None
 
-    def check_round(self, m: int) -> None:
-        """Looks whether a step can be taken on a round of m updates, whatever is in them.
+    def check_round(self, m: int, population: int) -> None:
+        """Looks whether rounds of m updates will do, whatever is in them.
+
+        Args:
+            m: updates of a round.
+            population: clients that are enrolled.
 
         Raises:
-            Infeasible: they are too few.
+            Infeasible: they are too few for a step, or for what the algorithm is there for.
         """
 
     @property

@@ -116,6 +116,8 @@ class Run:
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}.")
         self._check_population()
+        if self.algorithm.synchronous and self.participation < 1:
+            self.algorithm.check_round(self._asked, self.population)
         self._check_server()
         self._check_times()
         self._check_attack()
@@ -193,13 +195,18 @@ class Run:
             )
 
         if (k := self.byzantine_per_round) is not None:
-            asked, attackers = max(1, round(self.participation * population)), len(self.attackers())
+            asked, attackers = self._asked, len(self.attackers())
             if self.participation == 1 or not 0 <= k <= min(asked - 1, attackers):
                 raise ValueError(
                     f"byzantine_per_round must lie in 0..{max(min(asked - 1, attackers), 0)}, where {asked} of "
                     f"{population} clients take part in a round and {attackers} are Byzantine, got {k}. "
                     "It needs participation < 1."
                 )
+
+    @property
+    def _asked(self) -> int:
+        """How many clients take part in a round, if all are there."""
+        return max(1, round(self.participation * self.population))
 
     @cached_property
     def identity(self) -> str:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from phalanx.aggregators import Median
-from phalanx.algorithms import AboveNoise, ByzantineCFL
+from phalanx.algorithms import AboveNoise, ByzantineCFL, Quorum
 from phalanx.algorithms.byzantine_cfl import noise_floor
 from phalanx.core import Infeasible, Verdict
 from phalanx.weighting import AsDeclared
@@ -153,6 +153,17 @@ def test_threshold_is_a_cosine(threshold):
         ByzantineCFL(threshold=threshold)
 
 
+@pytest.mark.parametrize(("m", "fine"), [(3, False), (4, True), (7, True)])
+def test_rounds_without_a_majority_are_refused_beforehand(m, fine):
+    if fine:
+        ByzantineCFL().check_round(m, 7)
+        return
+    with pytest.raises(Infeasible, match=r"a round of 3 of 7 can show no such majority: .* Have more than half"):
+        ByzantineCFL().check_round(m, 7)
+    with pytest.raises(Infeasible, match=r"k = 3 is too small: ByzantineCFL removes nobody unless"):
+        begin(Quorum(ByzantineCFL(), k=m), 7)
+
+
 @few_parameters
 def test_a_small_sample_removes_nobody():
     """Two of three that report are no majority of seven: they may be the attackers."""
@@ -162,6 +173,9 @@ def test_a_small_sample_removes_nobody():
     state, ready = algorithm.step(state, few)
     assert ready == set(range(7))
     assert "no majority" in state.verdicts[6].reason
+    alike, _ = algorithm.step(state, updates([[1.0, 0.0], [1.0, 0.1], [1.0, 0.2]], clients=[1, 4, 6]))
+    told = "nobody can be removed: 3 of 7 enrolled clients reported, no majority"
+    assert {verdict.reason for verdict in alike.verdicts.values()} == {told}
     most = updates([[1.0, 0.1 * k] for k in range(4)] + [[-1.0, 0.0]], clients=[0, 2, 3, 5, 6])
     _, ready = algorithm.step(state, most)
     assert ready == set(range(6))

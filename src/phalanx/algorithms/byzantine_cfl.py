@@ -13,8 +13,10 @@ Where the paper is silent or ambiguous:
 * The largest cluster must exist, and be the majority that the paper assumes: equal halves are not separated, nor is a
   group by one that is not itself more than half of all enrolled clients.  The verdicts of that round say so.  Without
   this rule, cosines that decay late in training (or a threshold set too high) remove everybody, one by one, and in a
-  small sample of clients the attackers remove the honest.  So rounds must bring more than half of all clients.
-* A zero update has no direction: it counts as orthogonal to all others (and leaves, with the other zero updates).
+  small sample of clients the attackers remove the honest.  So rounds must bring more than half of all clients:
+  `check_round` refuses a run that plans less, and verdicts say of a round that brought less.
+* A zero update has no direction: it counts as orthogonal to all others, and as equal to other zero updates, with which
+  it leaves.
 * The constant 0.02 depends on the dimension.  Independent random vectors are orthogonal on average, but the closest of
   m in d dimensions has a cosine of about sqrt(2 ln m / d), which exceeds 0.02 for some 23,000 parameters or fewer:
   random attackers then stay.  `init` warns, and says what to set; `AboveNoise` sets it.
@@ -161,6 +163,15 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         )
         return new, benign | self._due(new)
 
+    def check_round(self, m: int, population: int) -> None:
+        """See `Algorithm`."""
+        if 2 * m <= population:
+            raise Infeasible(
+                f"ByzantineCFL removes nobody unless more than half of all enrolled clients go on, and a round of {m} "
+                f"of {population} can show no such majority: nobody would ever be removed. Have more than half of the "
+                "clients take part in each round."
+            )
+
     def join(self, state: ByzantineCFLState, client: int, size: int) -> ByzantineCFLState:
         """See `Algorithm`: a new client is taken for benign until its update is not."""
         if client in state.sizes:
@@ -195,6 +206,8 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
             c = [c[k] for k in larger]
             if not self.until_stable:
                 break
+        if not remark and 2 * len(ids) <= m:
+            remark = f"nobody can be removed: {len(ids)} of {m} enrolled clients reported, no majority"
         verdicts |= {ids[row]: Verdict(True, 0.0, _closest(alpha, row), remark) for row in c}
         return {ids[row] for row in c}, alpha_cross, verdicts
 

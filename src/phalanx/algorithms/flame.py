@@ -86,7 +86,7 @@ class FLAME(Algorithm[FLAMEState]):
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`."""
-        self.check_round(len(sizes))
+        self.check_round(len(sizes), len(sizes))
         weights = self.preprocess.enrolled(sizes)
         warn_of_weights(self.preprocess, DensestMajority())
         return FLAMEState(0, model, dict(sizes), weights, None, {}), weights.keys()
@@ -100,7 +100,7 @@ class FLAME(Algorithm[FLAMEState]):
 
     def step(self, state: FLAMEState, updates: Updates) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`; lines by Algorithm 2 of Cox et al."""
-        self.check_round(len(updates))
+        self.check_round(len(updates), len(state.sizes))
         n = weights_of(self.preprocess, state.weights, updates)
         e, S = clip_bound(updates.deltas, n)  # line 24
         models = compared(self.compare, updates.bases, updates.deltas)
@@ -115,7 +115,7 @@ class FLAME(Algorithm[FLAMEState]):
         )
         return new, state.weights.keys()
 
-    def check_round(self, m: int) -> None:
+    def check_round(self, m: int, population: int) -> None:
         """See `Algorithm`."""
         if m < (least := 2 * self.f + 1):
             raise Infeasible(

@@ -82,9 +82,9 @@ class Wrapper(Algorithm[Any]):
         """What the algorithm waits for."""
         return self.algorithm.gathering(state)
 
-    def check_round(self, m: int) -> None:
-        """Looks whether the algorithm can take a step on a round of m updates."""
-        self.algorithm.check_round(m)
+    def check_round(self, m: int, population: int) -> None:
+        """Looks whether rounds of m updates will do for the algorithm."""
+        self.algorithm.check_round(m, population)
 
 
 @dataclass(frozen=True)
@@ -376,14 +376,14 @@ class Quorum(Wrapper):
         """See `Algorithm`."""
         if len(sizes) < self.k:
             raise Infeasible(f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or ask more.")
-        self._check_quorum()
+        self._check_quorum(len(sizes))
         inner, ready = self.algorithm.init(model, sizes)
         return QuorumState(inner, {}, frozenset(ready), {}), ready
 
-    def _check_quorum(self) -> None:
+    def _check_quorum(self, population: int) -> None:
         """Raises `Infeasible` if the algorithm, or its rule, needs larger rounds than the quorum."""
         try:
-            self.algorithm.check_round(self.k)
+            self.algorithm.check_round(self.k, population)
         except Infeasible as error:
             raise Infeasible(f"k = {self.k} is too small: {error} Or raise k.") from error
         if isinstance(rule := self.aggregate, Aggregator):

@@ -69,7 +69,8 @@ def _blocks(rendering: Rendering, experiment: Experiment, drawn: Mapping[str, Se
 
 def _origin(experiment: Experiment, context: Context, records: Records) -> str:
     """The command, and what it was computed with."""
-    command = f"phalanx reproduce {experiment.paper.name} {experiment.name} --scale {context.scale}"
+    options = f"--scale {context.scale} --seeds {len(context.seeds)}"
+    command = f"phalanx reproduce {experiment.paper.name} {experiment.name} {options}"
     traces = list(_once(records))
     if not traces:
         return f"Made by `{command}`."
@@ -79,8 +80,8 @@ def _origin(experiment: Experiment, context: Context, records: Records) -> str:
         for trace in traces
     )
     return (
-        f"Made by `{command} --seeds {len(context.seeds)}` from {plural(len(traces), 'run')} that took {seconds} of one"
-        f" process in all, with {'; '.join(environments)}."
+        f"Made by `{command}` from {plural(len(traces), 'run')} that took {seconds} of one process in all, with "
+        f"{'; '.join(environments)}."
     )
 
 

@@ -1,12 +1,13 @@
 """Figure 2: alpha_cross by round, and who is separated."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from phalanx.experiments.byzantine_cfl import setting
 from phalanx.experiments.drawing import COLOURS, INK, MUTED
 from phalanx.experiments.experiment import Context, Scale
-from phalanx.experiments.results import Plot, Rendering
+from phalanx.experiments.results import Plot, Rendering, Table
 from phalanx.experiments.trace import Trace
 from phalanx.runs import Run
 
@@ -32,7 +33,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
     """Who was removed, the claims, and the curves of the first seed."""
-    tables = [setting.removals(CLIENTS, records, context)]
+    tables = [setting.removals(CLIENTS, records, context), claims(records, context)]
     notes = [
         "Byzantine adversaries send N(0, I), 484 times as long as a unit vector and thousands of times as long as an "
         "honest update. Until the last is gone they throw the model about; until stable, all go before the first "
@@ -45,6 +46,44 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         f"one in which honest clients were. Dashed: the threshold {setting.THRESHOLD}."
     )
     return Rendering(tables, (Plot(drawn(records, context), caption=caption),), notes)
+
+
+def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
+    """What the paper reads off its figure, seed by seed."""
+    judged: list[tuple[str, str, Callable[[Trace], float], Callable[[float], bool], str]] = [
+        (f"the last adversary is separated within {LATEST} rounds: round", "byzantine", _last,
+         lambda last: 0 < last <= LATEST, ".0f"),
+        *(("all adversaries are separated at once: rounds in which any is", scenario, _rounds,
+           lambda rounds: rounds == 1, ".0f") for scenario in TOGETHER),
+        (f"alpha_cross never falls below {setting.THRESHOLD}: the least", "clean", _least,
+         lambda least: least >= setting.THRESHOLD, ".3f"),
+    ]  # fmt: skip
+    rows = []
+    for data in setting.SHOWN[context.scale]:
+        for what, scenario, measured, fine, form in judged:
+            traces = [t for t in records.get(setting.name(data, "CFL", scenario), ()) if not t.failed]
+            values = [measured(trace) for trace in traces]
+            if values:
+                held = sum(map(fine, values))
+                verdict = "yes" if held == len(values) else f"in {held} of {len(values)} seeds"
+                rows.append([data, scenario, what, ", ".join(f"{value:{form}}" for value in values), verdict])
+    return Table("Claims", ("data", "scenario", "claim", "by seed", "as claimed"), rows)
+
+
+def _last(trace: Trace) -> float:
+    """The round in which the last adversary was separated; 0 if one was not."""
+    gone = {r.client: r.step for r in trace.removed if r.client in trace.byzantine}
+    return max(gone.values()) if gone.keys() == set(trace.byzantine) else 0
+
+
+def _rounds(trace: Trace) -> float:
+    """In how many rounds adversaries were separated."""
+    return len({r.step for r in trace.removed if r.client in trace.byzantine})
+
+
+def _least(trace: Trace) -> float:
+    """The smallest alpha_cross of the run."""
+    return min((cross for cross in trace.state["alpha_cross"] if cross is not None), default=math.nan)
 
 
 def drawn(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":

@@ -62,7 +62,36 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         "Separation gap after 50 rounds, mean and range over seeds, over the examples on every client. Above 0 the "
         "bi-partition is certain to be correct. Dashed: from where on the paper finds it so."
     )
-    return Rendering((table,), (Plot(drawn(records, context), caption=caption),))
+    return Rendering((table, _needed(records, context)), (Plot(drawn(records, context), caption=caption),))
+
+
+def _needed(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
+    """The claim that gradients need more examples than updates."""
+    rows = []
+    for data, numbers in EXAMPLES[context.scale].items():
+        for dealt in setting.DEALT:
+            found = {each: records.get(_name(data, dealt, each), ()) for each in numbers}
+            gaps = {each: [setting.gaps(t) for t in traces if not t.failed] for each, traces in found.items()}
+            if not all(gaps.values()):
+                continue
+            updates = [each for each in numbers if min(g.updates[-1] for g in gaps[each]) > 0]
+            gradients = [each for each in numbers if min(g.gradients[-1] for g in gaps[each]) > 0]
+            ahead = [each for each in numbers if _mean_ahead(gaps[each]) > 0]
+            first = [f"{known[0]}" if known else f"more than {numbers[-1]}" for known in (updates, gradients)]
+            short = set(numbers) - set(gradients)
+            verdict = "yes" if short <= set(ahead) else "no"
+            rows.append([data, dealt, *first, ", ".join(map(str, ahead)) or "none", verdict])
+    columns = ("data", "dealt", "gap of updates positive from", "of gradients", "updates ahead with", "as claimed")
+    notes = (
+        "Examples per client; positive: in all seeds. Ahead: the mean gap of updates is larger. As claimed: they are "
+        "ahead wherever the gap of gradients is not positive; where both become so lies between two of these numbers.",
+    )
+    return Table("Do gradients need more examples?", columns, rows, notes)
+
+
+def _mean_ahead(gaps: Sequence[setting.Gaps]) -> float:
+    """How much larger the gap of updates is than that of gradients, on average over the seeds."""
+    return sum(g.updates[-1] - g.gradients[-1] for g in gaps) / len(gaps)
 
 
 LAST = 10  # rounds of which bi-partitions are counted
