@@ -309,9 +309,9 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             except Infeasible as error:
                 errors[v] = error
         if errors and not rounds:
-            v, error = next(iter(errors.items()))
-            raise Infeasible(str(error) if v == 0 else f"No cluster can go on. Of cluster {v}: {error}") from error
-        told = {v: Verdict(False, 0.0, None, f"cluster {v} stays as it is: {error}") for v, error in errors.items()}
+            v, why = next(iter(errors.items()))
+            raise Infeasible(str(why) if v == 0 else f"No cluster can go on. Of cluster {v}: {why}") from why
+        told = {v: Verdict(False, 0.0, None, f"cluster {v} stays as it is: {why}") for v, why in errors.items()}
         return rounds, {i: verdict for v, verdict in told.items() for i in reports[v].clients}
 
     def _round(self, state: ClusteredFLState, cluster: int, report: Updates) -> Round:

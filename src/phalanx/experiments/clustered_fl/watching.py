@@ -101,7 +101,7 @@ class Watched(Algorithm[WatchedState]):
         if self.gradients and state.version % 2:
             verdicts = dict.fromkeys(updates.clients, MEASURED)
             measured = state._replace(version=state.version + 1, gradient_gaps=gaps, verdicts=verdicts)
-            return measured, state.inner.weights.keys()
+            return measured, state.inner.sizes.keys()
         right = {v: correct(bipartition(alpha), parts) for v, (alpha, parts) in seen.items()}
         inner, ready = self.algorithm.step(state.inner, updates)
         clusters = [{self._group(state, i) for i in clients} for clients in inner.clusters.values()]
