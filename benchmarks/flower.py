@@ -30,7 +30,8 @@ from phalanx.flower import FlowerTransport, Member, Patience, Rehearsal, Roster,
 from phalanx.flower.codec import WORDS, Answer, Task
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
-from phalanx.flower.local import LocalFederation, marked, stopped_like_ctrl_c
+from phalanx.flower.local import LocalFederation, marked
+from phalanx.flower.signals import stopped_like_ctrl_c
 from phalanx.guard import Guard
 
 D = 1_000_000

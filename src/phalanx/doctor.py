@@ -167,9 +167,18 @@ def at(folder: Path) -> Iterator[Finding]:
     except ModuleNotFoundError:
         yield Finding("warning", "keys", "are not looked at.", "That needs pip install 'phalanx-fl[flower]'.")
         return
-    keys, papers = 0, 0
-    for path in _files(folder):
-        start = _start(path)
+    yield from dict.fromkeys(_held(folder))  # what cannot be looked at is met more than once
+
+
+def _held(folder: Path) -> Iterator[Finding]:
+    """Certificates, private keys, the roster and examples."""
+    keys, papers, unseen = 0, 0, list[Finding]()
+    for path in _files(folder, unseen=unseen):
+        try:
+            start = _start(path)
+        except OSError as error:
+            unseen.append(_hidden(path, error))
+            continue
         if b"PRIVATE KEY-----" in start.partition(b"\n")[0] or path.suffix == ".secret":
             keys += 1
             yield _private(path)
@@ -182,28 +191,38 @@ def at(folder: Path) -> Iterator[Finding]:
         what = f"there is no certificate in {folder}."
         yield Finding("warning", "certificates", what, "A coordinator's: `phalanx flower certificates`.")
     yield from _roster(folder / "roster.yaml")
-    for path in _files(folder, largest=math.inf):
+    for path in _files(folder, largest=math.inf, unseen=unseen):
         if path.suffix == ".npz":
             yield from examples_in(path)
+    yield from unseen
 
 
-def _files(folder: Path | None, deep: int = DEEP, largest: float = LARGEST) -> Iterator[Path]:
-    """The files of a folder that are not too large, and of folders in it."""
-    if folder is None or not folder.is_dir():
+def _hidden(path: Path, error: OSError) -> Finding:
+    """What is said of a file or folder that the system keeps back: nothing is known of it."""
+    what = f"cannot be looked at: {error.strerror or error}."
+    return Finding("wrong", str(path), what, f"Run this as whoever owns it, or: chmod -R u+rX {path}.")
+
+
+def _files(
+    folder: Path | None, deep: int = DEEP, largest: float = LARGEST, unseen: list[Finding] | None = None
+) -> Iterator[Path]:
+    """The files of a folder that are not too large, and of folders in it; `unseen` gets folders that show nothing."""
+    if folder is None:
         return
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and deep and not path.is_symlink():
-            yield from _files(path, deep - 1, largest)
-        elif path.is_file() and path.stat().st_size <= largest:
-            yield path
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and deep and not path.is_symlink():
+                yield from _files(path, deep - 1, largest, unseen)
+            elif path.is_file() and path.stat().st_size <= largest:
+                yield path
+    except OSError as error:
+        if unseen is not None:
+            unseen.append(_hidden(folder, error))
 
 
 def _start(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(64)
-    except OSError:
-        return b""
+    with path.open("rb") as file:
+        return file.read(64)
 
 
 def _private(path: Path) -> Finding:
@@ -257,6 +276,8 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Finding]:
             fits = load_pem_private_key(key.read_bytes(), None).public_key() == certificate.public_key()
         except (ValueError, TypeError) as error:
             yield Finding("wrong", str(key), f"cannot be read: {error}.", again)
+        except OSError as error:
+            yield _hidden(key, error)
         else:
             if not fits:
                 yield Finding("wrong", str(key), f"is not the key of {path.name}.", again)
@@ -265,18 +286,23 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Finding]:
             certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
         except (ValueError, TypeError, InvalidSignature):
             yield Finding("wrong", str(path), f"is not signed by {authority.name} beside it.", again)
+        except OSError as error:
+            yield _hidden(authority, error)
 
 
 def _roster(path: Path) -> Iterator[Finding]:
     """Who may take part, where there is a roster."""
     from phalanx.flower.identity import Roster  # noqa: PLC0415
 
-    if not path.is_file():
-        return
     try:
+        if not path.is_file():
+            return
         roster = Roster.load(path)
     except ValueError as error:
         yield Finding("wrong", "roster", f"{error}.", "Repair it, or restore it.")
+        return
+    except OSError as error:
+        yield _hidden(path, error)
         return
     out = len(roster.members) - len(roster.active)
     revoked = f"{out} {'is' if out == 1 else 'are'} revoked"
@@ -294,18 +320,25 @@ def examples_in(path: Path) -> Iterator[Finding]:
 
     What a client remembers between tasks has the same suffix, and is passed over.
     """
+    again = "Write it again: numpy.savez(path, x=x, y=y)."
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if set(file.files) <= MEMORY:
+            if file.files and set(file.files) <= MEMORY:
                 return
             held = {name: file[name] for name in ("x", "y") if name in file.files}
-            others = ", ".join(file.files)
+            names = ", ".join(file.files)
+    except PermissionError as error:
+        yield _hidden(path, error)
+        return
     except Exception as error:  # a damaged file makes NumPy raise anything
         why = str(error).partition("\n")[0] or type(error).__name__
-        yield Finding("wrong", str(path), f"cannot be read: {why}.", "Write it again: numpy.savez(path, x=x, y=y).")
+        yield Finding("wrong", str(path), f"cannot be read: {why}.", again)
+        return
+    if not names:
+        yield Finding("wrong", str(path), "holds nothing.", again)
         return
     if missing := [name for name in ("x", "y") if name not in held]:
-        what = f"holds no {' and no '.join(missing)}, but {others or 'nothing'}."
+        what = f"holds no {' and no '.join(missing)}, but {names}."
         remedy = "Write it again, unless your app reads these: numpy.savez(path, x=x, y=y)."
         yield Finding("warning", str(path), what, remedy)
         return
@@ -325,6 +358,8 @@ def _problems(x: NDArray[Any], y: NDArray[Any]) -> Iterator[str]:
         yield f"x has {plural(len(x), 'row')}, and y {plural(len(y), 'label')}"
     if not len(x):
         yield "there is no example"
+    if x.dtype.kind not in "fiub":
+        yield f"x is {x.dtype}, expected numbers"
     if x.dtype.kind == "f" and (bad := int((~np.isfinite(x)).sum())):
         yield f"x holds {bad} NaN or infinite of {x.size} values"
     if y.dtype.kind not in "iu":
@@ -361,7 +396,7 @@ def _superlink(port: int, folder: Path | None) -> str:
     Its certificate is looked at, if the folder has what it takes: others can pass for a SuperLink.
     """
     authority = (folder or Path()) / "certificates" / "ca.crt"
-    known = authority.is_file()
+    known = os.access(authority, os.R_OK)
     if known and _healthy(port, lambda: ssl.create_default_context(cafile=str(authority))):
         return "a SuperLink listens there, with the certificate of this folder"
     if _healthy(port, ssl._create_unverified_context):

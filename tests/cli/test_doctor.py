@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,6 +161,9 @@ BAD_EXAMPLES = {
     "a label below 0": ({"x": np.zeros((2, 2)), "y": np.array([0, -1])}, "the smallest label is -1, expected 0"),
     "nobody": ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "there is no example."),
     "numbers": ({"x": np.zeros(3), "y": np.zeros(3, int)}, "x has shape (3,) and y (3,), expected one row"),
+    "nothing": ({}, "holds nothing."),
+    "text": ({"x": np.full((2, 2), "a"), "y": np.zeros(2, int)}, "x is <U1, expected numbers."),
+    "complex numbers": ({"x": np.zeros((2, 2), complex), "y": np.zeros(2, int)}, "x is complex128, expected numbers."),
     "objects": ({"x": np.array([{}, {}]), "y": np.zeros(2, int)}, "cannot be read: Object arrays cannot be loaded"),
 }
 
@@ -167,8 +171,59 @@ BAD_EXAMPLES = {
 @pytest.mark.parametrize(("held", "what"), BAD_EXAMPLES.values(), ids=BAD_EXAMPLES)
 def test_examples_that_a_client_cannot_train_on_are_wrong(held, what, folder):
     np.savez(folder / "data.npz", **held)
-    (told,) = found(doctor.at(folder), "warning" if what.startswith("holds no") else "wrong")
+    (told,) = found(doctor.at(folder), "warning" if what.startswith("holds no ") else "wrong")
     assert told.startswith(f"{folder}/data.npz: {what}")
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float16, np.uint8, np.int32, bool], ids=lambda kind: kind.__name__)
+def test_examples_of_all_kinds_of_numbers_are_fine(kind, folder):
+    np.savez(folder / "data.npz", x=np.ones((2, 3), kind), y=np.zeros(2, int))
+    assert found(doctor.at(folder), "wrong") == []
+
+
+def hides(monkeypatch, hidden):
+    """Has the system keep back a file, or a folder with what is in it; from root, too, as which tests may run."""
+
+    def kept_back(name, *, itself):
+        real = getattr(Path, name)
+
+        def method(path, *arguments, **options):
+            if hidden in path.parents or (itself and path == hidden):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, name, method)
+
+    kept_back("iterdir", itself=True)
+    kept_back("open", itself=True)
+    kept_back("stat", itself=False)
+
+
+@pytest.mark.parametrize("name", ["data", "certificates", "."])
+def test_a_folder_that_cannot_be_looked_at_is_told_of_beside_all_else(name, folder, capsys, monkeypatch):
+    deal(folder / "data", 2)
+    os.chmod(folder / "key.pem", 0o644)
+    hidden = folder / name
+    hides(monkeypatch, hidden)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        assert main(["doctor", "--folder", str(folder), "--ports", str(port)]) == 1
+    out = capsys.readouterr().out
+    what = f"wrong    {hidden}: cannot be looked at: Permission denied. Run this as whoever owns it, or: chmod -R u+rX"
+    assert out.count(what) == 1
+    assert f"wrong    port {port}: cannot be taken" in out
+    assert ("key.pem: can be read or changed by others" in out) is (name != ".")
+
+
+@pytest.mark.parametrize(
+    "name", ["key.pem", "roster.yaml", "data/data-0.npz", "certificates/server.key", "certificates/ca.crt"]
+)
+def test_a_file_that_cannot_be_looked_at_is_told_of_once(name, folder, monkeypatch):
+    deal(folder / "data", 2)
+    hides(monkeypatch, folder / name)
+    told = f"{folder / name}: cannot be looked at: Permission denied. "
+    assert [line.startswith(told) for line in found(doctor.at(folder), "wrong")] == [True]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no archive", None], ids=repr)

@@ -19,7 +19,8 @@ from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import Infeasible, Stalled
 from phalanx.flower import Discipline, FlowerTransport, Rehearsal, codec
 from phalanx.flower.audit import Note
-from phalanx.flower.codec import VECTOR, WORDS
+from phalanx.flower.codec import VECTOR, WORDS, Answer, Malformed, Task, answer_content, stated
+from phalanx.flower.register import Register
 from phalanx.models import MLP
 from phalanx.runs import Federation
 
@@ -431,6 +432,51 @@ def test_a_size_that_is_no_number_at_all_is_not_let_in(value, tmp_path, caplog):
     told = run(tmp_path, declares(value), until=1, patience=dataclasses.replace(QUICK, enrolment=1.5))
     assert told.served == [{0, 1, 2}]
     turned_away("as its number of examples", told, caplog)
+
+
+def test_of_a_size_in_words_the_beginning_is_kept(tmp_path):
+    """All that clients declare is in every checkpoint."""
+    told = run(tmp_path, declares("many" * 500_000), until=1)
+    assert told.transport.snapshot().declared[BAD] == "many" * 24 + "m..."
+    assert told.lines[0].refused[BAD].startswith("declares 'manymany")
+
+
+def register_at(grid):
+    return Register(grid, roster_of(4), QUICK, Discipline(), came=lambda: None)
+
+
+def test_an_integer_of_any_length_is_not_let_in():
+    """Flower 1.41 carries none beyond 64 bits."""
+    register, task = register_at(Rehearsal({})), Task("enrol", "abc", bytes(32), -1, 0, 0, "float32")
+
+    def introduced(size):
+        key = KEYS[BAD].public_key().public_bytes_raw()
+        content = answer_content(Answer(task.nonce, key, 0, size, b""))
+        content[WORDS]["signature"] = KEYS[BAD].sign(stated(task, content))
+        return register._introduced(Message(content, FIRST_NODE, "query"), task)
+
+    assert introduced(2**63 - 1)[1] == 2**63 - 1
+    with pytest.raises(Malformed, match="declares a int as its number of examples, expected an integer of 64 bits"):
+        introduced(10**1000)
+
+
+def test_of_strangers_only_those_that_are_connected_are_remembered():
+    """Without authentication of nodes, each time that one comes back it has another number."""
+
+    def nobody(message, context):
+        return Message(RecordDict(), reply_to=message)
+
+    with Rehearsal({}) as grid:
+        register = register_at(grid)
+        register.begin("abc")
+        for node in range(50, 55):
+            grid.connect(node, nobody)
+            deadline = time.monotonic() + QUICK.answer
+            while register.strangers.keys() != {node} and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert register.strangers.keys() == {node}
+            grid.disconnect(node)
+        register.close()
 
 
 def turned_away(why, told, caplog):

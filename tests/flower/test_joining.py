@@ -23,6 +23,19 @@ CANNOT = (RFFL, AsyncRFFL)
 PATIENCE = dataclasses.replace(QUICK, least=5, enrolment=1.0)
 
 
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+def enter(transport, late=None):
+    """Waits until the late client has enrolled, from its node if it is not connected yet."""
+    if late is not None:
+        transport.register.grid.connect(FIRST_NODE + LATE, late)
+    deadline = time.monotonic() + QUICK.answer
+    while LATE not in transport.register.declared and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def joined(plan, folder):
     """A run in which one client enrols after the first step; what observers were shown."""
     federation, lines = Federation(plan), []
@@ -33,10 +46,7 @@ def joined(plan, folder):
         def observer(progress):
             lines.append(progress)
             if progress.step == 1 and LATE not in transport.register.declared:
-                grid.connect(FIRST_NODE + LATE, late)
-                deadline = time.monotonic() + QUICK.answer
-                while LATE not in transport.register.declared and time.monotonic() < deadline:
-                    time.sleep(0.01)
+                enter(transport, late)
 
         phalanx.run(
             plan.algorithm,
@@ -91,3 +101,57 @@ def test_a_late_client_finds_the_cluster_of_its_like_by_cosine(tmp_path):
     last = lines[-1].state
     assert last.clusters == {1: (0, 1, 2), 2: (3, 4, 5)}
     assert last.verdicts[LATE].accepted
+
+
+def test_who_enrols_while_a_step_is_computed_is_told_of_after_a_kill(tmp_path):
+    """The algorithm was not told of it yet where the snapshot was taken: it enrols anew."""
+    plan = dataclasses.replace(SMALL, until=phalanx.Until(4))
+    start, held, served = Federation(plan).start, [], {}
+    nodes = at_nodes(honest(plan, tmp_path))
+    late = nodes.pop(FIRST_NODE + LATE)
+
+    def keep(take):
+        if LATE in transport.register.declared:
+            held.append(take())
+            raise Killed
+
+    def begins(progress):
+        if progress.step == 1:
+            enter(transport, late)
+
+    def goes_on(progress):
+        if progress.updates is None:
+            enter(transport)
+        else:
+            served[progress.step] = LATE in progress.updates.clients
+
+    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as transport:
+        with pytest.raises(Killed):
+            phalanx.run(plan.algorithm, transport, start, until=plan.until, keep=keep, observers=[begins])
+        assert transport.register.kept()[0].keys() == {0, 1, 2, 3, 4, LATE}, "the record of the run names it"
+    (snapshot,) = held
+    everybody = at_nodes(honest(plan, tmp_path))
+    with Rehearsal(everybody) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as transport:
+        phalanx.run(plan.algorithm, transport, start, until=plan.until, observers=[goes_on], resume=snapshot)
+    assert served == {2: False, 3: True, 4: True}
+
+
+def test_who_is_told_of_to_a_wait_that_is_interrupted_is_told_of_after_it_as_well(tmp_path, monkeypatch):
+    nodes = at_nodes(honest(SMALL, tmp_path))
+    late = nodes.pop(FIRST_NODE + LATE)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as first:
+        assert first.enroll().keys() == {0, 1, 2, 3, 4}
+        first.send({0: Federation(SMALL).start}, 0)
+        enter(first, late)
+        monkeypatch.setattr(first, "_pass", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.receive(every=True)
+        kept = first.snapshot()
+    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as second:
+        second.restore(kept)
+        enter(second, late)
+        assert second.receive(every=True).joined.keys() == {LATE}

@@ -200,6 +200,71 @@ def test_a_rule_that_cannot_serve_so_few_changes_nothing(caplog):
     assert "round 1 changes nothing" in caplog.text
 
 
+def test_sizes_that_cannot_be_truncated_change_nothing_until_enough_nodes_have_answered(caplog):
+    """One of so few has more than a fifth of the weight, whatever the bound."""
+    strategy = PhalanxStrategy(TrimmedMean(0.2), Truncate(0.1, 0.2))
+    _, result = quickstart(strategy, HONEST, rounds=2)
+    assert len(result.arrays) == 0
+    assert (strategy.verdicts, strategy.refused) == ({}, {1: {}, 2: {}})
+    assert all(f"round {r} changes nothing" in caplog.text for r in (1, 2))
+    start, result = quickstart(strategy, [quickstart_client(i) for i in range(5)])
+    assert moved(start, result) == pytest.approx(3.0, abs=1e-5)
+
+
+class FromNobody(Rehearsal):
+    """Beside those who were asked, a node answers that was not."""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        replies = super().send_and_receive(messages, timeout=timeout)
+        for reply in replies:
+            if reply.metadata.src_node_id == 14:
+                reply.metadata.__dict__["_src_node_id"] = 99
+        return replies
+
+
+@pytest.mark.parametrize(
+    ("change", "grid", "why"),
+    [
+        (record_of(Array(np.full(2, np.nan, np.float32))), Rehearsal, {14: "2 NaN of"}),
+        (lambda reply: None, FromNobody, {99: "unasked"}),
+    ],
+    ids=["NaN", "unasked"],
+)
+def test_the_size_of_who_is_refused_shapes_nobodys_weight(change, grid, why):
+    clients = [quickstart_client(i, examples=10 * 2**i) for i in range(4)]
+    liar = quickstart_client(4, change, examples=10**9)
+
+    def weights(apps, grid):
+        strategy = PhalanxStrategy(Median(), Truncate(0.25, 0.4))
+        with grid({10 + i: app for i, app in enumerate(apps)}) as made:
+            strategy.start(grid=made, initial_arrays=ArrayRecord(Net().state_dict()), num_rounds=1)
+        return {node: verdict.weight for node, verdict in strategy.verdicts[1].items()}, strategy.refused[1]
+
+    alone, _ = weights(clients, Rehearsal)
+    beside, refused = weights([*clients, liar], grid)
+    assert beside == alone
+    assert refused.keys() == why.keys()
+    assert all(reason in refused[node] for node, reason in why.items())
+
+
+def test_a_size_counts_from_the_first_fit_update_of_its_node_on():
+    """What came with a refused update, or to no question, is not kept; what came with a fit one cannot be changed."""
+    rounds = iter([(np.nan, 10**9), (4.0, 30), (4.0, 10**6)])
+
+    def change(reply):
+        entry, size = next(rounds)
+        reply.content["arrays"]["layer.bias"] = Array(np.full(2, entry, np.float32))
+        reply.content["metrics"]["num-examples"] = size
+
+    strategy = PhalanxStrategy()
+    quickstart(strategy, [quickstart_client(0), quickstart_client(1, change)], rounds=3)
+    assert [{i: v.weight for i, v in strategy.verdicts[r].items()} for r in (1, 2, 3)] == [
+        {10: 1.0},
+        {10: 0.25, 11: 0.75},
+        {10: 0.25, 11: 0.75},
+    ]
+
+
 def test_a_limit_on_norms_is_a_defence():
     far = quickstart_client(3, record_of(Array(np.full(2, 50.0, np.float32))))
     strategy = PhalanxStrategy(Mean(), Ignore(), Guard(max_norm=30.0))

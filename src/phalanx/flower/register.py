@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
-from phalanx.flower.codec import Malformed, Task
+from phalanx.flower.codec import Malformed, Task, brief
 from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Member, Roster, signed_by
 from phalanx.flower.patience import Patience
@@ -28,6 +28,8 @@ log = logging.getLogger("phalanx.flower")
 
 SERVED = "its sentence is over"
 AT_ONCE = 64  # nodes that nobody knows, of which it is being asked at one time who they are
+LONGEST_SIZE = 100  # characters of a declared size that is in words, since every checkpoint holds it
+WIDEST_SIZE = 64  # bits of one that is an integer, as many as Flower carries
 
 
 def forget(note: Note) -> None:
@@ -64,7 +66,7 @@ class Register:
         self._stamp: tuple[int, int] | None = None  # of the file, as it was read
         self.declared = dict[int, object]()  # sizes, unchecked, of all clients that ever enrolled
         self.standings = dict[int, Standing]()
-        self.strangers = dict[int, str]()  # nodes that are nobody in the roster, with the reason
+        self.strangers = dict[int, str]()  # nodes that are connected and nobody in the roster, with the reason
         self._asked = dict[int, float]()  # nodes that were asked in vain who they are: until when they are left alone
         self._at = dict[int, int]()  # client -> node
         self._present: frozenset[int] = frozenset()  # nodes that are connected
@@ -196,10 +198,15 @@ class Register:
         for client in over:
             self._let_in_again(client, SERVED)
 
-    def kept(self) -> tuple[Mapping[int, object], Mapping[int, Standing]]:
-        """Sizes and standings, for a snapshot."""
+    def kept(self, *, newcomers: bool = True) -> tuple[Mapping[int, object], Mapping[int, Standing]]:
+        """Sizes and standings, for the record.
+
+        Args:
+            newcomers: whether with those that nobody has asked for yet; from a snapshot without them they enrol anew.
+        """
         with self._changed:
-            return dict(self.declared), dict(self.standings)
+            sizes = {i: size for i, size in self.declared.items() if newcomers or i not in self._new}
+            return sizes, dict(self.standings)
 
     # Looking who is there
 
@@ -225,6 +232,7 @@ class Register:
             self._present = nodes
             self._changed.notify_all()
             self._asked = {node: until for node, until in self._asked.items() if node in nodes}
+            self.strangers = {node: why for node, why in self.strangers.items() if node in nodes}
             free = AT_ONCE - sum(until == math.inf for until in self._asked.values())
             new = sorted(n for n in nodes - set(self._at.values()) if self._asked.get(n, -math.inf) <= now)[:free]
             self._asked |= dict.fromkeys(new, math.inf)
@@ -292,9 +300,15 @@ class Register:
             raise Malformed("its key is not in the roster" if member is None else f"client {member} is revoked")
         if not signed_by(answer.key, answer.signature, codec.stated(task, reply.content)):
             raise Malformed(f"it says it is client {member}, and has not signed that, for this question, with its key")
-        if len(reply.content) != 1 or type(answer.value) not in (int, float, str):
-            raise Malformed(f"client {member} declares a {type(answer.value).__name__} as its number of examples")
-        return member, answer.value
+        if len(reply.content) != 1:
+            raise Malformed(f"client {member} says who it is in {len(reply.content)} records, expected one")
+        size = answer.value
+        if type(size) is str:
+            return member, brief(size, LONGEST_SIZE)
+        if type(size) is float or (type(size) is int and size.bit_length() <= WIDEST_SIZE):
+            return member, size
+        kind = f"{type(size).__name__} as its number of examples"
+        raise Malformed(f"client {member} declares a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
 
     def _let_in(self, node: int, member: Member, size: object) -> None:
         declares, said = short(repr(size)), about("enrolled", client=member.id, node=node, step=self.step)

@@ -36,7 +36,8 @@ class PhalanxStrategy(FlowersFedAvg):
 
     Args:
         aggregator: what is made of the updates of a round.
-        preprocess: what the declared numbers of examples count for. The first that a node declares holds.
+        preprocess: what the declared numbers of examples count for. The first that a node declares with a fit update
+            holds. For the scope "population", the population is who has sent one so far.
         guard: what is refused.
         options: of Flower's `FedAvg`: whom to sample, and the names of records.
     """
@@ -57,7 +58,7 @@ class PhalanxStrategy(FlowersFedAvg):
         self.lost = dict[int, dict[int, str]]()  # by round and node: who failed, or did not answer
         self._own_metrics = bool(options.get("train_metrics_aggr_fn"))
         self._arrays, self._asked = ArrayRecord(), list[Message]()
-        self._sizes = dict[int, int]()
+        self._sizes = dict[int, int]()  # of nodes that have answered with a fit update
         self._previous: Vector | None = None
 
     def configure_train(
@@ -70,9 +71,9 @@ class PhalanxStrategy(FlowersFedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """See Flower's `Strategy`.  None, so that the model stays as it was, if no reply is fit."""
+        """See Flower's `Strategy`.  None, so that the model stays as it was, if no reply is fit, or too few are."""
         base, refused, lost = _flat(self._arrays), dict[int, str](), dict[int, str]()
-        contents, taken = dict[int, Message](), list[Reply]()
+        contents, taken, sizes = dict[int, Message](), list[Reply](), dict[int, int]()
         asked = {m.metadata.message_id: m.metadata.dst_node_id for m in self._asked}  # Flower's ids, once it is sent
         sent = {node: Sent(server_round, base) for node in asked.values()}
         for message in replies:
@@ -81,12 +82,13 @@ class PhalanxStrategy(FlowersFedAvg):
                 lost[asked.get(message.metadata.reply_to_message_id, node)] = failure(message)
                 continue
             try:
-                delta, size = self._read(message, base)
-                self._enroll(node, size)
+                delta, declared = self._read(message, base)
+                size = self._size(node, declared)
             except Malformed as error:
                 refused.setdefault(node, str(error))
                 continue
             contents.setdefault(node, message)
+            sizes.setdefault(node, size)
             taken.append(Reply(node, server_round, delta, 0.0))
         checked = self.guard.inspect(taken, sent, server_round, base)
         self.refused[server_round] = refused = {**refused, **checked.refused}
@@ -99,8 +101,9 @@ class PhalanxStrategy(FlowersFedAvg):
         updates = checked.updates
         if updates is None:
             return None, None
-        weights = weights_of(self.preprocess, self.preprocess.enrolled(self._sizes), updates)
+        self._sizes |= {node: sizes[node] for node in updates.clients}
         try:
+            weights = weights_of(self.preprocess, self.preprocess.enrolled(self._sizes), updates)
             delta, choice = self.aggregator.explained(
                 updates.deltas, weights, turn=server_round - 1, previous=self._previous
             )
@@ -132,13 +135,14 @@ class PhalanxStrategy(FlowersFedAvg):
             self.weighted_by_key
         )
 
-    def _enroll(self, node: int, size: object) -> None:
-        """Takes the size that a node declares first; Malformed if that is impossible."""
-        if node not in self._sizes:
-            sizes, refused = self.guard.enroll({node: size})
-            if refused:
-                raise Malformed(refused[node])
-            self._sizes |= sizes
+    def _size(self, node: int, declared: object) -> int:
+        """The size that counts for a node, the first that came with a fit update; Malformed if it is impossible."""
+        if node in self._sizes:
+            return self._sizes[node]
+        sizes, refused = self.guard.enroll({node: declared})
+        if refused:
+            raise Malformed(refused[node])
+        return sizes[node]
 
     def _metrics(self, weighed: list[tuple[Message, float]]) -> MetricRecord | None:
         """The mean of each metric over those that report a finite number, unless the app has a function of its own."""

@@ -57,7 +57,7 @@ class Underway(NamedTuple):
     now: float  # seconds
     turns: Mapping[int, int]  # how often each client was asked
     pending: Mapping[int, Pending]
-    declared: Mapping[int, object]  # sizes, by those who have enrolled
+    declared: Mapping[int, object]  # sizes, by those who have enrolled and been told of
     standings: Mapping[int, Standing]
     ahead: Mapping[int, Pending] = {}  # what clients get to when they have answered what is pending
 
@@ -346,7 +346,9 @@ class FlowerTransport:
     def snapshot(self) -> Underway:
         """See `Resumable`."""
         pending, ahead = _pending(self._open), _pending(self._ahead)
-        return Underway(self.register.session, self.now, dict(self._turns), pending, *self.register.kept(), ahead)
+        sizes, standings = self.register.kept(newcomers=False)
+        declared = {client: size for client, size in sizes.items() if client not in self._joined}
+        return Underway(self.register.session, self.now, dict(self._turns), pending, declared, standings, ahead)
 
     def restore(self, snapshot: Underway, /) -> None:
         """See `Resumable`.  Tasks that had no answer are given again, to the same clients, with new nonces."""
