@@ -274,11 +274,16 @@ def write(path: Path, header: Header, packed: Packed) -> None:
         file.flush()
         os.fsync(file.fileno())
     _partial(path).replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    settle(path.parent)
+
+
+def settle(folder: Path) -> None:
+    """Has on the disk which files a folder holds: a new one that is there may have no name yet."""
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def _parts(text: bytes, packed: Packed) -> Iterator[bytes | memoryview]:
@@ -331,5 +336,5 @@ def _partial(path: Path) -> Path:
 def _damaged(path: Path, why: str) -> ValueError:
     return ValueError(
         f"{path} is not a whole checkpoint: {why}. Delete it, or start the run anew: "
-        "`phalanx run --again`, or Checkpoint(resume=False)."
+        "`phalanx run --again`, `phalanx flower up --again`, or Checkpoint(resume=False)."
     )

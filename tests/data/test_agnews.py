@@ -38,7 +38,7 @@ def write_published(folder, train=ROWS, test=TESTS, zipped=False):
         text = io.StringIO()
         csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
         content = text.getvalue().encode()
-        (folder / (name + ".gz" * zipped)).write_bytes(gzip.compress(content) if zipped else content)
+        (folder / (name + ".gz" * zipped)).write_bytes(gzip.compress(content, mtime=0) if zipped else content)
 
 
 def write_tokens(folder):
@@ -116,7 +116,7 @@ def test_rows_that_are_no_articles_are_named(tmp_path, row, message):
     assert "train.csv" in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b'"1","a","b"\n')[:-4], b'"1","\xff"\n'])
+@pytest.mark.parametrize("content", [gzip.compress(b'"1","a","b"\n', mtime=0)[:-4], b'"1","\xff"\n'])
 def test_damaged_files_are_named(tmp_path, content):
     write_published(tmp_path / "ag_news")
     (tmp_path / "ag_news/train.csv").write_bytes(content)

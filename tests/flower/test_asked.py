@@ -1,7 +1,10 @@
 """How often clients were given a task: never too low, as the account of privacy is made from it."""
 
 import dataclasses
+import os
+import stat
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,8 +13,10 @@ from flower.federations import FIRST_NODE, SMALL, at_nodes, coordinator, honest
 from flower.test_server import Killed, killed_at
 from phalanx import privacy
 from phalanx.algorithms import FedAsync, FedAvg, Private
+from phalanx.core import Progress
 from phalanx.flower import Rehearsal, coordinate
 from phalanx.flower.asked import Asked
+from phalanx.flower.audit import Audit
 from phalanx.history import Record
 
 
@@ -77,6 +82,27 @@ def test_a_task_is_on_the_disk_before_it_is_sent_and_stays_there(tmp_path):
     second = Asked(path)
     second.note([1])
     assert second.counts == Asked(path).counts == {0: 1, 1: 1, 2: 2}
+
+
+def asked_in(folder):
+    asked = Asked(folder / "asked.jsonl")
+    return lambda: asked.note([0])
+
+
+def audited_in(folder):
+    audit = Audit(folder / "audit.jsonl", lambda: 0.0, str)
+    return lambda: audit(Progress(0, 0.0, SimpleNamespace(version=0, verdicts={}), None, {0: "NaN"}, {}))
+
+
+@pytest.mark.parametrize("written_in", [asked_in, audited_in], ids=["asked", "audit"])
+def test_the_name_of_a_new_file_is_on_the_disk_as_well(written_in, tmp_path, monkeypatch):
+    kinds, write = [], written_in(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda file: kinds.append(stat.S_IFMT(os.fstat(file).st_mode)))
+    write()
+    assert kinds[:2] == [stat.S_IFREG, stat.S_IFDIR], "as soon as the file is there"
+    write()
+    assert kinds.count(stat.S_IFDIR) == 1
+    assert kinds[-1] == stat.S_IFREG
 
 
 def test_a_server_sends_nothing_that_it_has_not_written_down(tmp_path):

@@ -19,6 +19,7 @@ from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import public_bytes
 from phalanx.flower.live import told
 from phalanx.flower.local import LocalFederation
+from phalanx.flower.register import SERVED
 from phalanx.runs import simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
@@ -133,14 +134,36 @@ def test_a_run_that_failed_is_told_by_its_error_alone():
     assert cause("x" * 9000) == "x" * 1500
 
 
-def test_who_was_excluded_is_said_at_the_end_with_reason_and_figure():
-    def entry(event, client, score=None):
-        return {"event": event, "client": client, "name": "Lyon", "step": 2, "why": "far away", "score": score}
+def entry(event, client, score=None, why="far away", step=2):
+    return {"event": event, "client": client, "name": "Lyon", "step": step, "why": why, "score": score}
 
+
+def test_who_was_excluded_is_said_at_the_end_with_reason_and_figure():
     trail = [entry("enrolled", 0), entry("rejected", 1, 0.5), entry("removed", 2, -0.123456), entry("suspended", 3)]
     assert list(excluded(trail)) == [
         "Client 2 (Lyon): removed in step 2: far away (-0.123)",
         "Client 3 (Lyon): suspended in step 2: far away",
+    ]
+
+
+def test_who_takes_part_again_was_not_excluded_and_others_are_named_once():
+    trail = [
+        *(entry("suspended", 0, step=step) for step in (1, 2)),
+        entry("suspended", 1),
+        entry("re-admitted", 1, why="by the roster, in term 2"),
+        entry("revoked", 2),
+        entry("re-admitted", 2, why="by the roster, after it was revoked"),
+        entry("suspended", 3),
+        entry("revoked", 3, why="by the roster"),
+        entry("re-admitted", 3, why=SERVED),
+        entry("suspended", 4),
+        entry("removed", 4, 0.5, "for good"),
+        entry("re-admitted", 4, why=SERVED),
+    ]
+    assert [*excluded(trail)] == [
+        "Client 0 (Lyon): suspended in step 2: far away",
+        "Client 3 (Lyon): revoked in step 2: by the roster",
+        "Client 4 (Lyon): removed in step 2: for good (0.5)",
     ]
 
 
@@ -157,7 +180,7 @@ def test_the_demonstration_removes_its_attackers_and_nobody_else(clients, seed):
 def test_a_new_run_in_a_folder_removes_all_but_audit_trails_and_how_often_clients_were_asked(tmp_path):
     results = tmp_path / "run"
     clear(results)
-    kept = ["asked.jsonl", "audit-20261121T201600.000000Z.jsonl", "audit.jsonl"]
+    kept = ["asked.jsonl", "audit-20261121T201600.000000Z.jsonl", "audit.jsonl", "lock"]
     for name in ("checkpoint", "history.jsonl", "model.pt", *kept):
         (results / name).write_text("")
     (results / "more").mkdir()

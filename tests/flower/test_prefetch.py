@@ -333,8 +333,19 @@ class Removes(FedAsync):
 
 def test_of_a_client_that_the_algorithm_removes_the_second_task_is_given_up(tmp_path):
     plan, waits_for = dataclasses.replace(PLAN, algorithm=Removes(), until=phalanx.Until(30)), []
+    holds_two = threading.Event()
     apps = {i: slow(app, 0.05) for i, app in honest(plan, tmp_path).items()}
-    lines = run(tmp_path, apps, plan=plan, observers=[lambda transport: lambda _: waits_for.append({*transport._open})])
+    apps[BAD] = slow(apps[BAD], events={0: holds_two})
+
+    def observer(transport):
+        def observe(_):
+            waits_for.append({*transport._open})
+            if BAD in transport._ahead:
+                holds_two.set()
+
+        return observe
+
+    lines = run(tmp_path, apps, plan=plan, observers=[observer])
     came = [line.step for line in lines if line.updates is not None and BAD in line.updates.clients]
     assert len(came) == 1
     check_that_nothing_came_after(lines, came[0])

@@ -16,7 +16,7 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
 from phalanx.cli import main
 from phalanx.core import Infeasible, Progress, Verdict
-from phalanx.flower import Discipline, Rehearsal, Roster, codec, coordinate, coordinator_of
+from phalanx.flower import Discipline, Rehearsal, Roster, codec, coordinate, coordinator_of, live
 from phalanx.flower.audit import FIELDS, Audit, Note, read
 from phalanx.history import Record
 from phalanx.report import write
@@ -99,17 +99,25 @@ def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path
     assert [line["step"] for line in record.history] == [0, 1, 2, 3]
 
 
-def test_who_never_enrolled_is_named_and_nothing_is_written_of_a_run_that_cannot_begin(tmp_path):
+def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_record(tmp_path, capsys):
     nodes = at_nodes(honest(PLAN, tmp_path))
     del nodes[103]
     patience = dataclasses.replace(QUICK, enrolment=0.5)
     made = coordinator(PLAN, folder=tmp_path / "run", patience=patience)
     with Rehearsal(nodes) as grid, pytest.raises(Infeasible, match=r"Missing: 3 \(clinic-3\)"):
         coordinate(grid, made)
-    assert not (tmp_path / "run").exists()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "status.json"]
+    assert main(["flower", "watch", str(tmp_path / "run")]) == 0, "and it ends"
+    assert "The run did not begin: 3 of the 4 clients that are needed enrolled within 0.5 s." in capsys.readouterr().out
     with Rehearsal(nodes) as grid:
         coordinate(grid, dataclasses.replace(made, patience=dataclasses.replace(patience, least=3)))
     assert Record.load(tmp_path / "run").summary["missing"] == {"3": "clinic-3"}
+    before = (tmp_path / "run" / "summary.json").read_bytes()
+    with Rehearsal(nodes) as grid, pytest.raises(Infeasible, match=r"Missing: 3 \(clinic-3\)"):
+        coordinate(grid, made)
+    assert (tmp_path / "run" / "summary.json").read_bytes() == before, "nor does it take one away"
+    assert "of the 4 clients that are needed" in live.status(tmp_path / "run")["why"]
+    assert main(["report", str(tmp_path / "run")]) == 0
 
 
 def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
@@ -283,6 +291,27 @@ def test_a_trail_that_cannot_be_written_ends_the_run_with_the_next_step(tmp_path
     audit.note(Note("suspended", 0, "for long"))
     with pytest.raises(FileNotFoundError):
         audit(progress(1))
+
+
+def full(*_):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_trail_that_cannot_be_ended_keeps_no_summary_from_being_written(tmp_path, monkeypatch, caplog):
+    def stop(progress):
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Audit, "end", full)
+    made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt) as stopped:
+        coordinate(grid, made)
+    assert "How the run ended is not all on record: [Errno 28] No space left" in stopped.value.__notes__[0]
+    assert "[Errno 28] No space left" in caplog.text
+    assert Record.load(tmp_path / "run").summary["status"] == "stopped"
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(OSError, match="No space left"):
+        coordinate(grid, dataclasses.replace(made, observers=()))
+    assert Record.load(tmp_path / "run").summary["status"] == "finished"
 
 
 def test_a_changed_trail_is_not_read(tmp_path):

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -14,23 +16,25 @@ from phalanx.cli import main
 from phalanx.flower import Rehearsal, command, server_app
 from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
-from phalanx.flower.signals import handed_on
+from phalanx.flower.signals import handed_on, stopped_like_ctrl_c
+from phalanx.flower.sole import sole
 from phalanx.history import Record
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 @pytest.fixture
 def told():
     """The signals that reach whoever minded them before, as Flower does in the process of a server's app."""
     came = []
-    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in SIGNALS}
     yield came
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_server_that_is_asked_to_end_writes_its_record_and_tells_flower_then(number, told, tmp_path):
     def stop(progress):
         if progress.step == 2:
@@ -62,7 +66,35 @@ def test_a_second_signal_does_not_disturb_what_the_first_has_begun(told):
     assert (written, told) == (["record"], [signal.SIGTERM])
 
 
+def test_a_terminal_that_is_closed_ends_nothing_that_was_begun_under_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with suppress(KeyboardInterrupt), stopped_like_ctrl_c() as came:
+            signal.raise_signal(signal.SIGHUP)
+        assert came == []
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 # --- up
+
+
+def test_no_process_is_left_where_nobody_can_be_told_of_the_end(tmp_path):
+    """As by `phalanx flower up | tee log` and Ctrl-C, after which there is no tee: rich ends the process."""
+
+    def nobody_reads():
+        raise SystemExit(1)
+
+    federation = LocalFederation(tmp_path, 1, ending=nobody_reads)
+    node = federation.nodes[0] = subprocess.Popen(["sleep", "60"], env=federation.environment, start_new_session=True)
+    try:
+        with pytest.raises(SystemExit):
+            federation.stop()
+        assert node.poll() is not None
+    finally:
+        node.kill()
+        node.wait()
 
 
 class Interrupted(LocalFederation):
@@ -115,8 +147,62 @@ def test_the_same_command_goes_on_with_a_run_that_was_stopped_and_another_begins
         said = up(*other)
         assert "Begins anew. What was stopped after step 1 is removed, but for its audit trail." in said
         assert "The run had not begun" in said
-        assert {path.name[:5] for path in (tmp_path / "run").iterdir()} == {"asked", "audit"}
+        assert {path.name[:5] for path in (tmp_path / "run").iterdir()} == {"asked", "audit", "lock"}
         stopped()
+
+
+def damage_note(folder):
+    (folder / "up.json").write_text("")
+
+
+def damage_checkpoint(folder):
+    (folder / "run" / "checkpoint").write_bytes(b"?")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (damage_note, "up.json does not say what was stopped there: Expecting value: line 1 column 1 (char 0)."),
+        (damage_checkpoint, "What was stopped cannot go on: {folder}/run/checkpoint is damaged."),
+    ],
+    ids=["up.json", "checkpoint"],
+)
+def test_what_was_stopped_and_cannot_go_on_is_kept_until_it_is_told_to_begin_anew(
+    damage, says, up, stopped, tmp_path, capsys
+):
+    up("--clients", "4")
+    stopped()
+    damage(tmp_path)
+    before = sorted((tmp_path / "run").iterdir())
+    assert main(["flower", "up", "--folder", str(tmp_path), "--clients", "4"]) == 2
+    error = capsys.readouterr().err
+    assert says.format(folder=tmp_path) in error
+    assert "Begin anew with `phalanx flower up --again`, which removes" in error
+    assert sorted((tmp_path / "run").iterdir()) == before
+    assert "Begins anew. What was stopped" in up("--clients", "4", "--again")
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    assert json.loads((tmp_path / "up.json").read_text())["clients"] == 4
+
+
+def test_what_up_was_told_is_written_whole_or_not_at_all(up, tmp_path, monkeypatch):
+    up("--clients", "4")
+    before = (tmp_path / "up.json").read_text()
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.Path, "replace", stop)
+    up("--clients", "5")
+    assert (tmp_path / "up.json").read_text() == before
+
+
+def test_a_folder_in_which_a_server_works_is_not_cleared(stopped, tmp_path, capsys):
+    stopped()
+    before = sorted((tmp_path / "run").iterdir())
+    with sole(tmp_path / "run"):
+        assert main(["flower", "up", "--folder", str(tmp_path), "--again"]) == 2
+    assert f"Another server works in {tmp_path / 'run'}, and two would write" in capsys.readouterr().err
+    assert sorted((tmp_path / "run").iterdir()) == before
 
 
 def test_a_run_that_was_stopped_from_elsewhere_has_not_failed(stopped, tmp_path, monkeypatch, capsys):

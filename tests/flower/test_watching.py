@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,9 @@ from phalanx.cli import main
 from phalanx.core import Infeasible, Progress, Verdict
 from phalanx.flower import FlowerTransport, Rehearsal, board, coordinate, live
 from phalanx.flower.board import Board
+from phalanx.flower.discipline import Standing
 from phalanx.flower.metrics import Metrics
+from phalanx.flower.sole import LOCK, sole
 from phalanx.flower.speech import AsJSON
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(2))
@@ -71,7 +74,12 @@ def test_the_view_has_rounds_who_is_there_and_the_last_verdicts():
 
 
 def test_before_anything_has_happened_it_says_so():
-    assert "Waiting for the run to begin." in shown(live.view({}, []))
+    assert shown(live.view({}, [])) == "Waiting for the run to begin.\n"
+    waiting = {"phase": "waiting"}
+    assert "The server waits for its clients." in shown(live.view(waiting, []))
+    assert "The server waits for its clients." in shown(live.view(STATUS | waiting, HISTORY))
+    assert "The server waits for its clients." not in shown(live.view(STATUS | {"phase": "running"}, HISTORY))
+    assert "No sign of life from the server for 31 s." in shown(live.view(waiting, [], silence=31.0))
 
 
 LONG = "update has norm 1.35e+15, and the guard of this run lets nothing in that is longer than 100"
@@ -204,6 +212,112 @@ def test_the_status_is_a_sign_of_life_where_nothing_changes(tmp_path, monkeypatc
             while (tmp_path / "status.json").stat().st_mtime_ns == first and time.monotonic() < deadline:
                 time.sleep(0.02)
             assert (tmp_path / "status.json").stat().st_mtime_ns > first
+
+
+def test_a_file_that_is_removed_while_somebody_looks_is_as_one_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(live.Path, "is_file", lambda self: True)
+    assert live.lines(tmp_path) == []
+    assert live.status(tmp_path) == {}
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A board, before the run begins."""
+    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+        transport.enroll()
+        yield Board(tmp_path / "status.json", transport.register, 60.0)
+
+
+BEGUN = Progress(0, 0.0, SimpleNamespace(version=0, verdicts={}), None, {}, {})
+
+
+def test_who_is_let_in_again_while_somebody_looks_is_not_missed(kept):
+    class Changing(dict):
+        """Of which another thread takes what is asked for."""
+
+        def __contains__(self, key):
+            return True
+
+    kept._removed = Changing()
+    assert {about.standing for about in kept.clients().values()} == {"here"}
+
+
+def test_before_a_run_goes_on_nobody_counts_as_suspended_by_a_clock_that_is_not_its_own(kept):
+    kept._register.standings[2] = Standing(misses=3, until=1000.0, why="3 misses")
+    with kept:
+        assert kept.clients()[2].standing == "here"
+        kept(BEGUN)
+        assert kept.clients()[2].standing == "suspended"
+
+
+def test_the_status_says_at_last_how_the_run_ended(kept, tmp_path):
+    with suppress(Infeasible), kept:
+        kept(BEGUN)
+        assert live.status(tmp_path)["phase"] == "running"
+        raise Infeasible("nobody is left")
+    told = live.status(tmp_path)
+    assert (told["phase"], told["why"]) == ("over", "nobody is left")
+    assert live.ended(tmp_path)
+
+
+def test_a_status_that_cannot_be_written_at_last_hides_no_error(kept, tmp_path, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    kept.__enter__()
+    monkeypatch.setattr(Board, "_write", full)
+    assert not kept.__exit__(Infeasible, Infeasible("nobody is left"), None)
+    assert "status.json cannot be written: [Errno 28] No space left on device" in caplog.text
+
+
+def stop(progress):
+    if progress.step == 1:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("before", [None, stop], ids=["of a run that is over", "of a run that was stopped"])
+def test_a_server_that_waits_for_its_clients_gives_signs_of_life_whatever_lies_in_its_folder(before, tmp_path):
+    folder, seen = tmp_path / "run", []
+
+    def watched(app):
+        def node(message, context):
+            if message.metadata.message_type == "query":
+                seen.append((live.ended(folder), live.silence(folder) < live.QUIET, live.status(folder)["phase"]))
+            return app(message, context)
+
+        return node
+
+    for wrap, observers in ((lambda app: app, [before] if before else []), (watched, [])):
+        apps = {i: wrap(app) for i, app in honest(PLAN, tmp_path / "memory").items()}
+        with Rehearsal(at_nodes(apps)) as grid, suppress(KeyboardInterrupt):
+            coordinate(grid, coordinator(PLAN, folder=folder, observers=observers))
+        assert live.ended(folder)
+        os.utime(folder / "status.json", (0, 0))
+    assert seen == [(False, True, "waiting")] * 4
+    assert live.status(folder)["why"] == "finished"
+
+
+def test_one_server_works_in_a_folder_and_no_other_as_long_as_it_does(tmp_path):
+    def another(progress):
+        with pytest.raises(Infeasible, match=r"Another server works in .*run, and two would write over each other\."):
+            coordinate(grid, made)
+
+    made = coordinator(PLAN, folder=tmp_path / "run", observers=[another])
+    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+        coordinate(grid, made)
+    assert live.status(tmp_path / "run")["why"] == "finished"
+    with sole(tmp_path / "run"):
+        assert (tmp_path / "run" / LOCK).stat().st_size == 0
+
+
+def test_where_there_are_no_locks_it_is_said(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    with pytest.raises(Infeasible, match=r"Operation not supported\. Choose a folder on a file system that has"):
+        coordinate(Rehearsal({}), coordinator(PLAN, folder=tmp_path))
 
 
 # --- the log

@@ -13,6 +13,7 @@ from phalanx.flower.client import Participant, client_app
 from phalanx.flower.codec import Malformed, Transfer
 from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Member, Roster, load_key, new_key
+from phalanx.flower.models import choose, hide, offered
 from phalanx.flower.patience import Patience
 from phalanx.flower.planned import coordinator_of, participant_of
 from phalanx.flower.rehearsal import Rehearsal
@@ -33,11 +34,14 @@ __all__ = [
     "Roster",
     "Standing",
     "Transfer",
+    "choose",
     "client_app",
     "coordinate",
     "coordinator_of",
+    "hide",
     "load_key",
     "new_key",
+    "offered",
     "participant_of",
     "server_app",
 ]

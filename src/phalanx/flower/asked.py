@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from phalanx.checkpoint import settle
+
 ASKED = "asked.jsonl"  # one list per line: the clients that were given a task at once
 
 
@@ -25,7 +27,7 @@ class Asked:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+        self._path, self._settled = path, False
         self._counts = Counter[int]() if path is None or not path.is_file() else _read(path)
 
     @property
@@ -45,6 +47,9 @@ class Asked:
             file.write(json.dumps(given) + "\n")
             file.flush()
             os.fsync(file.fileno())
+        if not self._settled:
+            settle(self._path.parent)
+            self._settled = True
 
 
 def _read(path: Path) -> Counter[int]:

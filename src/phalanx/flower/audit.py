@@ -35,6 +35,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx.checkpoint import settle
 from phalanx.core import Progress
 
 AUDIT = "audit.jsonl"
@@ -75,6 +76,7 @@ class Audit:
         self._known = Counter[str]()  # lines from before the run was stopped, that must not be written twice
         self._removed = set[int]()
         self._failed: OSError | None = None
+        self._settled = False
 
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`.
@@ -172,6 +174,9 @@ class Audit:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+        if not self._settled:
+            settle(self._path.parent)
+            self._settled = True
 
     def _repeats(self, entry: Entry) -> bool:
         """Whether a line from before the run was stopped tells of this; each of them stands for one."""

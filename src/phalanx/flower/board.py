@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 from phalanx.core import Progress
 from phalanx.flower.register import Register
+from phalanx.summary import ending
 
 log = logging.getLogger("phalanx.flower")
 
 STATUS = "status.json"
 BEAT = 10.0  # seconds without a change, after which the file is written all the same, as a sign of life
+Phase = Literal["waiting", "running", "over", "not begun"]
 Standing = Literal["here", "missing", "suspended", "removed", "revoked"]
 STANDINGS: tuple[Standing, ...] = ("here", "missing", "suspended", "removed", "revoked")
 
@@ -28,10 +30,11 @@ class Client(NamedTuple):
 
 
 class Board:
-    """An observer that keeps `status.json`: `step`, `version`, `seconds`, and of each client its standing.
+    """An observer that keeps `status.json`: `phase`, `step`, `version`, `seconds`, and of each client its standing.
 
-    The file is written with each step, and between steps as soon as somebody comes, goes or is suspended, or nothing
-    has changed for `BEAT` seconds: where it is older, nobody keeps it any more.
+    As a context it writes the file at once, while the run waits for its clients; then with each step, and between
+    steps as soon as somebody comes, goes or is suspended, or nothing has changed for `BEAT` seconds: where it is older,
+    nobody keeps it any more.  At last the file says, as `why`, how the run ended, or why it did not begin.
 
     Args:
         path: of the file; None: nothing is written.
@@ -42,22 +45,29 @@ class Board:
     def __init__(self, path: Path | None, register: Register, every: float) -> None:
         self._path, self._register, self._every = path, register, every
         self._step, self._version, self._removed = 0, 0, dict[int, str]()
-        self._begun, self._over, self._lock = False, threading.Event(), threading.Lock()
+        self._phase: Phase = "waiting"
+        self._why, self._over, self._lock = "", threading.Event(), threading.Lock()
         self._shown: dict[int, Client] = {}
         self._written = 0.0  # when, by time.monotonic
         self._thread = threading.Thread(target=self._watch, daemon=True, name="phalanx board")
 
     def __enter__(self) -> "Board":
+        if self._path is not None:
+            self._write(self.clients())
+            self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(2 * self._every)
+        how = ending(error)
+        self._phase, self._why = "not begun" if self._phase == "waiting" else "over", how["error"] or how["status"]
+        self._renew(self.clients())
 
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`."""
-        self._step, self._version = progress.step, progress.state.version
+        self._phase, self._step, self._version = "running", progress.step, progress.state.version
         for client, verdict in progress.state.verdicts.items():
             if verdict.final:
                 self._removed[client] = verdict.reason
@@ -65,9 +75,6 @@ class Board:
                 self._removed.pop(client, None)
         if self._path is not None:
             self._write(self.clients())
-            if not self._begun:
-                self._begun = True
-                self._thread.start()
 
     def clients(self) -> dict[int, Client]:
         """How it stands with each client of the roster, by id."""
@@ -81,10 +88,10 @@ class Board:
     def _client(self, client: int, name: str) -> Client:
         if client not in self._register.roster.active:
             return Client(name, "revoked")
-        if client in self._removed:
-            return Client(name, "removed", self._removed[client])
+        if (why := self._removed.get(client)) is not None:
+            return Client(name, "removed", why)
         standing = self._register.standing(client)
-        if standing.until > self._register.now:
+        if self._phase != "waiting" and standing.until > self._register.now:  # before, the clock is not the run's
             return Client(name, "suspended", standing.why)
         return Client(name, "missing" if self._register.node_of(client) is None else "here")
 
@@ -93,21 +100,26 @@ class Board:
             found = self.clients()
             if found == self._shown and time.monotonic() - self._written < BEAT:
                 continue
-            try:
-                self._write(found)
-            except OSError as error:  # a view is missing, and nothing else
-                log.warning("%s cannot be written: %s", self._path, error)
+            self._renew(found)
+
+    def _renew(self, clients: dict[int, Client]) -> None:
+        try:
+            self._write(clients)
+        except OSError as error:  # a view is missing, and nothing else
+            log.warning("%s cannot be written: %s", self._path, error)
 
     def _write(self, clients: dict[int, Client]) -> None:
         if self._path is None:
             return
-        told: dict[str, Any] = {
-            "step": self._step,
-            "version": self._version,
-            "seconds": round(self._register.now, 3),
-            "clients": {str(client): about._asdict() for client, about in clients.items()},
-        }
         with self._lock:
+            told: dict[str, Any] = {
+                "phase": self._phase,
+                "why": self._why,
+                "step": self._step,
+                "version": self._version,
+                "seconds": round(self._register.now, 3),
+                "clients": {str(client): about._asdict() for client, about in clients.items()},
+            }
             partial = self._path.with_suffix(".partial")
             partial.write_text(json.dumps(told), encoding="utf-8")
             partial.replace(self._path)

@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from phalanx.checkpoint import peek
+from phalanx.checkpoint import Header, peek
 from phalanx.core import Infeasible
 from phalanx.flower import live
 from phalanx.flower.asked import ASKED
@@ -22,9 +22,11 @@ from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import Roster, as_text, from_text, new_key, public_bytes
 from phalanx.flower.local import LOGS, ROSTER, LocalFederation
-from phalanx.flower.server import MODEL
+from phalanx.flower.models import MODEL
+from phalanx.flower.register import SERVED
 from phalanx.flower.signals import stopped_like_ctrl_c
-from phalanx.history import SUMMARY, Record
+from phalanx.flower.sole import LOCK, sole
+from phalanx.history import CHECKPOINT, SUMMARY, Record
 from phalanx.wording import plural
 
 DATA = "data"  # folder of the shares of the digits
@@ -58,7 +60,7 @@ def up(options: Namespace, console: Console) -> int:
         stop.add_note(_so_far(results))
         raise
     done = ended == 0 and bool(live.lines(results)) and (results / MODEL).is_file()
-    stopped = live.ended(results) and Record.load(results).summary["status"] == "stopped"
+    stopped = (results / SUMMARY).is_file() and Record.load(results).summary["status"] == "stopped"
     if not (done or stopped):
         log = (folder / LOGS / "run.log").read_text(errors="replace")
         console.print(escape(cause(log)), soft_wrap=True)
@@ -70,12 +72,20 @@ def up(options: Namespace, console: Console) -> int:
 
 
 def excluded(trail: Sequence[Entry]) -> Iterator[str]:
-    """Who takes no part any more, by an audit trail, why, and by which figure."""
+    """Who takes no part any more, by an audit trail, why, and by which figure; of each the last that keeps it out."""
+    out = dict[tuple[int, str], Entry]()  # by client and event
     for entry in trail:
-        if entry["event"] in EXCLUSIONS:
-            figure = "" if entry["score"] is None else f" ({entry['score']:.3g})"
-            who = f"Client {entry['client']} ({entry['name']})"
-            yield f"{who}: {entry['event']} in step {entry['step']}: {entry['why']}{figure}"
+        client, event = entry["client"], entry["event"]
+        if event in EXCLUSIONS:
+            out.pop((client, event), None)
+            out[client, event] = entry
+        elif event == "re-admitted":  # who is revoked stays so when a sentence is over, and who is removed in any case
+            for over in ("suspended",) if entry["why"] == SERVED else ("suspended", "revoked"):
+                out.pop((client, over), None)
+    for entry in {entry["client"]: entry for entry in out.values()}.values():
+        figure = "" if entry["score"] is None else f" ({entry['score']:.3g})"
+        who = f"Client {entry['client']} ({entry['name']})"
+        yield f"{who}: {entry['event']} in step {entry['step']}: {entry['why']}{figure}"
 
 
 def _check_up(options: Namespace) -> None:
@@ -107,18 +117,55 @@ def _begin(options: Namespace, folder: Path, results: Path, console: Console) ->
         "asynchronous": options.asynchronous,
     }
     note = folder / TOLD
-    before = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
-    stopped = peek(results)
-    if stopped is not None and before == told and not options.again:
-        console.print(f"Goes on after step {stopped.step}, where the run was stopped. (--again begins anew.)")
-        for name in (STATUS, SUMMARY):
-            (results / name).unlink(missing_ok=True)
-        return stopped.lines
-    if stopped is not None:
-        console.print(f"Begins anew. What was stopped after step {stopped.step} is removed, but for its audit trail.")
-    clear(results)
-    note.write_text(json.dumps(told), encoding="utf-8")
+    with sole(results):
+        stopped = _stopped(results, again=options.again)
+        if stopped is not None and not options.again and _before(note) == told:
+            console.print(f"Goes on after step {stopped.step}, where the run was stopped. (--again begins anew.)")
+            for name in (STATUS, SUMMARY):
+                (results / name).unlink(missing_ok=True)
+            return stopped.lines
+        if (results / CHECKPOINT).is_file():
+            where = f" after step {stopped.step}" if stopped is not None else ""
+            console.print(f"Begins anew. What was stopped{where} is removed, but for its audit trail.")
+        clear(results)
+        partial = note.with_suffix(".partial")
+        partial.write_text(json.dumps(told), encoding="utf-8")
+        partial.replace(note)
     return 0
+
+
+def _stopped(results: Path, *, again: bool) -> Header | None:
+    """How far the run came that was stopped there; None if none was, or nobody needs to know and its file is damaged.
+
+    Raises:
+        Infeasible: it is damaged.
+    """
+    try:
+        return peek(results)
+    except ValueError as error:
+        if again:
+            return None
+        raise Infeasible(
+            f"What was stopped cannot go on: {results / CHECKPOINT} is damaged. Begin anew with `phalanx flower up "
+            "--again`, which removes it."
+        ) from error
+
+
+def _before(note: Path) -> Any:
+    """What the last `up` was told; None if there was none.
+
+    Raises:
+        Infeasible: nobody can read that.
+    """
+    try:
+        return json.loads(note.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise Infeasible(
+            f"{note} does not say what was stopped there: {error}. Begin anew with `phalanx flower up --again`, which "
+            "removes what was stopped; or, to keep that, choose another --folder."
+        ) from error
 
 
 def _so_far(results: Path) -> str:
@@ -126,7 +173,7 @@ def _so_far(results: Path) -> str:
     if not live.lines(results):
         return "The run had not begun: there are no results."
     said = [f"Results so far: {results}."]
-    if live.ended(results):
+    if (results / SUMMARY).is_file():
         said.append(f"`phalanx report {results}` makes a page of them.")
     said.append(f"The same command {'goes on from there' if peek(results) else 'begins anew'}.")
     return " ".join(said)
@@ -136,7 +183,7 @@ def clear(results: Path) -> None:
     """Removes what an earlier run has left, but for audit trails, and how often clients were asked."""
     results.mkdir(parents=True, exist_ok=True)
     for old in results.iterdir():
-        if old.is_file() and old.name != ASKED and not old.name.startswith(Path(AUDIT).stem):
+        if old.is_file() and old.name not in (ASKED, LOCK) and not old.name.startswith(Path(AUDIT).stem):
             old.unlink()
 
 
@@ -155,6 +202,9 @@ def watch(options: Namespace, console: Console) -> int:
             f"There is no folder {options.folder}. Name that of a run, as the coordinator's `folder` says."
         )
     live.follow(options.folder, console, lambda: live.ended(options.folder))
+    status = live.status(options.folder)
+    if status.get("phase") == "not begun":
+        console.print(escape(f"The run did not begin: {status['why']}"), soft_wrap=True)
     return 0
 
 

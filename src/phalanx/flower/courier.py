@@ -20,7 +20,7 @@ from phalanx.flower.codec import Answer, Malformed, Task
 from phalanx.flower.identity import signed_by
 from phalanx.flower.patience import Patience
 from phalanx.flower.register import Register
-from phalanx.flower.wire import GONE, GRACE, SPARE, Threads, failure, pulled, short
+from phalanx.flower.wire import GONE, GRACE, SPARE, Threads, Unsent, failure, pulled, pushed, short
 
 log = logging.getLogger("phalanx.flower")
 
@@ -48,7 +48,7 @@ class Errand:
     task: Task
     download: Vector
     row: Vector  # where the update goes
-    node: int  # to which it is sent
+    node: int  # to which it is sent; 0 if it is sent to nobody
     deadline: float  # by `time.monotonic`; at the latest, as long as nobody has begun to look for the answer
     unsent: str = ""  # why it was not sent, if it was not
     message: str = ""  # Flower's id of it, once it is sent
@@ -94,7 +94,11 @@ class Courier:
                 content = codec.task_content(errand.task, errand.download)
                 left, group = max(0.0, errand.deadline - time.monotonic()), str(errand.task.version)
                 message = Message(content, errand.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
-                (errand.message,) = self.grid.push_messages([message])
+                errand.message = pushed(self.grid, message)
+            except Unsent as error:
+                if error.gone:
+                    self.register.gone(errand.node)
+                errand.unsent, errand.node = f"the task could not be sent: {error}", 0
             except Exception as error:  # whatever Flower raises ends this task, and not the post
                 errand.unsent = f"the task could not be sent: {short(error)}"
             errand.sent.set()

@@ -60,8 +60,12 @@ def follow(folder: Path, console: Console, over: Callable[[], bool], known: int 
 
 
 def ended(folder: Path) -> bool:
-    """Whether the run of a folder has left its summary."""
-    return (folder / SUMMARY).is_file()
+    """Whether the run of a folder is over, or did not begin.
+
+    A summary that is there while a server waits for its clients is that of an earlier run.
+    """
+    phase = status(folder).get("phase")
+    return phase in ("over", "not begun") or (phase != "waiting" and (folder / SUMMARY).is_file())
 
 
 def silence(folder: Path) -> float:
@@ -96,17 +100,22 @@ def _without_sign(seconds: float) -> str:
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     """The whole lines of the history in a folder; none if there is none."""
-    path = folder / HISTORY
-    if not path.is_file():
-        return []
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    whole = _text(folder / HISTORY).rpartition("\n")[0]
     return [json.loads(line) for line in whole.splitlines()]
 
 
 def status(folder: Path) -> dict[str, Any]:
     """What the server says of its clients; empty if it has said nothing yet."""
-    path = folder / STATUS
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    text = _text(folder / STATUS)
+    return dict(json.loads(text)) if text else {}
+
+
+def _text(path: Path) -> str:
+    """What is in a file; nothing if there is none: the server may be removing it just now."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
 
 
 def view(
@@ -123,16 +132,17 @@ def view(
         size: columns and lines of the window.
         silence: seconds without a sign of life from the server.
     """
+    said = ["The server waits for its clients."] if status.get("phase") == "waiting" else []
+    said += [_without_sign(silence)] if silence >= QUIET else []
+    notes = [_on_one_line(f"[yellow]{text}[/]") for text in said]
     if not history:
-        return "Waiting for the run to begin."
+        return Group("Waiting for the run to begin.", *notes)
     last = history[-1]
     clients = status.get("clients", {})
     counts = Counter(about["standing"] for about in clients.values())
     words = [f"[{COLOURS[s]}]{counts[s]} {s}[/]" for s in STANDINGS if counts[s]]
     head = f"[bold]step {last['step']}[/]  version {last['version']}  {last['seconds']:.1f} s   {'  '.join(words)}"
-    parts: list[RenderableType] = [_on_one_line(head)]
-    if silence >= QUIET:
-        parts.append(_on_one_line(f"[yellow]{_without_sign(silence)}[/]"))
+    parts: list[RenderableType] = [_on_one_line(head), *notes]
     (width, height), rows = size, _rows(clients, history)
     room = max(height - AROUND - len(parts), 2 * FEWEST)
     troubled = sum(row.rank[0] == 0 for row in rows)

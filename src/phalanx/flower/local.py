@@ -210,10 +210,15 @@ class LocalFederation:
             self.server = None
 
     def stop(self) -> None:
-        """Ends everything: the server's app, nodes, the SuperLink; asked first and forced then; nothing is left."""
+        """Ends everything: the server's app, nodes, the SuperLink; asked first and forced then; nothing is left.
+
+        Whatever becomes of `ending`: where nobody reads its words any more, they cannot be said.
+        """
         with undisturbed():
-            self._ending()
-            self._stop()
+            try:
+                self._ending()
+            finally:
+                self._stop()
 
     def _stop(self) -> None:
         first, then = [*self.runs, *self.nodes.values()], [p for p in (self.executor, self.server) if p is not None]

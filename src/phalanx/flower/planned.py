@@ -10,9 +10,11 @@ from typing import Any
 
 from torch import nn
 
+from phalanx.algorithms.wrappers import hiding, unhidden
 from phalanx.engine import Participation, everyone
 from phalanx.flower.client import Participant
 from phalanx.flower.identity import Roster
+from phalanx.flower.models import hide
 from phalanx.flower.server import Coordinator, nothing
 from phalanx.rng import borrowed
 from phalanx.runs import Federation, Run
@@ -52,7 +54,7 @@ def participant_of(
 def coordinator_of(
     plan: Run, roster: Path | Roster, federation: Federation | None = None, **options: Any
 ) -> Coordinator:
-    """The server of a run.
+    """The server of a run; where clients hide models from it, it is given a model that one of them has hidden.
 
     Args:
         plan: the run.
@@ -61,11 +63,13 @@ def coordinator_of(
         options: of `Coordinator`. Models that depend on what clients remember are not evaluated: only they have them.
     """
     made = federation or Federation(plan)
-    byzantine = plan.attackers()
+    byzantine, module = plan.attackers(), _module(plan, made)
+    if hiding(plan.algorithm) is not None:
+        hide(module, plan.algorithm, plan.buffers)
     everybody = plan.participation == 1
     return Coordinator(
-        plan.algorithm,
-        _module(plan, made),
+        unhidden(plan.algorithm),
+        module,
         roster,
         plan.until,
         **{

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -16,10 +16,12 @@ from torch import nn
 
 import phalanx
 from phalanx.aggregators import Aggregator
+from phalanx.algorithms.wrappers import hiding, unhidden
 from phalanx.canonical import canonical, digest, source
 from phalanx.checkpoint import Checkpoint, Keeper, Origin, resumption
-from phalanx.core import Algorithm, AnyState, Observer, Progress, Until
+from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Until
 from phalanx.engine import Sampler, Train, everyone, run
+from phalanx.flower import models
 from phalanx.flower.asked import ASKED, Asked
 from phalanx.flower.audit import AUDIT, Audit
 from phalanx.flower.board import STATUS, Board
@@ -30,6 +32,7 @@ from phalanx.flower.metrics import HOST, Metrics
 from phalanx.flower.patience import Patience
 from phalanx.flower.record import ENGINE, population, unknown
 from phalanx.flower.signals import handed_on
+from phalanx.flower.sole import sole
 from phalanx.flower.speech import Form, about, speak
 from phalanx.flower.transport import FlowerTransport
 from phalanx.guard import Guard
@@ -43,7 +46,6 @@ HASTE = (
     "no client has to wait between two tasks, so that one which answers without training has most of the updates. Set "
     "Discipline(interval=...) to about the seconds that the honest need for a task"
 )
-MODEL = "model.pt"  # the last model, as the state_dict of its module
 EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember three turns
 
 
@@ -57,7 +59,7 @@ class Coordinator:
     """What the server does, and with whom.
 
     Args:
-        algorithm: the same as the clients'.
+        algorithm: the same as the clients', but without what hides models from the server (`Permuted`, `Rotated`).
         model: what is trained; its values are where training begins.
         roster: who may take part: a file, which is read again when it has changed.
         until: when training ends; an integer counts steps.
@@ -104,6 +106,15 @@ class Coordinator:
     known: Callable[[Sequence[Line]], Mapping[str, Any]] = unknown
     prefetch: bool = False
 
+    def __post_init__(self) -> None:
+        if (how := hiding(self.algorithm)) is not None:
+            name = type(how).__name__
+            raise Infeasible(
+                f"{name} hides models from the server, and a server that runs it knows the seed. Give it "
+                f"{unhidden(self.algorithm)}, and a model that a client has transformed (phalanx.flower.hide). "
+                f"Only clients run {name}."
+            )
+
     @property
     def title(self) -> str:
         """The name of the run, such as `FedAvg(Median), real clients`."""
@@ -143,15 +154,23 @@ def tell(progress: Progress) -> None:
 def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
     """Trains with the clients that `grid` reaches; goes on where a killed server stopped.
 
-    The folder holds a record as that of a simulated run, for `phalanx report`, also of a run that failed.
+    The folder holds a record as that of a simulated run, for `phalanx report`, also of a run that failed.  Of one that
+    did not begin, `status.json` says why; a record that was there before stays.
 
     Returns:
         The last state.
 
     Raises:
-        Infeasible: not enough clients enrolled, or the algorithm cannot serve them; says who is missing.
+        Infeasible: not enough clients enrolled, or the algorithm cannot serve them; says who is missing. Or another
+            server works in the folder.
         Stalled: nobody is left who could bring the next update.
     """
+    with nullcontext() if coordinator.folder is None else sole(coordinator.folder):
+        return _coordinated(grid, coordinator)
+
+
+def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
+    """As `coordinate`, where nobody else works in the folder."""
     model = FlatModule(coordinator.model, coordinator.buffers)
     start, folder = model.read(), coordinator.folder
     made_by = source(coordinator.algorithm)
@@ -188,12 +207,17 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 
     def record(error: BaseException | None) -> None:
         how = ending(error)
-        audit.end(": ".join(filter(None, (how["status"], how["error"]))))
+        try:
+            audit.end(": ".join(filter(None, (how["status"], how["error"]))))
+        finally:
+            summarize(how)
+
+    def summarize(how: Mapping[str, Any]) -> None:
         if folder is None or not history.lines:
             return
         register = transport.register
         known = coordinator.known(history.lines)
-        summary: dict[str, Any] = how | {"identity": digest(config), "source": made_by, "dimension": len(start)}
+        summary: dict[str, Any] = {**how, "identity": digest(config), "source": made_by, "dimension": len(start)}
         summary |= {"wall_seconds": round(time.perf_counter() - begun, 3)} | outcome(history.lines)
         declared, asked = register.kept()[0], transport.asked.counts
         summary |= population(history.lines, declared, register.roster, coordinator.guard, known, asked=asked)
@@ -215,13 +239,16 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
                 keep=keeper,
                 resume=resumed.snapshot,
             )
+            if folder is not None:
+                models.save(folder, model, coordinator.algorithm, state, transport.register.declared)
         except BaseException as error:
             keeper.leave()
-            record(error)
+            try:
+                record(error)
+            except OSError as failure:
+                log.error("how the run ended is not all on record: %s", failure)
+                error.add_note(f"How the run ended is not all on record: {failure}")
             raise
-    if folder is not None:
-        model.load(state.model)
-        torch.save(model.module.state_dict(), folder / MODEL)
     record(None)
     keeper.discard()
     return state
@@ -230,7 +257,7 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 def _prepare(folder: Path, config: Mapping[str, Any], *, resumed: bool) -> None:
     """Makes the folder ready: what another run left there goes, but for audit trails."""
     Record.begin(folder, config, resumed=resumed)
-    (folder / STATUS).unlink(missing_ok=True)
+    models.forget(folder)
 
 
 @contextmanager

@@ -1,16 +1,22 @@
-"""What becomes of a process that is asked to end, by Ctrl-C or by a polite kill."""
+"""What becomes of a process that is asked to end: by Ctrl-C, a polite kill, or a terminal that is closed."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ASKED = (signal.SIGINT, signal.SIGTERM)
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
+ASKED = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None)
 
 
 def minds_signals() -> bool:
     """Whether this thread is the one that signals interrupt."""
     return threading.current_thread() is threading.main_thread()
+
+
+def minded() -> tuple[signal.Signals, ...]:
+    """The signals that ask this process to end; a terminal that is closed does not, where `nohup` has said so."""
+    return tuple(n for n in ASKED if not (n == HANGUP and signal.getsignal(n) == signal.SIG_IGN))
 
 
 @contextmanager
@@ -29,7 +35,7 @@ def stopped_like_ctrl_c() -> Iterator[list[int]]:
             came.append(number)
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in ASKED}
+    before = {number: signal.signal(number, stop) for number in minded()}
     try:
         yield came
     finally:

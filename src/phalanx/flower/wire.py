@@ -30,6 +30,19 @@ SPARE = 60.0  # seconds that Flower keeps a message beyond our own deadline
 SHARE = 0.02  # of the time waited for an answer, by which it may be seen too late: each look costs the SuperLink 9 ms
 
 
+class Unsent(Exception):
+    """Flower has not taken a message.
+
+    Args:
+        why: in words.
+        gone: whether that is because nobody is there to bring it to.
+    """
+
+    def __init__(self, why: str, *, gone: bool) -> None:
+        super().__init__(why)
+        self.gone = gone
+
+
 class Threads:
     """Threads that end by themselves, or with the process."""
 
@@ -48,6 +61,20 @@ class Threads:
         deadline = time.monotonic() + seconds
         for thread in [*self._begun]:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def pushed(grid: Grid, message: Message) -> str:
+    """Gives Flower a message; returns its id of it.
+
+    Raises:
+        Unsent: it has not taken the message.
+    """
+    numbers = [*grid.push_messages([message])]
+    if len(numbers) != 1:
+        raise Unsent("it is too large for the SuperLink, or for a proxy before it", gone=False)
+    if not numbers[0]:
+        raise Unsent("Flower does not know the node any more", gone=True)
+    return numbers[0]
 
 
 def pulled(grid: Grid, number: str, poll: float, deadline: float, over: threading.Event) -> Message | None:
@@ -79,5 +106,6 @@ def failure(reply: Message) -> str:
 
 def short(said: Any) -> str:
     """What somebody else says, on one line and not too long."""
-    kind = f"{type(said).__name__}: " if isinstance(said, Exception) and not isinstance(said, Malformed) else ""
+    ours = isinstance(said, Malformed | Unsent)
+    kind = f"{type(said).__name__}: " if isinstance(said, Exception) and not ours else ""
     return brief(f"{kind}{said}", LONGEST)

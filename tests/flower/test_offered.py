@@ -1,0 +1,157 @@
+"""The models that a federation of real clients ends with, and what hides them from its server."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import phalanx
+from flower.federations import QUICK, SMALL, at_nodes, coordinator, examples, honest, roster_of, states_in_simulation
+from phalanx import LocalSGD
+from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum, Rotated
+from phalanx.core import Infeasible
+from phalanx.data import InMemory, PermutedLabels
+from phalanx.evaluation import evaluate
+from phalanx.flower import Coordinator, Rehearsal, choose, coordinate, coordinator_of, hide, offered
+from phalanx.models import MLP
+from phalanx.runs import Federation
+from phalanx.vector import FlatModule
+
+SPLIT = ClusteredFL(split_rounds=(1,), min_gap=0.0)
+OPPOSED = dataclasses.replace(
+    SMALL,
+    data=InMemory(examples(600, 0), examples(20, 1)),
+    algorithm=SPLIT,
+    groups=PermutedLabels(2),
+    model=MLP((16,)),
+    training=LocalSGD(epochs=2, batch_size=20, lr=0.5),
+    until=phalanx.Until(4),
+)
+
+
+def carried_out(plan, folder):
+    """The last state of a run with real clients, and its federation."""
+    federation = Federation(plan)
+    with Rehearsal(at_nodes(honest(plan, folder / "clients", federation))) as grid:
+        made = coordinator_of(plan, roster_of(plan.clients), federation, folder=folder / "run", patience=QUICK)
+        return coordinate(grid, made), federation
+
+
+def values(path, federation):
+    model = FlatModule(federation.plan.model.build((5,), 2))
+    model.module.load_state_dict(torch.load(path, weights_only=True))
+    return model.read()
+
+
+def test_one_model_for_all_is_one_file(tmp_path):
+    state, federation = carried_out(dataclasses.replace(SMALL, until=phalanx.Until(2)), tmp_path)
+    path = tmp_path / "run" / "model.pt"
+    assert offered(tmp_path / "run", 3) == {0: path}
+    assert torch.equal(values(path, federation), state.model)
+    assert not (tmp_path / "run" / "models").exists()
+
+
+def test_every_cluster_leaves_its_model_and_a_client_chooses_on_its_path(tmp_path):
+    state, federation = carried_out(OPPOSED, tmp_path)
+    assert state.clusters == {1: (0, 1, 2), 2: (3, 4, 5)}
+    folder = tmp_path / "run"
+    assert sorted(path.name for path in (folder / "models").iterdir()) == ["0.pt", "1.pt", "2.pt", "offers.json"]
+    for client, leaf in ((0, 1), (5, 2)):
+        files = offered(folder, client)
+        assert {number: path.name for number, path in files.items()} == {0: "0.pt", leaf: f"{leaf}.pt"}
+        for number, path in files.items():
+            assert torch.equal(values(path, federation), state.tree.nodes[number].model)
+        module = OPPOSED.model.build((5,), 2)
+        assert choose(files, module, federation.data[client]) == leaf
+        assert torch.equal(FlatModule(module).read(), state.tree.nodes[leaf].model)
+    assert torch.equal(values(folder / "model.pt", federation), state.model)
+
+
+def test_a_client_can_choose_the_more_general_model(tmp_path):
+    """On examples of the other cluster its own model is worse than that of both."""
+    state, federation = carried_out(OPPOSED, tmp_path)
+    files, module = offered(tmp_path / "run", 0), OPPOSED.model.build((5,), 2)
+    general, own = (evaluate(FlatModule(module), state.tree.nodes[k].model, federation.data[5]).loss for k in (0, 1))
+    assert general < own
+    assert choose(files, module, federation.data[5]) == 0
+
+
+def test_models_of_their_own_are_a_file_for_each_client(tmp_path):
+    state, federation = carried_out(dataclasses.replace(SMALL, algorithm=RFFL(), until=phalanx.Until(2)), tmp_path)
+    for client in range(6):
+        ((number, path),) = offered(tmp_path / "run", client).items()
+        assert (number, path.name) == (0, f"0-client-{client}.pt")
+        assert torch.equal(values(path, federation), RFFL().download(state, client))
+
+
+def test_models_of_an_earlier_run_are_not_taken_for_those_of_one_that_failed(tmp_path):
+    carried_out(OPPOSED, tmp_path)
+    folder = tmp_path / "run"
+
+    class Broken(Exception):
+        pass
+
+    def breaks(progress):
+        if progress.step == 1:
+            raise Broken
+
+    plan = dataclasses.replace(SMALL, algorithm=FedAvg())
+    with Rehearsal(at_nodes(honest(plan, tmp_path / "clients"))) as grid, pytest.raises(Broken):
+        coordinate(grid, coordinator(plan, folder=folder, observers=[breaks]))
+    assert not (folder / "models").exists()
+    with pytest.raises(FileNotFoundError, match=r"There are no models in .*: the run is not over, or it failed"):
+        offered(folder, 0)
+
+
+def test_who_did_not_take_part_is_offered_nothing(tmp_path):
+    carried_out(OPPOSED, tmp_path)
+    with pytest.raises(KeyError, match="Client 9 did not take part"):
+        offered(tmp_path / "run", 9)
+
+
+def test_what_cannot_be_written_fails_the_run_and_is_on_its_record(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("phalanx.flower.models.torch.save", full)
+    with pytest.raises(OSError, match="No space left"):
+        carried_out(dataclasses.replace(SMALL, until=phalanx.Until(1)), tmp_path)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], "No space left" in summary["error"]) == ("failed", True)
+
+
+# Hidden from the server
+
+
+@pytest.mark.parametrize("kind", [Permuted, Rotated])
+def test_a_server_that_sees_no_model_in_the_clear_trains_the_same(kind, tmp_path):
+    plan = dataclasses.replace(OPPOSED, algorithm=kind(SPLIT, seed=7))
+    state, federation = carried_out(plan, tmp_path)
+    simulated = states_in_simulation(plan)[-1]
+    assert torch.equal(state.model, simulated.model)
+    assert state.clusters == simulated.clusters == {1: (0, 1, 2), 2: (3, 4, 5)}
+    files, module = offered(tmp_path / "run", 4), OPPOSED.model.build((5,), 2)
+    assert choose(files, module, federation.data[4], plan.algorithm) == 2
+    clear = FlatModule(module).read()
+    assert torch.equal(clear, plan.algorithm.revealed(state.tree.nodes[2].model))
+    assert not torch.equal(clear, state.tree.nodes[2].model)
+
+
+def test_a_server_is_not_given_the_seed():
+    hidden = Permuted(SPLIT, seed=7)
+    for algorithm in (hidden, Quorum(hidden, 2)):
+        with pytest.raises(Infeasible, match=r"Permuted hides models .* Give it .*ClusteredFL\(.* Only clients run"):
+            coordinator(dataclasses.replace(SMALL, algorithm=algorithm))
+    made = coordinator_of(dataclasses.replace(OPPOSED, algorithm=Quorum(hidden, 2)), roster_of(6))
+    assert made.algorithm == Quorum(SPLIT, 2)
+    assert isinstance(made, Coordinator)
+
+
+def test_only_what_hides_can_hide():
+    module = MLP((4,)).build((5,), 2)
+    before = FlatModule(module).read()
+    with pytest.raises(Infeasible, match="hides nothing"):
+        hide(module, FedAvg())
+    hide(module, Quorum(Permuted(FedAvg(), seed=1), 2))
+    assert torch.equal(FlatModule(module).read(), Permuted(FedAvg(), seed=1).hidden(before))
