@@ -303,9 +303,9 @@ def test_one_server_works_in_a_folder_and_no_other_as_long_as_it_does(tmp_path):
         with pytest.raises(Infeasible, match=r"Another server works in .*run, and two would write over each other\."):
             coordinate(grid, made)
 
-    made = coordinator(PLAN, folder=tmp_path / "run", observers=[another])
+    made = coordinator(PLAN, folder=tmp_path / "run")
     with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
-        coordinate(grid, made)
+        coordinate(grid, dataclasses.replace(made, observers=[another]))
     assert live.status(tmp_path / "run")["why"] == "finished"
     with sole(tmp_path / "run"):
         assert (tmp_path / "run" / LOCK).stat().st_size == 0
