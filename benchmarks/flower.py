@@ -26,13 +26,13 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import phalanx
 from phalanx.algorithms import FedAvg
+from phalanx.engine.guard import Guard
 from phalanx.flower import FlowerTransport, Member, Patience, Rehearsal, Roster, codec
 from phalanx.flower.codec import WORDS, Answer, Task
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
 from phalanx.flower.local import LocalFederation, marked
 from phalanx.flower.signals import stopped_like_ctrl_c
-from phalanx.guard import Guard
 
 D = 1_000_000
 KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(1, 101)]

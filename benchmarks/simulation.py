@@ -27,9 +27,9 @@ import torch
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAvg
 from phalanx.data import Dataset, InMemory
-from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
-from phalanx.simulation.cohort import Blueprint
+from phalanx.simulation.executor import Blueprint
+from phalanx.training.evaluation import Evaluation
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
 MARK = "PHALANX_BENCHMARK"  # environment variable by which the processes of a measurement are known
@@ -88,7 +88,7 @@ def here(epochs: int) -> None:
 
 
 def on_ray(epochs: int) -> None:
-    from phalanx.cluster import Cohorts  # noqa: PLC0415
+    from phalanx.ray import Cohorts  # noqa: PLC0415
 
     rounds = Rounds()
     with Cohorts("local") as cohorts:
@@ -98,7 +98,7 @@ def on_ray(epochs: int) -> None:
 
 def task() -> None:
     """Rounds of clients that hold one example, so that their training is next to nothing."""
-    from phalanx.cluster import Cohorts  # noqa: PLC0415
+    from phalanx.ray import Cohorts  # noqa: PLC0415
 
     recipe, costs = LocalSGD(steps=1, batch_size=1), dict[str, tuple[float, float]]()
 

@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from phalanx import cli
+from phalanx.cli import main as cli
 
 ALGORITHMS = ("ByzantineCFL", "FedAsync", "FedAvg")
 ATTACKS = ("AllLabelsTo", "Gaussian", "NoiseInputs", "NonFinite", "Rescale", "SignFlip")

@@ -11,19 +11,20 @@ import pytest
 import torch
 import yaml
 
-from phalanx import Algorithm, Guard, LocalSGD, Run, Until, cli
+from phalanx import Algorithm, Guard, LocalSGD, Run, Until
 from phalanx.aggregators import Mean, Median, TrimmedMean
 from phalanx.algorithms import AFLGuard, ByzantineCFL, FedAsync, FedAvg
-from phalanx.algorithms.fedasync import Hinge, Polynomial
+from phalanx.algorithms.staleness import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
-from phalanx.canonical import canonical, configurable, digest, identity, import_path, source
+from phalanx.cli import main as cli
 from phalanx.core import Infeasible
 from phalanx.data import Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
 from phalanx.models import MLP, LeNet
 from phalanx.models.module import TorchModule
+from phalanx.runs.canonical import canonical, configurable, digest, identity, import_path, source
 from phalanx.simulation import Constant, Deadline, Late, OnOff
 from phalanx.simulation.latency import Lognormal
-from phalanx.training import Exponential, Steps
+from phalanx.training.sgd import Exponential, Steps
 from phalanx.weighting import AsDeclared, Ignore
 
 # What stands for None and for words; numbers and lists are changed by a rule.
@@ -157,7 +158,7 @@ def test_the_identity_is_a_sha256():
     ("kind", "path"),
     [
         (FedAvg, "phalanx.algorithms.FedAvg"),
-        (Hinge, "phalanx.algorithms.fedasync.Hinge"),
+        (Hinge, "phalanx.algorithms.staleness.Hinge"),
         (TrimmedMean, "phalanx.aggregators.TrimmedMean"),
         (MLP, "phalanx.models.MLP"),
         (Digits, "phalanx.data.Digits"),

@@ -15,17 +15,17 @@ from algorithms.test_common import ALGORITHMS
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg
 from phalanx.attacks import ALIE, Attack, Gaussian, LabelFlip, LazyFreeRider, NonFinite
-from phalanx.checkpoint import Checkpoint, Header, Keeper, Origin, _read, conditions, peek, resumption, write
 from phalanx.core import Algorithm, Infeasible, Stalled, Verdict
 from phalanx.data import Dataset, InMemory
-from phalanx.engine import Participation, everyone
-from phalanx.evaluation import Evaluation
-from phalanx.history import History, Record
+from phalanx.engine.participation import Participation, everyone
 from phalanx.models import MLP
-from phalanx.packing import pack, unpack
 from phalanx.rng import generator
-from phalanx.runs import Federation
+from phalanx.runs.checkpoint import Checkpoint, Header, Keeper, Origin, _read, conditions, peek, resumption, write
+from phalanx.runs.federation import Federation
+from phalanx.runs.history import History, Record
+from phalanx.runs.packing import pack, unpack
 from phalanx.simulation import Late, Lognormal
+from phalanx.training.evaluation import Evaluation
 from test_packing import same
 from toys import Scripted
 
@@ -312,7 +312,7 @@ def test_a_run_that_is_interrupted_again_and_again_comes_to_its_end(tmp_path):
 @pytest.fixture
 def _no_rest(monkeypatch):
     """Every step is looked at, however short."""
-    monkeypatch.setattr("phalanx.checkpoint.LOOKING", 1e9)
+    monkeypatch.setattr("phalanx.runs.checkpoint.LOOKING", 1e9)
 
 
 SELDOM = Checkpoint(every_seconds=1e6)
@@ -483,7 +483,7 @@ def test_the_wall_time_of_all_parts_counts(stopped):
 
 
 def test_nothing_is_saved_without_a_folder_or_a_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr("phalanx.checkpoint.pack", lambda _: pytest.fail("nobody asked for it"))
+    monkeypatch.setattr("phalanx.runs.checkpoint.pack", lambda _: pytest.fail("nobody asked for it"))
     simulate(SMALL, checkpoint=ALWAYS)
     simulate(SMALL, folder=tmp_path, checkpoint=None)
 
@@ -545,7 +545,7 @@ class Stopwatch:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr("phalanx.checkpoint.time", self)
+        monkeypatch.setattr("phalanx.runs.checkpoint.time", self)
 
     def perf_counter(self):
         return self.now
@@ -565,8 +565,8 @@ def kept(monkeypatch, tmp_path, when, *, looking, writing, steps, length, conten
         watch.now += writing
         write(path, header, packed)
 
-    monkeypatch.setattr("phalanx.checkpoint.pack", costly_pack)
-    monkeypatch.setattr("phalanx.checkpoint.write", costly_write)
+    monkeypatch.setattr("phalanx.runs.checkpoint.pack", costly_pack)
+    monkeypatch.setattr("phalanx.runs.checkpoint.write", costly_write)
     keeper = Keeper(tmp_path, when, Origin("", None, "", {}, {}), History(), watch.now)
     for step in range(steps):
         keeper(lambda step=step: Step(step, content))
@@ -594,7 +594,7 @@ def test_a_keeper_takes_one_per_cent_at_most_however_long_it_takes(monkeypatch, 
 
 
 def test_the_first_checkpoint_waits_longer_if_it_is_large(monkeypatch, tmp_path):
-    monkeypatch.setattr("phalanx.checkpoint.SPEED", 64 / 0.8)  # a border's worth takes 0.8 s, and may every 100 s
+    monkeypatch.setattr("phalanx.runs.checkpoint.SPEED", 64 / 0.8)  # a border's worth takes 0.8 s, and may every 100 s
     _, writes, _ = kept(
         monkeypatch, tmp_path, Checkpoint(), looking=0.001, writing=0.8, steps=250, length=1.0, content=torch.ones(16)
     )
@@ -619,7 +619,7 @@ def test_a_disk_that_is_full_when_a_run_is_stopped_hides_nothing(tmp_path, monke
 
     def break_disk(progress):
         if progress.step == 3:
-            monkeypatch.setattr("phalanx.checkpoint.write", full)
+            monkeypatch.setattr("phalanx.runs.checkpoint.write", full)
             raise KeyboardInterrupt
 
     with (

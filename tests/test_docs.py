@@ -12,7 +12,7 @@ import yaml
 from phalanx import aggregators, attacks
 from phalanx.aggregators import Aggregator, PreAggregator
 from phalanx.attacks import Attack
-from phalanx.cli import main
+from phalanx.cli.main import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "rules").glob("*.md"))

@@ -9,7 +9,7 @@ import phalanx
 from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL, Catalyst, FedAsync, FedAvg
 from phalanx.core import Arrivals, Infeasible, Reply, Stalled, Until
-from phalanx.engine import Participation
+from phalanx.engine.participation import Participation
 from toys import Scripted
 
 START = torch.zeros(2)

@@ -7,17 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from phalanx import LocalSGD, Run, Until, evaluation, simulate
+from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAvg, Standalone
 from phalanx.attacks import AllLabelsTo
-from phalanx.checkpoint import Checkpoint
 from phalanx.data import Dataset, Shards
-from phalanx.evaluation import Evaluation, Score, client_accuracy, evaluate, figures
 from phalanx.models import MLP
 from phalanx.rng import stream
-from phalanx.runs import Federation
-from phalanx.training import Trainer
-from phalanx.vector import FlatModule
+from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.federation import Federation
+from phalanx.training import evaluation
+from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, figures
+from phalanx.training.sgd import Trainer
+from phalanx.training.vector import FlatModule
 
 
 class Scaled(nn.Module):

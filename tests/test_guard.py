@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from phalanx.core import Reply
-from phalanx.guard import Guard, Sent
+from phalanx.engine.guard import Guard, Sent
 
 MODEL = torch.zeros(3)
 GOOD = torch.tensor([3.0, 4.0, 0.0])

@@ -9,19 +9,10 @@ import torch
 
 from phalanx.algorithms import ByzantineCFL, FedAsync
 from phalanx.core import Progress, Until, Verdict
-from phalanx.evaluation import Evaluation
-from phalanx.history import (
-    History,
-    Record,
-    Refusals,
-    Removal,
-    not_enrolled,
-    plain,
-    refusals,
-    rejected,
-    removals,
-)
-from phalanx.runs import Run, simulate
+from phalanx.runs.history import History, Record, Refusals, Removal, not_enrolled, plain, refusals, rejected, removals
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
+from phalanx.training.evaluation import Evaluation
 
 
 def line(step, accepted=(), rejected=(), refused=(), removed=()):

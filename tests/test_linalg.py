@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx import kernels, linalg
-from phalanx.linalg import (
+from phalanx.numerics import kernels, linalg
+from phalanx.numerics.linalg import (
     cosine_similarity,
     gram,
     norms,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import phalanx.algorithms
 from algorithms.test_common import ALGORITHMS, some_updates, start
 from phalanx.core import Local, Verdict
-from phalanx.packing import ALIGNMENT, Unpackable, pack, unpack
+from phalanx.runs.packing import ALIGNMENT, Unpackable, pack, unpack
 
 
 class Pair(NamedTuple):

@@ -9,10 +9,12 @@ import torch
 from phalanx.algorithms import ClusteredFL, FedAvg, Permuted
 from phalanx.core import Algorithm, Until
 from phalanx.data import Digits, PermutedLabels
-from phalanx.engine import run
-from phalanx.evaluation import Evaluation, evaluate
+from phalanx.engine.loop import run
 from phalanx.models import MLP
-from phalanx.runs import Federation, Run, simulate, withheld
+from phalanx.runs.federation import Federation, withheld
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
+from phalanx.training.evaluation import Evaluation, evaluate
 
 SPLIT = ClusteredFL(split_rounds=(1, 2), min_gap=0.0)
 RUN = Run(algorithm=SPLIT, clients=6, model=MLP((8,)), groups=PermutedLabels(2), validation=0.25, until=Until(steps=3))

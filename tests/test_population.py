@@ -10,13 +10,13 @@ import phalanx
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted
 from phalanx.attacks import LabelFlip
-from phalanx.checkpoint import Checkpoint
 from phalanx.core import Algorithm, Arrivals
 from phalanx.data import PermutedLabels, SwappedLabels
-from phalanx.evaluation import evaluate
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.federation import Federation
 from phalanx.simulation import Late
+from phalanx.training.evaluation import evaluate
 from toys import Scripted
 
 GROUPED = Run(

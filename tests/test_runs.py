@@ -7,18 +7,19 @@ import json
 import pytest
 import torch
 
-from phalanx import LocalSGD, Run, Until, demo, simulate
+from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Median, TrimmedMean
 from phalanx.algorithms import FLAME, ByzantineCFL, FedAsync, FedAvg
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale
+from phalanx.cli import demo
 from phalanx.core import Infeasible
 from phalanx.data import MNIST, Dirichlet, Shards
-from phalanx.evaluation import Evaluation
-from phalanx.history import Record
 from phalanx.models import MLP, SattlerCNN, TorchModule
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
+from phalanx.runs.history import Record
+from phalanx.runs.summary import detection
 from phalanx.simulation import Lognormal
-from phalanx.summary import detection
+from phalanx.training.evaluation import Evaluation
 
 SHORT = Run(clients=6, until=Until(3))
 

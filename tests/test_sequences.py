@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
 from torch import nn
 
-from phalanx import LocalSGD, Run, Until, evaluation, simulate
+from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.attacks import (
     AllLabelsTo,
     Backdoor,
@@ -19,16 +19,17 @@ from phalanx.attacks import (
     LabelSwap,
     NoiseInputs,
 )
+from phalanx.cli.terminal import results
 from phalanx.data import NO_LABEL, Dataset, InMemory, Natural, Shards
-from phalanx.evaluation import Evaluation, evaluate
 from phalanx.models import MLP, CharLSTM, TorchModule
 from phalanx.report.ledger import Ledger
 from phalanx.report.tables import columns, comparison
 from phalanx.rng import generator
-from phalanx.runs import Federation
-from phalanx.terminal import results
-from phalanx.training import Trainer
-from phalanx.vector import FlatModule
+from phalanx.runs.federation import Federation
+from phalanx.training import evaluation
+from phalanx.training.evaluation import Evaluation, evaluate
+from phalanx.training.sgd import Trainer
+from phalanx.training.vector import FlatModule
 
 N = NO_LABEL
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from numba import njit
 
-from phalanx import threads
-from phalanx.threads import SMALL, Pool, alone, claim, in_threads
+from phalanx.numerics import threads
+from phalanx.numerics.threads import SMALL, Pool, alone, claim, in_threads
 
 
 @pytest.fixture(params=[1, 2, 5])

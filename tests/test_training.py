@@ -13,8 +13,8 @@ from torch.nn.utils import parameters_to_vector
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
-from phalanx.training import Exponential, LocalSGD, Steps, Trainer, batches
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import Exponential, LocalSGD, Steps, Trainer, batches
+from phalanx.training.vector import FlatModule
 
 CLASSES = 3
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from phalanx.rng import borrowed
-from phalanx.vector import FlatModule, rows_as_matrix
+from phalanx.training.vector import FlatModule, rows_as_matrix
 
 
 def mlp():

@@ -16,11 +16,12 @@ from phalanx.core import (
     Updates,
     Verdict,
 )
-from phalanx.engine import run
-from phalanx.guard import Guard
-from phalanx.history import Record
-from phalanx.runs import Run, simulate
-from phalanx.training import LocalSGD
+from phalanx.engine.guard import Guard
+from phalanx.engine.loop import run
+from phalanx.runs.history import Record
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
+from phalanx.training.sgd import LocalSGD
 
 __all__ = [
     "Aggregator",

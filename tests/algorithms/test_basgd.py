@@ -3,10 +3,10 @@ import torch
 
 from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
 from phalanx.algorithms import BASGD, FedBuff
-from phalanx.algorithms.fedasync import Constant
+from phalanx.algorithms.staleness import Constant
 from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Verdict
-from phalanx.packing import pack
+from phalanx.runs.packing import pack
 from rivals import accuracy
 from toys import close, updates
 

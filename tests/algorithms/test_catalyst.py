@@ -10,10 +10,10 @@ import phalanx
 from phalanx.aggregators import FLAMEFilter, GeometricMedian, Krum, Mean, Median
 from phalanx.algorithms import FLAME, Catalyst, FedAsync
 from phalanx.algorithms.catalyst import Inverse
-from phalanx.algorithms.fedasync import Hinge
+from phalanx.algorithms.staleness import Hinge
 from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Stalled
-from phalanx.packing import pack
+from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import AsDeclared, Truncate
 from toys import Scripted, close, updates

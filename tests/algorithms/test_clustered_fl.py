@@ -16,7 +16,7 @@ from phalanx.attacks import SignFlip
 from phalanx.clustering import bipartition
 from phalanx.core import Infeasible
 from phalanx.data import PermutedLabels
-from phalanx.history import plain
+from phalanx.runs.history import plain
 from phalanx.weighting import AsDeclared, Truncate
 from toys import close, updates
 

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from phalanx.algorithms.fedasync import Constant, Exponential, FedAsync, Hinge, Polynomial
+from phalanx.algorithms.fedasync import FedAsync
+from phalanx.algorithms.staleness import Constant, Exponential, Hinge, Polynomial
 from phalanx.attacks import Gaussian, Rescale
 from rivals import accuracy
 from toys import close, updates

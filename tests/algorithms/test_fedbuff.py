@@ -3,7 +3,7 @@ import torch
 
 from phalanx.aggregators import Krum, Median
 from phalanx.algorithms import FedBuff
-from phalanx.algorithms.fedasync import Constant, Polynomial
+from phalanx.algorithms.staleness import Constant, Polynomial
 from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Verdict
 from phalanx.weighting import AsDeclared

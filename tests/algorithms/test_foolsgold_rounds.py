@@ -12,8 +12,8 @@ from phalanx.algorithms import FedAvg, FoolsGold
 from phalanx.attacks import LabelFlip
 from phalanx.core import Infeasible, Verdict
 from phalanx.data import Shards
-from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
+from phalanx.training.evaluation import Evaluation
 from toys import close, updates
 
 HALF = math.log(0.5 / 0.5) + 0.5  # of kappa = 1

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from phalanx.algorithms import Kardam
-from phalanx.algorithms.fedasync import Constant, Exponential, Polynomial
 from phalanx.algorithms.kardam import Gradient, Record, exchanged, interpolated
+from phalanx.algorithms.staleness import Constant, Exponential, Polynomial
 from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Verdict
 from rivals import accuracy, run

@@ -11,14 +11,14 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from flower.federations import KEYS, SMALL
-from phalanx import privacy
 from phalanx.algorithms import FedAvg, Permuted, Private, QFedAvg, Quorum
 from phalanx.algorithms.private import entropy, privately, secretly
 from phalanx.core import Infeasible
 from phalanx.flower import participant_of
 from phalanx.flower.client import Worker
 from phalanx.flower.codec import Task, read_answer, task_content
-from phalanx.history import Record
+from phalanx.runs import accounting as privacy
+from phalanx.runs.history import Record
 
 D = 20_000
 

@@ -10,10 +10,10 @@ from phalanx.aggregators import Mean
 from phalanx.algorithms import FedAvg, Permuted, QFedAvg
 from phalanx.core import Infeasible
 from phalanx.data import Shards
-from phalanx.evaluation import Evaluation, evaluate
 from phalanx.models import MLP
-from phalanx.runs import Federation
-from phalanx.training import Exponential
+from phalanx.runs.federation import Federation
+from phalanx.training.evaluation import Evaluation, evaluate
+from phalanx.training.sgd import Exponential
 from phalanx.weighting import AsDeclared, Ignore
 from toys import close, updates
 

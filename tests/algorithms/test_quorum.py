@@ -12,7 +12,7 @@ from phalanx.algorithms import FLAME, ByzantineCFL, ClusteredFL, FedAsync, FedAv
 from phalanx.attacks import Gaussian, Rescale
 from phalanx.core import Gathering, Infeasible, Stalled
 from phalanx.data import PermutedLabels
-from phalanx.packing import pack
+from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import Ignore
 from toys import Scripted, close, updates

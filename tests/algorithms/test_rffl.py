@@ -13,8 +13,8 @@ from phalanx.algorithms import RFFL, MedianNorm, PerLayer, Whole
 from phalanx.algorithms.reputation import cos_sim, largest, places
 from phalanx.algorithms.rffl import coherence_of, renewed
 from phalanx.core import Infeasible, Local
-from phalanx.linalg import shortened
 from phalanx.models import MLP, XuLyuMnistCNN
+from phalanx.numerics.linalg import shortened
 from phalanx.rng import generator
 from phalanx.weighting import AsDeclared
 from toys import Scripted, close, updates

@@ -9,9 +9,9 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAvg, SignSGD
 from phalanx.attacks import Rescale, SignFlip
 from phalanx.core import Infeasible
-from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
-from phalanx.training import Exponential
+from phalanx.training.evaluation import Evaluation
+from phalanx.training.sgd import Exponential
 from phalanx.weighting import AsDeclared
 from toys import close, updates
 

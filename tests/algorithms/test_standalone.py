@@ -10,7 +10,7 @@ from phalanx.algorithms import FedAvg, Standalone
 from phalanx.attacks import Rescale
 from phalanx.core import Infeasible, Local, Verdict
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 from toys import close, updates
 
 ALONE = Run(

@@ -29,10 +29,11 @@ from phalanx.core import Infeasible, Until
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed
-from phalanx.runs import Run, simulate
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
 from phalanx.simulation import Lognormal, Simulation
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 
 def build(algorithm, attack, byzantine, clients=5, **options):

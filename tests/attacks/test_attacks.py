@@ -49,10 +49,10 @@ from phalanx.attacks import (
     Together,
     Update,
 )
-from phalanx.canonical import canonical
 from phalanx.core import Infeasible
 from phalanx.data import Dataset
 from phalanx.rng import generator
+from phalanx.runs.canonical import canonical
 
 DELTA = torch.tensor([1.0, -2.0, 0.0])
 UPDATE = Update(3, 0, torch.tensor([4.0, 5.0, -6.0]), DELTA)

@@ -21,12 +21,12 @@ from phalanx.attacks import (
 )
 from phalanx.core import Stalled, Until
 from phalanx.data import Dataset
-from phalanx.guard import Guard
+from phalanx.engine.guard import Guard
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Deadline, Simulation
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 D = 6
 OLD, NEW = Answer(3, torch.full((2,), 3.0)), Answer(7, torch.full((2,), 7.0))

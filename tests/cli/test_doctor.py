@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from phalanx import doctor
-from phalanx.cli import main
+from phalanx.cli import doctor
+from phalanx.cli.main import main
 from phalanx.flower import Roster, new_key
 from phalanx.flower.certificates import make_certificates, make_secret
 from phalanx.flower.client import Known, Memory

@@ -11,12 +11,12 @@ from cluster.clusters import Mortal
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, FedAsync, QFedAvg
 from phalanx.attacks import LabelFlip, Rescale
-from phalanx.checkpoint import Checkpoint
-from phalanx.cluster import Cohorts
 from phalanx.core import Infeasible
 from phalanx.data import Dataset, InMemory, PowerLaw
 from phalanx.models import MLP, LeNet
+from phalanx.ray import Cohorts
 from phalanx.rng import generator
+from phalanx.runs.checkpoint import Checkpoint
 from test_packing import same
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,9 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RayError, RayTaskError
 
-from phalanx.cluster import crew as module
-from phalanx.cluster.crew import Again, Crew, Done, Failed, Given, Pause, Worker, check
 from phalanx.core import Infeasible
+from phalanx.ray import crew as module
+from phalanx.ray.crew import Again, Crew, Done, Failed, Given, Pause, Worker, check
 
 HERE = {"torch": "2.7", "threads": 1}
 

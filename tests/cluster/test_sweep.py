@@ -9,13 +9,13 @@ pytest.importorskip("ray")
 
 from cluster.clusters import Complaining, Deadly
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.cluster import Cohorts, Sweep
 from phalanx.core import Infeasible
 from phalanx.data import Digits
-from phalanx.experiments.store import Store
-from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Advanced, Began, Ended, Means, Warned
 from phalanx.models import MLP
+from phalanx.ray import Cohorts, Sweep
+from phalanx.reproduce.store import Store
+from phalanx.reproduce.trace import Trace
+from phalanx.reproduce.workers import Advanced, Began, Ended, Means, Warned
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.cli import main
+from phalanx.cli.main import main
 
 RUN = ["run", "--clients", "4", "--until.steps", "1"]
 TOY = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers"]
@@ -21,7 +21,7 @@ def _apart(tmp_path, monkeypatch):
 
 @pytest.fixture
 def _without_ray(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("phalanx.cluster")]:
+    for name in [name for name in sys.modules if name.startswith("phalanx.ray")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
 

@@ -1,6 +1,6 @@
 """Traces that are made, not trained."""
 
-from phalanx.experiments import Trace
+from phalanx.reproduce import Trace
 
 DIGEST = "0" * 64
 

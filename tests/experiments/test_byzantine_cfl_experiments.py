@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 from made import trace
+from papers.byzantine_cfl import figure2, figure3, setting, table1, table2
 
-from phalanx.experiments.byzantine_cfl import figure2, figure3, setting, table1, table2
-from phalanx.experiments.drawing import styled
-from phalanx.experiments.experiment import SCALES, Context, studies
-from phalanx.experiments.output import flat
-from phalanx.experiments.trace import Removed
-from phalanx.runs import simulate
+from phalanx.reproduce.drawing import styled
+from phalanx.reproduce.experiment import SCALES, Context, studies
+from phalanx.reproduce.output import flat
+from phalanx.reproduce.trace import Removed
+from phalanx.runs.session import simulate
 
 MODULES = {table1: 100, table2: 10, figure2: 100}
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])

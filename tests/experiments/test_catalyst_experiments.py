@@ -6,11 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made import trace
-
-from phalanx.algorithms import BASGD, Catalyst, FedAsync, Kardam
-from phalanx.algorithms.fedasync import Polynomial
-from phalanx.attacks import Rescale
-from phalanx.experiments.catalyst import (
+from papers.catalyst import (
     figure1,
     figure2,
     figure3,
@@ -29,9 +25,13 @@ from phalanx.experiments.catalyst import (
     table1_wikitext2,
     table2,
 )
-from phalanx.experiments.experiment import Context, studies
-from phalanx.experiments.output import flat
-from phalanx.experiments.results import Comparison
+
+from phalanx.algorithms import BASGD, Catalyst, FedAsync, Kardam
+from phalanx.algorithms.staleness import Polynomial
+from phalanx.attacks import Rescale
+from phalanx.reproduce.experiment import Context, studies
+from phalanx.reproduce.output import flat
+from phalanx.reproduce.results import Comparison
 from phalanx.simulation import Normal
 from phalanx.simulation.latency import Task
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from papers.catalyst.populations import LabelGroups, LabelsEach, LateOnes, RareLabels, Subset
 
 from phalanx.data import Dataset, Digits
-from phalanx.experiments.catalyst.populations import LabelGroups, LabelsEach, LateOnes, RareLabels, Subset
 from phalanx.rng import numpy_generator
 from phalanx.simulation import Constant
 from phalanx.simulation.latency import Task

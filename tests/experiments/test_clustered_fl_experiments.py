@@ -7,21 +7,23 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from made import trace
+from papers.clustered_fl import figure5, figure6, figure7, figure8, figure9, setting, stages
+from papers.clustered_fl.setting import Drawn
+from papers.clustered_fl.watching import Alternating, Watched
 
 from phalanx.algorithms import ClusteredFL
 from phalanx.clustering import separation_gap
 from phalanx.data import Dataset, Digits, InMemory, PermutedLabels, SwappedLabels
-from phalanx.experiments.clustered_fl import figure5, figure6, figure7, figure8, figure9, setting, stages
-from phalanx.experiments.clustered_fl.setting import Drawn
-from phalanx.experiments.clustered_fl.watching import Alternating, Watched
-from phalanx.experiments.drawing import styled
-from phalanx.experiments.experiment import SCALES, Context, studies
-from phalanx.experiments.output import flat
-from phalanx.experiments.trace import Trace
-from phalanx.linalg import cosine_similarity
 from phalanx.models import MLP
-from phalanx.runs import Federation, Run, simulate
-from phalanx.training import LocalSGD, Trainer
+from phalanx.numerics.linalg import cosine_similarity
+from phalanx.reproduce.drawing import styled
+from phalanx.reproduce.experiment import SCALES, Context, studies
+from phalanx.reproduce.output import flat
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.federation import Federation
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
+from phalanx.training.sgd import LocalSGD, Trainer
 from toys import updates
 
 FIGURES = (figure5, figure6, figure7, figure8, figure9)

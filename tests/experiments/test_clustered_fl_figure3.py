@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from papers.clustered_fl import PAPER, figure3
 
 from phalanx.clustering import bipartition, correct, max_noise_for_correct_clustering, separation_gap
-from phalanx.experiments.clustered_fl import PAPER, figure3
-from phalanx.experiments.drawing import save, styled
-from phalanx.experiments.experiment import Context, studies
-from phalanx.experiments.published import PublishedPaper
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
+from phalanx.reproduce.drawing import save, styled
+from phalanx.reproduce.experiment import Context, studies
+from phalanx.reproduce.published import PublishedPaper
 from phalanx.rng import numpy_generator
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from phalanx.core import Infeasible
-from phalanx.experiments.published import Published, published
+from phalanx.reproduce.published import Published, published
 
-PACKAGE = "phalanx.experiments"
+PACKAGE = "phalanx.reproduce"
 FIGURES = {  # entries that hold a claim, and those with numbers: how many
     "byzantine-cfl": {"table1": 24, "table2": 24, "figure2": 0, "figure3": 0},
     "client-weighting": {"figure1": 0, "figure2": 0, "figure3": 9, "figure4": 18, "figure5": 9, "figure6": 36},

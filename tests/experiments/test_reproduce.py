@@ -13,10 +13,10 @@ import pandas
 import pytest
 
 import phalanx
-from phalanx.cli import main
+from phalanx.cli.main import main
 from phalanx.core import Infeasible
-from phalanx.experiments import Trace
-from phalanx.experiments.experiment import chosen, studies
+from phalanx.reproduce import Trace
+from phalanx.reproduce.experiment import chosen, studies
 
 PACKAGE = "toy_papers"
 
@@ -63,7 +63,7 @@ def test_those_of_the_library_are_found_without_being_named():
     assert all(study.paper.name == name for name, study in studies().items())
 
 
-PAPER = 'from phalanx.experiments import Paper\nPAPER = Paper("p", "P", "P, 2020")\n'
+PAPER = 'from phalanx.reproduce import Paper\nPAPER = Paper("p", "P", "P, 2020")\n'
 WHOLE = (
     'TITLE = CLAIM = "x"\nMINUTES = {"quick": 1, "paper": 1}\ndef runs(scale, seed): return {}\ndef render(r, c): ...\n'
 )
@@ -336,6 +336,6 @@ def test_what_the_record_says_is_what_was_asked_for(finished):
 def test_the_core_does_without_experiments():
     root = Path(phalanx.__file__).parent
     users = {
-        path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.experiments" in path.read_text()
+        path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()
     }
     assert users == {"cli.py", "cluster", "experiments"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.experiments import Trace
+from phalanx.reproduce import Trace
 
 PROGRAM = Path(sys.executable).with_name("phalanx")
 COMMAND = "reproduce toy-paper figure1 --package toy_papers --seeds 2 --jobs 2 --folder"

@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from made import trace
-
-from phalanx.aggregators import MultiKrum
-from phalanx.experiments.experiment import Context, studies
-from phalanx.experiments.output import flat
-from phalanx.experiments.results import Comparison
-from phalanx.experiments.rffl import claims, figure1, figure2
-from phalanx.experiments.rffl.measured import Pair, attackers_removed, interval, signed
-from phalanx.experiments.rffl.remarks import CONTRADICTION, FAR, LENGTH, NOVEL, REVERSED, SUM, THEIRS, TURNED, UNTRAINED
-from phalanx.experiments.rffl.robustness import ALIKE, SMALL_ONES, each
-from phalanx.experiments.rffl.setting import (
+from papers.rffl import claims, figure1, figure2
+from papers.rffl.measured import Pair, attackers_removed, interval, signed
+from papers.rffl.remarks import CONTRADICTION, FAR, LENGTH, NOVEL, REVERSED, SUM, THEIRS, TURNED, UNTRAINED
+from papers.rffl.robustness import ALIKE, SMALL_ONES, each
+from papers.rffl.setting import (
     BY_CLASS,
     FEW,
     FIXED,
@@ -31,9 +26,14 @@ from phalanx.experiments.rffl.setting import (
     carried_out,
     cell,
 )
-from phalanx.experiments.trace import Removed
+
+from phalanx.aggregators import MultiKrum
 from phalanx.fairness import collaborative_fairness
 from phalanx.models import XuLyuMnistCNN
+from phalanx.reproduce.experiment import Context, studies
+from phalanx.reproduce.output import flat
+from phalanx.reproduce.results import Comparison
+from phalanx.reproduce.trace import Removed
 from phalanx.rng import numpy_generator
 
 MNIST = Federation("MNIST", 10, "uniform")

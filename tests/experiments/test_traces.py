@@ -10,11 +10,12 @@ from phalanx.algorithms import ByzantineCFL
 from phalanx.attacks import DeclareSize, Gaussian, Together
 from phalanx.core import Until
 from phalanx.data import Digits
-from phalanx.evaluation import Evaluation
-from phalanx.experiments import Trace
-from phalanx.experiments.store import Store
 from phalanx.models import MLP
-from phalanx.runs import Run, simulate
+from phalanx.reproduce import Trace
+from phalanx.reproduce.store import Store
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
+from phalanx.training.evaluation import Evaluation
 
 PLAN = Run(
     algorithm=ByzantineCFL(threshold=0.3),

@@ -8,11 +8,11 @@ import torch
 from toy_papers.toy_paper.setting import Broken, Deadly, Noise, base
 
 from phalanx import simulate
-from phalanx.checkpoint import Checkpoint, peek
-from phalanx.experiments.store import Store
-from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Began, Ended, Means, Workers
-from phalanx.training import LocalSGD
+from phalanx.reproduce.store import Store
+from phalanx.reproduce.trace import Trace
+from phalanx.reproduce.workers import Began, Ended, Means, Workers
+from phalanx.runs.checkpoint import Checkpoint, peek
+from phalanx.training.sgd import LocalSGD
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Median
 from phalanx.attacks import SignFlip
 from phalanx.core import Infeasible
-from phalanx.evaluation import evaluate
 from phalanx.fairness import (
     Contributions,
     CosineGame,
@@ -22,7 +21,8 @@ from phalanx.fairness import (
 )
 from phalanx.models import MLP
 from phalanx.rng import generator
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
+from phalanx.training.evaluation import evaluate
 from toys import close, updates
 
 

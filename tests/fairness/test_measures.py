@@ -10,7 +10,6 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, FedAvg, Standalone
 from phalanx.attacks import RandomFreeRider
 from phalanx.core import Infeasible
-from phalanx.experiments.trace import Trace
 from phalanx.fairness import (
     Correlation,
     Detection,
@@ -23,9 +22,10 @@ from phalanx.fairness import (
     reputations,
     spread,
 )
-from phalanx.history import Record
 from phalanx.models import MLP
+from phalanx.reproduce.trace import Trace
 from phalanx.rng import numpy_generator
+from phalanx.runs.history import Record
 
 
 def named(values):

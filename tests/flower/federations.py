@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import phalanx
 from phalanx import LocalSGD, Run, Until
 from phalanx.data import Dataset, InMemory
-from phalanx.engine import everyone
+from phalanx.engine.participation import everyone
 from phalanx.flower import (
     Coordinator,
     FlowerTransport,
@@ -24,7 +24,7 @@ from phalanx.flower import (
 from phalanx.flower.identity import public_bytes
 from phalanx.models import MLP
 from phalanx.rng import generator
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
 QUICK = Patience(answer=20.0, absent=1.0, enrolment=5.0, poll=0.002, roll_call=0.02)
 FIRST_NODE = 100

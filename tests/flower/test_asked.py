@@ -11,13 +11,13 @@ import pytest
 import phalanx
 from flower.federations import FIRST_NODE, SMALL, at_nodes, coordinator, honest
 from flower.test_server import Killed, killed_at
-from phalanx import privacy
 from phalanx.algorithms import FedAsync, FedAvg, Private
 from phalanx.core import Progress
 from phalanx.flower import Rehearsal, coordinate
-from phalanx.flower.asked import Asked
 from phalanx.flower.audit import Audit
-from phalanx.history import Record
+from phalanx.flower.upload_counter import Asked
+from phalanx.runs import accounting as privacy
+from phalanx.runs.history import Record
 
 
 def answered(plan, folder, *observers, **options):

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from phalanx.cli import main
+from phalanx.cli.flower import cause, clear, excluded
+from phalanx.cli.main import main
 from phalanx.flower import Roster, load_key
-from phalanx.flower.command import cause, clear, excluded
 from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import public_bytes
 from phalanx.flower.live import told
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.register import SERVED
-from phalanx.runs import simulate
+from phalanx.runs.session import simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 

@@ -22,7 +22,7 @@ from phalanx.flower.audit import Note
 from phalanx.flower.codec import VECTOR, WORDS, Answer, Malformed, Task, answer_content, stated
 from phalanx.flower.register import Register
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
 PLAN = dataclasses.replace(SMALL, clients=4, model=MLP((4,)), until=phalanx.Until(3))
 BAD = 3  # the client that misbehaves

@@ -13,10 +13,10 @@ from sklearn.datasets import load_digits
 
 from flower.federations import FIRST_NODE, KEYS, roster_of
 from phalanx.data import Dataset
-from phalanx.evaluation import evaluate
 from phalanx.flower import Rehearsal, new_key
 from phalanx.flower.demo import deal
-from phalanx.vector import FlatModule
+from phalanx.training.evaluation import evaluate
+from phalanx.training.vector import FlatModule
 
 FOLDER = Path(__file__).parents[2] / "examples" / "flower"
 

@@ -14,7 +14,7 @@ from phalanx.algorithms import RFFL, AsyncRFFL, ClusteredFL
 from phalanx.data import InMemory, PermutedLabels
 from phalanx.flower import FlowerTransport, Rehearsal
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 

@@ -12,11 +12,11 @@ from phalanx import LocalSGD
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum, Rotated
 from phalanx.core import Infeasible
 from phalanx.data import InMemory, PermutedLabels
-from phalanx.evaluation import evaluate
 from phalanx.flower import Coordinator, Rehearsal, choose, coordinate, coordinator_of, hide, offered
 from phalanx.models import MLP
-from phalanx.runs import Federation
-from phalanx.vector import FlatModule
+from phalanx.runs.federation import Federation
+from phalanx.training.evaluation import evaluate
+from phalanx.training.vector import FlatModule
 
 SPLIT = ClusteredFL(split_rounds=(1,), min_gap=0.0)
 OPPOSED = dataclasses.replace(

@@ -13,7 +13,7 @@ from phalanx.core import Infeasible, Local
 from phalanx.flower import Malformed, participant_of
 from phalanx.flower.client import Known, Memory, Worker
 from phalanx.flower.codec import VECTOR, Task, answer_content, encode, read_answer, read_update, task_content
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
 TASK = Task("train", "abc", bytes(32), 1, 0, 0, "float32")
 

@@ -30,7 +30,7 @@ from phalanx.core import Infeasible, Prefetching, Verdict
 from phalanx.flower import Discipline, FlowerTransport, Rehearsal, coordinate
 from phalanx.flower.codec import WORDS
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 from test_packing import same
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")

@@ -14,13 +14,13 @@ from flower.test_server import Killed, killed_at
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
-from phalanx.cli import main
+from phalanx.cli.main import main
 from phalanx.core import Infeasible, Progress, Verdict
 from phalanx.flower import Discipline, Rehearsal, Roster, codec, coordinate, coordinator_of, live
 from phalanx.flower.audit import FIELDS, Audit, Note, read
-from phalanx.history import Record
 from phalanx.report import write
-from phalanx.runs import simulate
+from phalanx.runs.history import Record
+from phalanx.runs.session import simulate
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(3))
 ATTACKED = dataclasses.replace(PLAN, algorithm=FedAvg(aggregate=Median()), attack=Rescale(-10.0), byzantine=1)

@@ -24,7 +24,7 @@ from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import Infeasible, Stalled
 from phalanx.flower import Discipline, FlowerTransport, Patience, Rehearsal, coordinate, server_app
 from phalanx.flower.codec import WORDS
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 from test_checkpoint import Personal
 from test_packing import same
 

@@ -12,13 +12,14 @@ import pytest
 
 import phalanx
 from flower.federations import SMALL, at_nodes, coordinator, honest
-from phalanx.cli import main
-from phalanx.flower import Rehearsal, command, server_app
+from phalanx.cli import flower as command
+from phalanx.cli.main import main
+from phalanx.flower import Rehearsal, server_app
 from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
+from phalanx.flower.lock import sole
 from phalanx.flower.signals import handed_on, stopped_like_ctrl_c
-from phalanx.flower.sole import sole
-from phalanx.history import Record
+from phalanx.runs.history import Record
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

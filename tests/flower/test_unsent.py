@@ -9,7 +9,7 @@ from flower.federations import FIRST_NODE, QUICK, roster_of
 from flower.test_door import BAD, run
 from phalanx.flower import Discipline, Rehearsal
 from phalanx.flower.codec import Task
-from phalanx.flower.courier import Courier, Errand
+from phalanx.flower.dispatcher import Courier, Errand
 from phalanx.flower.register import Register
 
 

@@ -16,14 +16,14 @@ from rich.console import Console
 
 import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, roster_of
-from phalanx.cli import main
+from phalanx.cli.main import main
 from phalanx.core import Infeasible, Progress, Verdict
 from phalanx.flower import FlowerTransport, Rehearsal, board, coordinate, live
-from phalanx.flower.board import Board
-from phalanx.flower.discipline import Standing
+from phalanx.flower.lock import LOCK, sole
+from phalanx.flower.logs import AsJSON
 from phalanx.flower.metrics import Metrics
-from phalanx.flower.sole import LOCK, sole
-from phalanx.flower.speech import AsJSON
+from phalanx.flower.status import Board
+from phalanx.flower.suspension import Standing
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(2))
 STATUS = {

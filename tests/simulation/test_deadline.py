@@ -8,8 +8,8 @@ import phalanx
 from phalanx import Run
 from phalanx.algorithms import FedAsync
 from phalanx.core import Infeasible, Stalled
-from phalanx.engine import Participation
-from phalanx.guard import Guard
+from phalanx.engine.guard import Guard
+from phalanx.engine.participation import Participation
 from phalanx.simulation import Deadline
 
 SLOW = ById(1.0, 1.0, 5.0)  # client 2 takes five seconds

@@ -12,8 +12,8 @@ from untrained import D, arrivals, federation
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import ClaimVersion, Duplicate, Flood, Gaussian, HoldBack, Linger, Replay, Together
-from phalanx.checkpoint import pack, unpack
 from phalanx.core import Arrivals, Infeasible, Stalled, Until
+from phalanx.runs.checkpoint import pack, unpack
 from phalanx.simulation import Both, Constant, Crashes, Deadline, Lognormal, Normal, OnOff, Silent, Stragglers, Zipf
 
 ATTACKS = [

@@ -14,8 +14,8 @@ from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Constant, Lognormal, Simulation
 from phalanx.simulation.latency import Latency
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 
 def build(algorithm, clients=4, *, recipe=None, seed=0, dropout=0.0, **options):

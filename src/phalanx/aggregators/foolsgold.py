@@ -23,7 +23,7 @@ import torch
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.points import Points
 from phalanx.core import Infeasible, Weights
-from phalanx.linalg import Square
+from phalanx.numerics.linalg import Square
 
 BLURRED = 1e-6  # 1 - cosine below which two rows point in the same direction, as far as single precision can tell
 FULL = 0.99  # what stands for a rescaled alpha of 1

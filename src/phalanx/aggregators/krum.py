@@ -26,7 +26,7 @@ import torch
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
-from phalanx.linalg import Square
+from phalanx.numerics.linalg import Square
 
 ROUNDING = 1e-12  # share of a sum of weights below which a difference is rounding
 Neighbours = Literal["n-f-2", "n-f-1"]

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.linalg import (
+from phalanx.numerics.linalg import (
     Square,
     cosines_of,
     finite,
@@ -31,7 +31,7 @@ from phalanx.linalg import (
     squared_distances_to,
     sums_of_few,
 )
-from phalanx.memory import room
+from phalanx.numerics.memory import room
 
 Sums = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # coefficients @ rows, written to a matrix
 NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
@@ -104,7 +104,7 @@ class Points:
         if not bad:
             raise ValueError("Entries are so large that sums or squares of them overflow. Scale the rows first.")
         raise ValueError(
-            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
+            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.engine.guard.Guard does."
         )
 
     def _taken_as_finite_if(self, evidence: Tensor) -> None:

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
-from phalanx.aggregators.columns import ROUNDING, equal
 from phalanx.aggregators.points import Points
 from phalanx.core import Infeasible
-from phalanx.kernels import compiled
-from phalanx.linalg import Square, root
-from phalanx.threads import alone
+from phalanx.numerics.columns import ROUNDING, equal
+from phalanx.numerics.kernels import compiled
+from phalanx.numerics.linalg import Square, root
+from phalanx.numerics.threads import alone
 
 SUBSETS = 200_000  # as many are looked at
 BATCH = 1 << 8  # subsets that are looked at before the smallest eigenvalue so far is taken anew

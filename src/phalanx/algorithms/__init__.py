@@ -12,14 +12,15 @@ from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.fedbuff import FedBuff
 from phalanx.algorithms.flame import FLAME
 from phalanx.algorithms.foolsgold import FoolsGold
+from phalanx.algorithms.hidden import Permuted, Rotated
 from phalanx.algorithms.kardam import Kardam
 from phalanx.algorithms.private import Private
 from phalanx.algorithms.qfedavg import QFedAvg
+from phalanx.algorithms.quorum import Quorum
 from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
 from phalanx.algorithms.rffl import RFFL
 from phalanx.algorithms.signsgd import SignSGD
 from phalanx.algorithms.standalone import Standalone
-from phalanx.algorithms.wrappers import Permuted, Quorum, Rotated
 from phalanx.algorithms.zeno import ZenoPlusPlus
 from phalanx.core import Algorithm
 

@@ -42,7 +42,7 @@ from phalanx.algorithms.reputation import (
     places,
 )
 from phalanx.core import Updates, Vector, Verdict
-from phalanx.linalg import norms, shortened
+from phalanx.numerics.linalg import norms, shortened
 
 
 class Account(NamedTuple):

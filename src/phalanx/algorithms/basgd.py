@@ -31,7 +31,7 @@ import torch
 
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.fedasync import Arrival, one_by_one, told_of_age
+from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
 from phalanx.wording import plural
 

@@ -39,10 +39,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
 from phalanx.clustering import bipartition, cross_similarity
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
 from phalanx.weighting import Ignore, Preprocess
 
 

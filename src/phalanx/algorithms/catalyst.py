@@ -49,8 +49,7 @@ import torch
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.aggregators.flame import DensestMajority
-from phalanx.algorithms.fedasync import Constant, Staleness
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.flame import (
     Compare,
     aggregated,
@@ -60,9 +59,10 @@ from phalanx.algorithms.flame import (
     clipped_verdicts,
     compared,
 )
-from phalanx.algorithms.wrappers import alone, merged
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.staleness import Constant, Staleness
 from phalanx.core import Algorithm, Gathering, Infeasible, Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms, shortened
+from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 

@@ -41,11 +41,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Choice, Mean
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
 from phalanx.clustering import bipartition, cross_similarity
 from phalanx.clustering.tree import Edges, Node, Sent, Tree, spread
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
-from phalanx.linalg import cosines_of, gram
+from phalanx.numerics.linalg import cosines_of, gram
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 

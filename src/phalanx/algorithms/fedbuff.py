@@ -25,8 +25,9 @@ import torch
 
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.fedasync import Arrival, Polynomial, Staleness, one_by_one, told_of_age
-from phalanx.algorithms.fedavg import warn_of_weights
+from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
+from phalanx.algorithms.rounds import warn_of_weights
+from phalanx.algorithms.staleness import Polynomial, Staleness
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
 from phalanx.weighting import Ignore, Preprocess
 

@@ -30,9 +30,9 @@ import torch
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
 from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms, shortened
+from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 
 Compare = Literal["updates", "models"]

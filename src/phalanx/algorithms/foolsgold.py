@@ -38,7 +38,7 @@ from torch import Tensor
 from phalanx.aggregators.foolsgold import learning_rates
 from phalanx.aggregators.points import Points
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
 
 
 class FoolsGoldState(NamedTuple):

@@ -43,7 +43,8 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
-from phalanx.algorithms.fedasync import Arrival, Exponential, Staleness, one_by_one, told_of_age
+from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
+from phalanx.algorithms.staleness import Exponential, Staleness
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
 from phalanx.wording import plural
 

@@ -2,7 +2,7 @@
 
 The Gaussian mechanism, as in Dwork and Roth, "The Algorithmic Foundations of Differential Privacy", 2014, Appendix A;
 of whole clients, as in McMahan et al., "Learning Differentially Private Recurrent Language Models", 2018, but with the
-noise added by each client and not by the server, which is not trusted here.  `phalanx.privacy` says what that
+noise added by each client and not by the server, which is not trusted here.  `phalanx.runs.accounting` says what that
 guarantees, and `docs/privacy.md` what it costs and what it does not hide.
 
 Where the noise comes from.  In a simulation from the stream "privacy" of `seed`, named besides by what is sent, so that
@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.algorithms.wrappers import Wrapper
+from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm, Infeasible, Local, Updates, Vector
 from phalanx.rng import numpy_generator
 

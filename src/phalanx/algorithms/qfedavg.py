@@ -34,9 +34,9 @@ from typing import ClassVar, NamedTuple
 
 from phalanx.aggregators import Choice
 from phalanx.aggregators.points import Points
-from phalanx.algorithms.fedavg import verdicts_of, weights_of
+from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
-from phalanx.training import Schedule
+from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
 LEAST = 1e-10  # added to each loss

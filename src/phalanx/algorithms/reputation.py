@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Algorithm, Infeasible, Local, Matrix, State, Vector, Weights
-from phalanx.linalg import cosine_similarity, shortened
 from phalanx.models import Model
+from phalanx.numerics.linalg import cosine_similarity, shortened
 
 Own = Literal["subtracted", "kept", "replaced"]
 ROUNDING = 1e-9  # by which a quota may miss a whole number of entries

@@ -44,7 +44,6 @@ from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.agreement import Agreement, ByClass
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights
 from phalanx.algorithms.reputation import (
     Allocation,
     MedianNorm,
@@ -57,8 +56,9 @@ from phalanx.algorithms.reputation import (
     largest,
     places,
 )
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights
 from phalanx.core import Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms, shortened
+from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import AsDeclared, Ignore, Preprocess
 
 

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from phalanx.aggregators import Choice, SignMajority
-from phalanx.algorithms.fedavg import verdicts_of, weights_of
+from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict
-from phalanx.training import Schedule
+from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
 

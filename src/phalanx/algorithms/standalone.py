@@ -30,7 +30,7 @@ class StandaloneState(NamedTuple):
 class Standalone(Algorithm[StandaloneState]):
     """Each client trains a model of its own, alone; the server's model stays what it was.
 
-    A client's model is what `phalanx.evaluation` measures as its `received_accuracy`.  An attacker harms nobody.
+    A client's model is what `phalanx.training.evaluation` measures as its `received_accuracy`.  An attacker harms nobody.
     """
 
     # Role: client

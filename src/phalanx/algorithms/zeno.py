@@ -26,7 +26,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from phalanx.algorithms.fedasync import one_by_one
+from phalanx.algorithms.arrivals import one_by_one
 from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
 
 

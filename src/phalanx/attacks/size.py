@@ -1,6 +1,6 @@
 """Attacks on the declared size: what a server that weighs clients by their word can be told.
 
-A size is declared once, at enrolment (`phalanx.guard.Guard` refuses impossible ones).  `Together` combines the lie with
+A size is declared once, at enrolment (`phalanx.engine.guard.Guard` refuses impossible ones).  `Together` combines the lie with
 an attack on data or update.
 """
 

@@ -24,7 +24,7 @@ import torch
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.core import Infeasible, Matrix, Progress, Updates, Vector, Weights
-from phalanx.linalg import norms
+from phalanx.numerics.linalg import norms
 from phalanx.rng import numpy_generator
 
 Coalition = frozenset[int]

@@ -16,7 +16,7 @@ from statistics import NormalDist, correlation, fmean, pvariance
 from typing import Protocol, runtime_checkable
 
 from phalanx.core import Infeasible
-from phalanx.history import Record, removals
+from phalanx.runs.history import Record, removals
 
 Accuracies = Mapping[int, float]  # client -> share of the test examples, from 0 to 1
 

@@ -21,13 +21,13 @@ from phalanx.attacks import Answer as Reply
 from phalanx.attacks import Attack, Update
 from phalanx.core import Algorithm, Infeasible, Local, Vector
 from phalanx.data import Dataset
-from phalanx.evaluation import evaluate
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, Answer, Malformed, Task
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import BufferPolicy, FlatModule
+from phalanx.training.evaluation import evaluate
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import BufferPolicy, FlatModule
 
 KEPT = 3  # turns that a client remembers, so that a server that was killed can go back two: one was sent ahead
 

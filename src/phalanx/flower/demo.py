@@ -18,12 +18,13 @@ from phalanx.attacks import Rescale
 from phalanx.core import Until
 from phalanx.data import Dataset, Digits
 from phalanx.flower.client import Participant
-from phalanx.flower.patience import Patience
-from phalanx.flower.planned import coordinator_of
+from phalanx.flower.from_run import coordinator_of
 from phalanx.flower.server import Coordinator
+from phalanx.flower.timeouts import Patience
 from phalanx.models import MLP
-from phalanx.runs import Federation, Run
-from phalanx.training import LocalSGD
+from phalanx.runs.federation import Federation
+from phalanx.runs.plan import Run
+from phalanx.training.sgd import LocalSGD
 
 DIGITS = 10
 PYPROJECT = """[build-system]

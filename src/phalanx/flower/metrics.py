@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from phalanx.core import Infeasible, Progress
-from phalanx.flower.board import STANDINGS, Standing
+from phalanx.flower.status import STANDINGS, Standing
 
 HOST = "127.0.0.1"
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)  # borders of the histogram

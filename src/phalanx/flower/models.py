@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from phalanx.algorithms.wrappers import hiding
+from phalanx.algorithms.hidden import hiding
 from phalanx.core import Algorithm, AnyState, Infeasible, Vector
 from phalanx.data import Dataset
-from phalanx.evaluation import least_loss
-from phalanx.vector import BufferPolicy, FlatModule
+from phalanx.training.evaluation import least_loss
+from phalanx.training.vector import BufferPolicy, FlatModule
 
 MODEL = "model.pt"  # the global model, as the state_dict of its module
 MODELS = "models"  # the folder of those that clients are served instead

@@ -18,10 +18,10 @@ from flwr.serverapp import Grid
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import Malformed, Task, brief
-from phalanx.flower.discipline import Discipline, Standing
 from phalanx.flower.identity import Member, Roster, signed_by
-from phalanx.flower.patience import Patience
-from phalanx.flower.speech import about
+from phalanx.flower.logs import about
+from phalanx.flower.suspension import Discipline, Standing
+from phalanx.flower.timeouts import Patience
 from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pulled, short
 
 log = logging.getLogger("phalanx.flower")

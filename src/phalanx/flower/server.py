@@ -16,29 +16,30 @@ from torch import nn
 
 import phalanx
 from phalanx.aggregators import Aggregator
-from phalanx.algorithms.wrappers import hiding, unhidden
-from phalanx.canonical import canonical, digest, source
-from phalanx.checkpoint import Checkpoint, Keeper, Origin, resumption
+from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Until
-from phalanx.engine import Sampler, Train, everyone, run
+from phalanx.engine.guard import Guard
+from phalanx.engine.loop import Train, run
+from phalanx.engine.participation import Sampler, everyone
 from phalanx.flower import models
-from phalanx.flower.asked import ASKED, Asked
 from phalanx.flower.audit import AUDIT, Audit
-from phalanx.flower.board import STATUS, Board
 from phalanx.flower.codec import Transfer
-from phalanx.flower.discipline import Discipline
 from phalanx.flower.identity import Roster
+from phalanx.flower.lock import sole
+from phalanx.flower.logs import Form, about, speak
 from phalanx.flower.metrics import HOST, Metrics
-from phalanx.flower.patience import Patience
 from phalanx.flower.record import ENGINE, population, unknown
 from phalanx.flower.signals import handed_on
-from phalanx.flower.sole import sole
-from phalanx.flower.speech import Form, about, speak
+from phalanx.flower.status import STATUS, Board
+from phalanx.flower.suspension import Discipline
+from phalanx.flower.timeouts import Patience
 from phalanx.flower.transport import FlowerTransport
-from phalanx.guard import Guard
-from phalanx.history import HISTORY, History, Line, Record
-from phalanx.summary import ending, environment, outcome
-from phalanx.vector import BufferPolicy, FlatModule
+from phalanx.flower.upload_counter import ASKED, Asked
+from phalanx.runs.canonical import canonical, digest, source
+from phalanx.runs.checkpoint import Checkpoint, Keeper, Origin, resumption
+from phalanx.runs.history import HISTORY, History, Line, Record
+from phalanx.runs.summary import ending, environment, outcome
+from phalanx.training.vector import BufferPolicy, FlatModule
 
 log = logging.getLogger("phalanx.flower")
 

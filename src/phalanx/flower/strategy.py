@@ -20,12 +20,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
 from phalanx.core import Infeasible, Reply, Vector, Verdict
+from phalanx.engine.guard import Guard, Sent
 from phalanx.flower.codec import Malformed, brief, entries_of
-from phalanx.flower.speech import about
+from phalanx.flower.logs import about
 from phalanx.flower.wire import failure
-from phalanx.guard import Guard, Sent
 from phalanx.weighting import AsDeclared, Preprocess
 
 log = logging.getLogger("phalanx.flower")

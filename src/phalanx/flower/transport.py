@@ -26,16 +26,16 @@ from flwr.serverapp import Grid
 
 from phalanx.core import Arrivals, Infeasible, Progress, Reply, Vector
 from phalanx.flower import codec
-from phalanx.flower.asked import Asked
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import Task, Transfer
-from phalanx.flower.courier import Courier, Errand, Outcome, Refused
-from phalanx.flower.discipline import Discipline, Standing
+from phalanx.flower.dispatcher import Courier, Errand, Outcome, Refused
 from phalanx.flower.identity import Roster
-from phalanx.flower.patience import Patience
+from phalanx.flower.logs import about
 from phalanx.flower.register import Register, forget
-from phalanx.flower.speech import about
-from phalanx.memory import room
+from phalanx.flower.suspension import Discipline, Standing
+from phalanx.flower.timeouts import Patience
+from phalanx.flower.upload_counter import Asked
+from phalanx.numerics.memory import room
 
 log = logging.getLogger("phalanx.flower")
 

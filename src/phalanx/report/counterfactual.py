@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from phalanx.aggregators import Mean
-from phalanx.canonical import import_path
 from phalanx.core import Infeasible
 from phalanx.report.tables import Cell
 from phalanx.report.weightings import DECLARED, NAMES, TRUNCATED, UNIFORM, Weightings, sizeless
 from phalanx.report.words import NONE, ids, portion
+from phalanx.runs.canonical import import_path
 from phalanx.weighting import concentration, mwp, weight_shift
 from phalanx.weighting.truncation import top
 from phalanx.wording import plural

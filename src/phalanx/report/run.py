@@ -31,7 +31,7 @@ from phalanx.report.weightings import weightings
 from phalanx.report.words import describe
 
 if TYPE_CHECKING:
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 KINDS = 40  # rows of the table of what was rejected, refused or lost, at most
 

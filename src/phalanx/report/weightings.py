@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from phalanx import algorithms
-from phalanx.canonical import import_path
 from phalanx.core import Infeasible
 from phalanx.report.ledger import BYZANTINE, Ledger
 from phalanx.report.words import describe
+from phalanx.runs.canonical import import_path
 from phalanx.weighting import AsDeclared, Ignore, Truncate, truncation_bound
 
 DECLARED, TRUNCATED, UNIFORM = NAMES = ("declared", "truncated", "uniform")

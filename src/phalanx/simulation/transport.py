@@ -11,15 +11,15 @@ from phalanx.aggregators import Aggregator
 from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
 from phalanx.core import Algorithm, Arrivals, Infeasible, Local, Reply, Vector
 from phalanx.data import Dataset
-from phalanx.memory import room
+from phalanx.numerics.memory import room
 from phalanx.rng import generator
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
-from phalanx.simulation.cohort import Cohort, InTurn, Lesson
 from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Speaks, Trained, Underway, Wait
+from phalanx.simulation.executor import Cohort, InTurn, Lesson
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Task
-from phalanx.training import Trainer
+from phalanx.training.sgd import Trainer
 from phalanx.weighting import Preprocess
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."

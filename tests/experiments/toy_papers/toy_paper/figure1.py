@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from phalanx.aggregators import Mean, Median
 from phalanx.algorithms import FedAvg
-from phalanx.experiments import Plot, Rendering, Table, compared
-from phalanx.experiments.drawing import curves
+from phalanx.reproduce import Plot, Rendering, Table, compared
+from phalanx.reproduce.drawing import curves
 
 from .setting import Noise, base
 

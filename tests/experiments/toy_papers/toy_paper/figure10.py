@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from phalanx.experiments import Plot, Rendering
+from phalanx.reproduce import Plot, Rendering
 
 TITLE = "A line"
 CLAIM = "Lines are straight."

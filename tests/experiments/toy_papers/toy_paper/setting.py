@@ -10,8 +10,8 @@ from phalanx.attacks import Attack
 from phalanx.core import Until
 from phalanx.data import Digits
 from phalanx.models import MLP
-from phalanx.runs import Run
-from phalanx.training import LocalSGD
+from phalanx.runs.plan import Run
+from phalanx.training.sgd import LocalSGD
 
 STEPS = {"quick": 3, "paper": 6}
 PAUSE, MARKS = "TOY_PAUSE", "TOY_MARKS"  # environment: seconds of each step; a folder that takes a mark for each run

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from phalanx.experiments import Rendering, Table, compared
-from phalanx.training import LocalSGD
+from phalanx.reproduce import Rendering, Table, compared
+from phalanx.training.sgd import LocalSGD
 
 from .figure1 import runs as runs_of_figure1
 from .setting import base

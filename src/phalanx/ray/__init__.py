@@ -1,0 +1,16 @@
+"""Simulations on several machines, over Ray: the runs of a sweep, or the clients of one round.
+
+For machines that one owner trusts: whoever can reach a Ray cluster can run anything on it.  Clients that cannot be
+trusted are reached over `phalanx.flower`.
+"""
+
+try:
+    import ray  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("Several machines need Ray: pip install 'phalanx-fl[ray]'.") from error
+
+from phalanx.ray.crew import joined
+from phalanx.ray.executor import Cohorts
+from phalanx.ray.sweep import Sweep
+
+__all__ = ["Cohorts", "Sweep", "joined"]

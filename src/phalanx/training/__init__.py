@@ -1,0 +1,1 @@
+"""Local training, models as flat vectors, and evaluation."""
