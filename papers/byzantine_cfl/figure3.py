@@ -7,7 +7,7 @@ with softmax regression on the two coordinates; how many clients, points and rou
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -54,6 +54,8 @@ class Toy(Source):
             "contradiction": around (+-1, 0); the first cluster calls those with x > 0 class 1, the other class 0.
         seed: of the points.
     """
+
+    public_name: ClassVar[str] = "papers.byzantine_cfl.Toy"
 
     problem: Problem = "XOR"
     seed: int = 0

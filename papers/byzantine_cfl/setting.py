@@ -50,7 +50,7 @@ TOLERANCE = 1.5  # points
 
 
 @dataclass(frozen=True)
-class Task:
+class Problem:
     """A data set with what is trained on it.
 
     Args:
@@ -64,10 +64,10 @@ class Task:
     momentum: float = 0.0
 
 
-TASKS: Mapping[str, Task] = {
-    "MNIST": Task(MNIST(standardize=True), SattlerCNN()),
-    "Fashion-MNIST": Task(FashionMNIST(standardize=True), SattlerCNN()),
-    "CIFAR-10": Task(CIFAR10(standardize=True), SattlerVGG(), momentum=0.9),
+TASKS: Mapping[str, Problem] = {
+    "MNIST": Problem(MNIST(standardize=True), SattlerCNN()),
+    "Fashion-MNIST": Problem(FashionMNIST(standardize=True), SattlerCNN()),
+    "CIFAR-10": Problem(CIFAR10(standardize=True), SattlerVGG(), momentum=0.9),
 }
 SHOWN: Mapping[Scale, Sequence[str]] = {"quick": ("MNIST",), "paper": tuple(TASKS)}
 EACH: Mapping[int, int] = {100: 60, 10: 200}  # examples of a client at quick scale, by the number of clients

@@ -18,7 +18,7 @@ from phalanx.reproduce.results import Plot, Rendering, Sample, Table
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.simulation import Normal
-from phalanx.simulation.latency import Task
+from phalanx.simulation.latency import Workload
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ def factors(share: float, federations: int, seed: int) -> NDArray[np.float64]:
 def times(share: float, federations: int, seed: int) -> NDArray[np.float64]:
     """The clients' times at spread 1, (federation, client), by the library's latency; all clients are different."""
     clock = Normal(MEAN, share * MEAN)
-    drawn: NDArray[np.float64] = np.array([clock.seconds(Task(i), seed) for i in range(federations * CLIENTS)])
+    drawn: NDArray[np.float64] = np.array([clock.seconds(Workload(i), seed) for i in range(federations * CLIENTS)])
     return drawn.reshape(federations, CLIENTS)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from phalanx.data import MNIST, Dataset, Groups, Partition, Source
 from phalanx.data.partition import Ints
 from phalanx.rng import numpy_generator
 from phalanx.simulation import Latency, Normal
-from phalanx.simulation.latency import Task
+from phalanx.simulation.latency import Workload
 from phalanx.wording import plural
 
 COMMON, ALL = 0, 1  # groups of `LabelGroups`
@@ -26,6 +27,8 @@ class Subset(Source):
         tests: how many test examples; all if not given.
         seed: of the draw.
     """
+
+    public_name: ClassVar[str] = "papers.catalyst.Subset"
 
     source: Source = MNIST()
     examples: int = 6000
@@ -60,6 +63,8 @@ class LabelsEach(Partition):
     Args:
         labels: that a client holds, at least 1, and at most as many as there are.
     """
+
+    public_name: ClassVar[str] = "papers.catalyst.LabelsEach"
 
     labels: int = 7
 
@@ -111,6 +116,8 @@ class RareLabels(Partition):
         holders: how many clients these are.
     """
 
+    public_name: ClassVar[str] = "papers.catalyst.RareLabels"
+
     rare: tuple[int, ...] = (8, 9)
     holders: int = 8
 
@@ -139,6 +146,8 @@ class LabelGroups(Groups):
         rare: labels that group 0 does not see.
         holders: how many clients, the last ones, are of group 1.
     """
+
+    public_name: ClassVar[str] = "papers.catalyst.LabelGroups"
 
     rare: tuple[int, ...] = (8, 9)
     holders: int = 8
@@ -181,6 +190,8 @@ class LateOnes(Latency):
         factor: by which they are slower.
     """
 
+    public_name: ClassVar[str] = "papers.catalyst.LateOnes"
+
     latency: Latency = Normal(100.0, 20.0)
     late: int = 8
     factor: float = 3.0
@@ -189,7 +200,7 @@ class LateOnes(Latency):
         if not 1 <= self.factor < float("inf"):
             raise ValueError(f"factor must be at least 1, got {self.factor}.")
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         slow = task.client >= task.clients - self.late
         return self.latency.seconds(task, seed) * (self.factor if slow else 1.0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from papers.catalyst import setting
 from papers.catalyst.populations import ALL, COMMON, LabelGroups, LateOnes, RareLabels, Subset
 from phalanx.algorithms import FLAME, Catalyst, FedAvg, Quorum
-from phalanx.algorithms.staleness import Constant
+from phalanx.algorithms.staleness import Undiscounted
 from phalanx.core import Algorithm, Until
 from phalanx.data import MNIST
 from phalanx.models import MLP, CoxCNN
@@ -56,7 +56,7 @@ def methods(f: int) -> dict[str, Algorithm]:
         LATE_PATH: Catalyst(f),
         NO_PATH: Catalyst(f, window=1),
         "late not judged": Catalyst(f, judge_late=False),
-        "not judged, x 5": Catalyst(f, judge_late=False, late_lr=5.0, staleness=Constant()),
+        "not judged, x 5": Catalyst(f, judge_late=False, late_lr=5.0, staleness=Undiscounted()),
         "FLAME in a quorum": Quorum(FLAME(f), quorum),
         "FedAvg in a quorum": Quorum(FedAvg(), quorum),
     }

@@ -31,7 +31,7 @@ CLOCK = Normal(100.0, 20.0)
 
 
 @dataclass(frozen=True)
-class Task:
+class Problem:
     """What is learned, by whom, for how long.
 
     Args:
@@ -56,7 +56,7 @@ def recipe(lr: float, batch_size: int = 50) -> LocalSGD:
 
 
 LABELS: Partition = LabelsEach(7)
-MNIST_FULL = Task(
+MNIST_FULL = Problem(
     Run(
         data=MNIST(standardize=True),
         clients=40,
@@ -79,7 +79,7 @@ SMALL = (
 )
 
 
-def mnist(scale: Scale, seed: int) -> Task:
+def mnist(scale: Scale, seed: int) -> Problem:
     """The federation of Table 1 on MNIST: the paper's, or a tenth of the data and a perceptron."""
     if scale == "paper":
         return MNIST_FULL
@@ -116,7 +116,7 @@ def name(attack: str, method: str, form: str) -> str:
     return f"{attack} / {method} / {form}"
 
 
-def attacked(task: Task, attack: str, seed: int) -> Run:
+def attacked(task: Problem, attack: str, seed: int) -> Run:
     """The federation of a task under an attack, or without one."""
     run = replace(task.run, seed=seed)
     if (forged := ATTACKS[attack]) is None:
@@ -125,7 +125,7 @@ def attacked(task: Task, attack: str, seed: int) -> Run:
 
 
 def cells(
-    task: Task,
+    task: Problem,
     seed: int,
     attacks: Sequence[str] = tuple(ATTACKS),
     methods: Sequence[str] = METHODS,
@@ -142,7 +142,7 @@ def cells(
     return out
 
 
-def costs(task: Task, seed: int) -> dict[str, Run]:
+def costs(task: Problem, seed: int) -> dict[str, Run]:
     """Our form of the three defences, made for attackers that are not there."""
     base = attacked(task, NONE, seed)
     return {

@@ -25,11 +25,11 @@ LIMIT = (
 READ = "The paper draws the largest accuracy of a run, which falls after it where a defence fails late: both are told."
 
 
-def task(scale: Scale, clients: int, byzantine: int, seed: int) -> setting.Task:
+def task(scale: Scale, clients: int, byzantine: int, seed: int) -> setting.Problem:
     """The federation."""
     run = setting.mnist(scale, seed).run
     run = replace(run, clients=clients, until=Until(seconds=SECONDS[scale]), evaluation=Evaluation(every=20))
-    return setting.Task(run, honest=clients - byzantine, byzantine=byzantine)
+    return setting.Problem(run, honest=clients - byzantine, byzantine=byzantine)
 
 
 def name(clients: int, byzantine: int, method: str, form: str) -> str:

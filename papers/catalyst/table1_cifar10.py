@@ -24,7 +24,7 @@ QUICK = (
 PAPER = "The network is the ResNet-18 of the authors' program; the paper tells of three convolutional layers."
 
 
-def task(scale: Scale, seed: int) -> setting.Task:
+def task(scale: Scale, seed: int) -> setting.Problem:
     """The federation."""
     run = replace(
         setting.MNIST_FULL.run,
@@ -36,7 +36,7 @@ def task(scale: Scale, seed: int) -> setting.Task:
         evaluation=Evaluation(every=20),
     )
     if scale == "paper":
-        return setting.Task(run, honest=30, byzantine=10)
+        return setting.Problem(run, honest=30, byzantine=10)
     small = replace(
         run,
         data=Subset(CIFAR10(standardize=True), 2000, 1000, seed),
@@ -46,7 +46,7 @@ def task(scale: Scale, seed: int) -> setting.Task:
         training=setting.recipe(0.05, 10),
         until=Until(seconds=750.0),
     )
-    return setting.Task(small, honest=15, byzantine=5)
+    return setting.Problem(small, honest=15, byzantine=5)
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:

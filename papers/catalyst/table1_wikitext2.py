@@ -23,7 +23,7 @@ QUICK = (
 PAPER = "The paper tells of characters; the authors' program, and these runs, learn words (vocabulary of 23,654)."
 
 
-def task(scale: Scale, seed: int) -> setting.Task:
+def task(scale: Scale, seed: int) -> setting.Problem:
     """The federation; a client's texts are drawn at random."""
     run = replace(
         setting.MNIST_FULL.run,
@@ -34,7 +34,7 @@ def task(scale: Scale, seed: int) -> setting.Task:
         until=Until(seconds=600.0),
     )
     if scale == "paper":
-        return setting.Task(run, honest=30, byzantine=10)
+        return setting.Problem(run, honest=30, byzantine=10)
     small = replace(
         run,
         data=WikiText2(vocabulary=500, sequence=16, limit=2000, tests=400),
@@ -44,7 +44,7 @@ def task(scale: Scale, seed: int) -> setting.Task:
         until=Until(seconds=750.0),
         evaluation=Evaluation(every=20),
     )
-    return setting.Task(small, honest=15, byzantine=5)
+    return setting.Problem(small, honest=15, byzantine=5)
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:

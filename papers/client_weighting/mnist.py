@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from phalanx.aggregators import Aggregator, Mean, Median, TrimmedMean
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import Attack, DeclareSize, LabelShift, ModelNegation, Together
+from phalanx.attacks import Attack, LabelShift, ModelNegation, ReportSize, Together
 from phalanx.core import Until
 from phalanx.data import MNIST, DirichletMultinomialSizes, LognormalSizes
 from phalanx.models import MLP
@@ -15,7 +15,7 @@ from phalanx.reproduce.results import Cell, Table, compared
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.training.sgd import LocalSGD
-from phalanx.weighting import AsDeclared, Ignore, Preprocess, Truncate
+from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 
 STRICT = "trimmed mean, program's form"
 RULES: Mapping[str, Aggregator] = {
@@ -25,12 +25,12 @@ RULES: Mapping[str, Aggregator] = {
     STRICT: TrimmedMean(0.1, form="strict"),
 }
 WEIGHTS: Mapping[str, Preprocess] = {
-    "declared": AsDeclared(),
+    "declared": AsReported(),
     "truncated": Truncate(alpha=0.1, alpha_star=0.5),
     "ignored": Ignore(),
 }
 PUBLISHED_AS = {"declared": "passthrough", "truncated": "truncate", "ignored": "ignore"}
-ONE, TENTH = DeclareSize(10_000_000), DeclareSize(1_000_000)
+ONE, TENTH = ReportSize(10_000_000), ReportSize(1_000_000)
 ATTACKS: Mapping[str, tuple[Attack, int | float]] = {
     "label shift, 1 attacker": (Together(LabelShift(), ONE), 1),
     "label shift, 10 %": (Together(LabelShift(), TENTH), 0.1),

@@ -14,12 +14,12 @@ from phalanx.reproduce.experiment import Scale
 from phalanx.runs.plan import Run
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
-from phalanx.weighting import AsDeclared, Ignore, Preprocess, Truncate
+from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 
 RULES: Mapping[str, Aggregator] = {rule: mnist.RULES[rule] for rule in ("mean", "median", "trimmed mean")}
 AS_STATED = "truncated as stated"
 WEIGHTS: Mapping[str, Preprocess] = {  # truncated in each round, for the ten who take part in it
-    "declared": AsDeclared(),
+    "declared": AsReported(),
     "truncated": Truncate(alpha=0.2, alpha_star=0.5, scope="cohort"),  # the program holds 2 of 10 to one half
     AS_STATED: Truncate(alpha=0.1, alpha_star=0.5, scope="cohort"),
     "ignored": Ignore(),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ class Drawn(Source):
         balanced: as many train examples of each class, instead of as it comes.
         seed: of the draw.
     """
+
+    public_name: ClassVar[str] = "papers.clustered_fl.Drawn"
 
     source: Source = MNIST()
     examples: int = 2000

@@ -28,6 +28,8 @@ class Alternating(Schedule):
             (Equations 40 to 43); a hundredth of it is lost to curvature and to the rounding of float32.
     """
 
+    public_name: ClassVar[str] = "papers.clustered_fl.Alternating"
+
     lr: float = 0.1
     least: float = 3e-4
 
@@ -75,6 +77,8 @@ class Watched(Algorithm[WatchedState]):
         gradients: measure gradients in every second round, with the schedule `Alternating`. Models stand still then.
     """
 
+    public_name: ClassVar[str] = "papers.clustered_fl.Watched"
+
     observed: ClassVar[tuple[str, ...]] = ("gaps", "correct", "gradient_gaps", "kinds", "divided", "norms")
 
     algorithm: ClusteredFL = ClusteredFL()
@@ -90,9 +94,9 @@ class Watched(Algorithm[WatchedState]):
         """See `Algorithm`."""
         return self.algorithm.download(state.inner, client)
 
-    def offers(self, state: WatchedState, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: WatchedState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`."""
-        return self.algorithm.offers(state.inner, client)
+        return self.algorithm.candidate_models(state.inner, client)
 
     def step(self, state: WatchedState, updates: Updates) -> tuple[WatchedState, Set[int]]:
         """See `Algorithm`."""

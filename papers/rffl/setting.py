@@ -13,7 +13,7 @@ from phalanx.models import MLP, KimCNN, Model, XuLyuCifarCNN, XuLyuMnistCNN
 from phalanx.reproduce.experiment import Scale
 from phalanx.runs.plan import Run
 from phalanx.training.evaluation import Evaluation
-from phalanx.training.sgd import Exponential, LocalSGD
+from phalanx.training.sgd import ExponentialLR, LocalSGD
 from phalanx.weighting import Ignore
 
 UNIFORM, RAMP, CLASSES = "uniform", "powerlaw", "classimbalance"
@@ -61,9 +61,9 @@ class Size:
     gamma: float
     every: int
 
-    def learning_rate(self, clients: int) -> Exponential:
+    def learning_rate(self, clients: int) -> ExponentialLR:
         """Of clients, for each round."""
-        return Exponential(self.lr if clients > 5 else round(0.6 * self.lr, 6), self.decay)
+        return ExponentialLR(self.lr if clients > 5 else round(0.6 * self.lr, 6), self.decay)
 
 
 SIZES: Mapping[tuple[str, Scale], Size] = {
@@ -182,7 +182,7 @@ def algorithm(method: str, clients: int, size: Size, beside: int = 0) -> Algorit
         "q-FFL": QFedAvg(q=0.1, lr=size.learning_rate(clients)),
         "FoolsGold": FoolsGold(confidence=1.0),
         "Multi-Krum": FedAvg(aggregate=krum, preprocess=Ignore()),
-        "SignSGD": SignSGD(server_lr=Exponential(0.01, round(0.1 ** (1 / size.rounds), 4)), momentum=0.8),
+        "SignSGD": SignSGD(server_lr=ExponentialLR(0.01, round(0.1 ** (1 / size.rounds), 4)), momentum=0.8),
         "Median": FedAvg(aggregate=Median(), preprocess=Ignore()),
         STANDALONE: Standalone(),
     }

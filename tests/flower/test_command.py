@@ -125,7 +125,7 @@ def test_certificates_are_not_written_over(capsys):
 def test_a_run_that_failed_is_told_by_its_error_alone():
     log = (
         'Loading project configuration...\nTraceback (most recent call last):\n  File "server.py", line 3, in main\n'
-        "    coordinate()\nphalanx.core.Infeasible: 2 of the 3 clients enrolled.\n  node 7: its key is not in the "
+        "    coordinate()\nphalanx.core.InfeasibleError: 2 of the 3 clients enrolled.\n  node 7: its key is not in the "
         "roster\n"
         "\x1b[91mERROR \x1b[0m:     Exit Code: 201\n\nAn unhandled exception occurred in the ServerApp.\n"
     )

@@ -60,7 +60,7 @@ class GeometricMedian(Selection):
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
 
-    def stands(self) -> float:
+    def breakdown_point(self) -> float:
         """See `Aggregator`."""
         return BELOW_HALF
 

@@ -44,7 +44,7 @@ class Median(Aggregator):
         tensor([0.5000])
     """
 
-    def stands(self) -> float:
+    def breakdown_point(self) -> float:
         """See `Aggregator`."""
         return BELOW_HALF
 

@@ -57,7 +57,7 @@ class TrimmedMean(Aggregator):
                 f"beta must lie in [0, 0.5), got {self.beta}: what is removed at both ends leaves something."
             )
 
-    def stands(self) -> float:
+    def breakdown_point(self) -> float:
         """See `Aggregator`: nothing is proven of the form "strict"."""
         return self.beta if self.form == "weight" else 0.0
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
-from phalanx.weighting import AsDeclared, Preprocess
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.weighting import AsReported, Preprocess
 
 
 class FedAvgState(NamedTuple):
@@ -38,7 +38,7 @@ class FedAvg(Algorithm[FedAvgState]):
     """
 
     aggregate: Aggregator = Mean()
-    preprocess: Preprocess = AsDeclared()
+    preprocess: Preprocess = AsReported()
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class FedAvg(Algorithm[FedAvgState]):
     def join(self, state: FedAvgState, client: int, size: int) -> FedAvgState:
         """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
@@ -69,9 +69,3 @@ class FedAvg(Algorithm[FedAvgState]):
             verdicts=verdicts_of(updates, n, choice),
         )
         return new, state.weights.keys()
-
-
-
-
-
-

@@ -79,9 +79,9 @@ class Hidden(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.download(state, client)
 
-    def offers(self, state: Any, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`."""
-        return self.algorithm.offers(state, client)
+        return self.algorithm.candidate_models(state, client)
 
     def join(self, state: Any, client: int, size: int) -> Any:
         """See `Algorithm`."""

@@ -10,7 +10,7 @@ from phalanx.aggregators import Aggregator
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import alone, merged, told_of_age
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import Gathering, Infeasible, Local, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Local, QuorumStatus, Updates, Vector, Verdict
 
 
 class QuorumState(NamedTuple):
@@ -96,23 +96,25 @@ class Quorum(Wrapper):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
         """See `Algorithm`."""
         if len(sizes) < self.k:
-            raise Infeasible(f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or ask more.")
+            raise InfeasibleError(
+                f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or ask more."
+            )
         self._check_quorum(len(sizes))
         inner, ready = self.algorithm.init(model, sizes)
         return QuorumState(inner, {}, frozenset(ready), {}), ready
 
     def _check_quorum(self, population: int) -> None:
-        """Raises `Infeasible` if the algorithm, or its rule, needs larger rounds than the quorum."""
+        """Raises `InfeasibleError` if the algorithm, or its rule, needs larger rounds than the quorum."""
         try:
             self.algorithm.check_round(self.k, population)
-        except Infeasible as error:
-            raise Infeasible(f"k = {self.k} is too small: {error} Or raise k.") from error
+        except InfeasibleError as error:
+            raise InfeasibleError(f"k = {self.k} is too small: {error} Or raise k.") from error
         if isinstance(rule := self.aggregate, Aggregator):
             check_rows(rule, self.k, "k")
 
-    def gathering(self, state: QuorumState) -> Gathering:
+    def quorum_status(self, state: QuorumState) -> QuorumStatus:
         """See `Algorithm`."""
-        return Gathering(self._needed(state), state.collected, "Lower k")
+        return QuorumStatus(self._needed(state), state.collected, "Lower k")
 
     def _needed(self, state: QuorumState) -> int:
         """The quorum, or all that are left where the algorithm asks fewer."""
@@ -148,9 +150,9 @@ class Quorum(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.download(state.inner, client)
 
-    def offers(self, state: QuorumState, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: QuorumState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`."""
-        return self.algorithm.offers(state.inner, client)
+        return self.algorithm.candidate_models(state.inner, client)
 
     def join(self, state: QuorumState, client: int, size: int) -> QuorumState:
         """See `Algorithm`."""

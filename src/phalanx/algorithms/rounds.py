@@ -25,7 +25,7 @@ def weights_of(preprocess: Preprocess, enrolled: Mapping[int, float], updates: U
 
 def warn_of_weights(preprocess: Preprocess, rule: Aggregator) -> None:
     """Warns if truncation leaves attackers more of the weight than the rule stands."""
-    stands = rule.stands()
+    stands = rule.breakdown_point()
     if not isinstance(preprocess, Truncate) or stands is None or stands >= preprocess.alpha_star:
         return
     limit, choice = f"no more than {stands:.3g}", f"Set alpha_star to {stands:.3g} or less"

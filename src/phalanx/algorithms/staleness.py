@@ -14,7 +14,7 @@ class Staleness(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Staleness):
+class Undiscounted(Staleness):
     """s(tau) = 1."""
 
     def __call__(self, age: int) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.core import Algorithm, Gathering
+from phalanx.core import Algorithm, QuorumStatus
 
 
 @dataclass(frozen=True)
@@ -53,39 +53,13 @@ class Wrapper(Algorithm[Any]):
         """Whether the algorithm does."""
         return self.algorithm.knows_layout
 
-    def gathering(self, state: Any) -> Gathering | None:
+    def quorum_status(self, state: Any) -> QuorumStatus | None:
         """What the algorithm waits for."""
-        return self.algorithm.gathering(state)
+        return self.algorithm.quorum_status(state)
 
     def check_round(self, m: int, population: int) -> None:
         """Looks whether rounds of m updates will do for the algorithm."""
         self.algorithm.check_round(m, population)
 
 
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 # Rounds of those who have arrived
-
-
-
-
-
-
-
-

@@ -12,14 +12,14 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.flower import live
 from phalanx.flower.audit import AUDIT, Entry, read
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import Roster, as_text, from_text, new_key, public_bytes
 from phalanx.flower.local import LOGS, ROSTER, LocalFederation
-from phalanx.flower.lock import LOCK, sole
+from phalanx.flower.lock import LOCK, exclusive
 from phalanx.flower.models import MODEL
 from phalanx.flower.register import SERVED
 from phalanx.flower.signals import stopped_like_ctrl_c
@@ -89,17 +89,17 @@ def excluded(trail: Sequence[Entry]) -> Iterator[str]:
 
 
 def _check_up(options: Namespace) -> None:
-    """Raises Infeasible where `up` cannot do what it is told."""
+    """Raises InfeasibleError where `up` cannot do what it is told."""
     for name in ("clients", "steps"):
         if options[name] is not None and options[name] < 1:
-            raise Infeasible(f"--{name} must be at least 1, got {options[name]}.")
+            raise InfeasibleError(f"--{name} must be at least 1, got {options[name]}.")
     if options.app is None:
         return
     if not (options.app / "pyproject.toml").is_file():
-        raise Infeasible(f"There is no {options.app / 'pyproject.toml'}. Name the folder of a Flower app.")
+        raise InfeasibleError(f"There is no {options.app / 'pyproject.toml'}. Name the folder of a Flower app.")
     for name in ("steps", "asynchronous"):
         if options[name]:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"--{name} is for the demonstration: an app of your own decides that itself. Leave it out, and set it "
                 f"in the app, as in its {options.app / 'pyproject.toml'}."
             )
@@ -117,7 +117,7 @@ def _begin(options: Namespace, folder: Path, results: Path, console: Console) ->
         "asynchronous": options.asynchronous,
     }
     note = folder / TOLD
-    with sole(results):
+    with exclusive(results):
         stopped = _stopped(results, again=options.again)
         if stopped is not None and not options.again and _before(note) == told:
             console.print(f"Goes on after step {stopped.step}, where the run was stopped. (--again begins anew.)")
@@ -138,14 +138,14 @@ def _stopped(results: Path, *, again: bool) -> Header | None:
     """How far the run came that was stopped there; None if none was, or nobody needs to know and its file is damaged.
 
     Raises:
-        Infeasible: it is damaged.
+        InfeasibleError: it is damaged.
     """
     try:
         return peek(results)
     except ValueError as error:
         if again:
             return None
-        raise Infeasible(
+        raise InfeasibleError(
             f"What was stopped cannot go on: {results / CHECKPOINT} is damaged. Begin anew with `phalanx flower up "
             "--again`, which removes it."
         ) from error
@@ -155,14 +155,14 @@ def _before(note: Path) -> Any:
     """What the last `up` was told; None if there was none.
 
     Raises:
-        Infeasible: nobody can read that.
+        InfeasibleError: nobody can read that.
     """
     try:
         return json.loads(note.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise Infeasible(
+        raise InfeasibleError(
             f"{note} does not say what was stopped there: {error}. Begin anew with `phalanx flower up --again`, which "
             "removes what was stopped; or, to keep that, choose another --folder."
         ) from error
@@ -198,7 +198,7 @@ def cause(log: str) -> str:
 def watch(options: Namespace, console: Console) -> int:
     """A live view of a run, until it is over."""
     if not options.folder.is_dir():
-        raise Infeasible(
+        raise InfeasibleError(
             f"There is no folder {options.folder}. Name that of a run, as the coordinator's `folder` says."
         )
     live.follow(options.folder, console, lambda: live.ended(options.folder))
@@ -213,7 +213,7 @@ def key(options: Namespace, console: Console) -> int:
     try:
         made = new_key(options.file)
     except FileExistsError as error:
-        raise Infeasible(
+        raise InfeasibleError(
             f"There is a {options.file}, and a key is not written over: the coordinator knows its client by it. Choose "
             "another name, or move it away."
         ) from error
@@ -225,10 +225,10 @@ def key(options: Namespace, console: Console) -> int:
 def certificates(options: Namespace, console: Console) -> int:
     """Certificates of a coordinator."""
     if not 1 <= options.days <= CENTURY:
-        raise Infeasible(f"--days must be 1 to {CENTURY}, got {options.days}.")
+        raise InfeasibleError(f"--days must be 1 to {CENTURY}, got {options.days}.")
     there = [name for name in (CA, CERTIFICATE, KEY) if (options.folder / name).exists()]
     if there:
-        raise Infeasible(
+        raise InfeasibleError(
             f"There is a {options.folder / there[0]}, and who has that certificate would not know the coordinator by "
             "another. Choose another --folder, or move it away."
         )
@@ -259,7 +259,9 @@ def readmit(options: Namespace, console: Console) -> int:
     def next_term(roster: Roster) -> dict[str, Any]:
         found = next((m for m in roster.members if m.id == options.client), None)
         if found is not None and found.revoked and not options.revoked:
-            raise Infeasible(f"Client {found} is revoked. Give --revoked if it is to take part again all the same.")
+            raise InfeasibleError(
+                f"Client {found} is revoked. Give --revoked if it is to take part again all the same."
+            )
         return {"term": found.term + 1 if found else 1, "revoked": False}
 
     return _changed(options, console, "is let in again", next_term)

@@ -18,10 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 
 import phalanx
-from phalanx.cli import advice, demo, doctor, terminal, weights
+from phalanx.cli import advice, demo, doctor, progress, terminal, weights
 from phalanx.cli import reproduce as command
 from phalanx.cli.help import Help
-from phalanx.core import Infeasible, Observer, Progress, Stalled
+from phalanx.core import InfeasibleError, Observer, Progress, StalledError
 from phalanx.data import holdings
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
@@ -31,7 +31,7 @@ from phalanx.runs.history import REPORT, SUMMARY, Record
 from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
-from phalanx.simulation.executor import Spread
+from phalanx.simulation.executor import ExecutorFactory
 
 DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
 DEBUG = "PHALANX_DEBUG"  # environment variable: show where an error comes from
@@ -133,7 +133,7 @@ def _main(arguments: Sequence[str]) -> int:
         _check_groups(chosen[chosen.command])
         values = parser.instantiate(chosen)
         return carry_out[chosen.command](values[chosen.command], Console(highlight=False))
-    except (Infeasible, Stalled, ValueError, OSError, ModuleNotFoundError) as error:
+    except (InfeasibleError, StalledError, ValueError, OSError, ModuleNotFoundError) as error:
         if DEBUG in os.environ:
             raise
         lines = [str(error), *_notes(error), f"({DEBUG}=1 shows where this comes from.)"]
@@ -189,9 +189,11 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
 
 
 def _check_identity(found: str, title: str, plan: Run, folder: Path) -> None:
-    """Raises `Infeasible` if what was found in a folder is another run."""
+    """Raises `InfeasibleError` if what was found in a folder is another run."""
     if found != plan.identity:
-        raise Infeasible(f"{folder} holds another run ({title}). Choose another --folder, or --again to replace it.")
+        raise InfeasibleError(
+            f"{folder} holds another run ({title}). Choose another --folder, or --again to replace it."
+        )
 
 
 def demo_command(options: Namespace, console: Console) -> int:
@@ -265,30 +267,30 @@ def _check_execution(options: Namespace, folder: Path) -> None:
     """Looks whether a run can be carried out as the options say, before anything is done.
 
     Raises:
-        Infeasible: there is no such device, no such number of threads, or no such folder can be made.
+        InfeasibleError: there is no such device, no such number of threads, or no such folder can be made.
     """
     _check_device(options.device)
     if options.threads < 1:
-        raise Infeasible(f"--threads must be at least 1, got {options.threads}.")
+        raise InfeasibleError(f"--threads must be at least 1, got {options.threads}.")
     if options.ray is not None and (options.device != "cpu" or options.threads != 1):
         name, value = ("device", options.device) if options.device != "cpu" else ("threads", options.threads)
-        raise Infeasible(f"With --ray, clients train on CPUs, in one thread each. Leave out --{name} {value}.")
+        raise InfeasibleError(f"With --ray, clients train on CPUs, in one thread each. Leave out --{name} {value}.")
     _check_folder(folder)
 
 
 def _check_device(device: str) -> None:
-    """Raises Infeasible if there is no such device."""
+    """Raises InfeasibleError if there is no such device."""
     found = torch.cuda.device_count()
     allowed = ["cpu", *(["cuda"] if found else []), *(f"cuda:{k}" for k in range(found))]
     if device not in allowed:
         none = "" if found else f"; torch {torch.__version__} finds no CUDA device here"
-        raise Infeasible(f"--device must be {' or '.join(allowed)}, got {device}{none}.")
+        raise InfeasibleError(f"--device must be {' or '.join(allowed)}, got {device}{none}.")
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises Infeasible if no such folder can be made."""
+    """Raises InfeasibleError if no such folder can be made."""
     if files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
-        raise Infeasible(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")
+        raise InfeasibleError(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")
 
 
 def _carry_out(
@@ -297,9 +299,9 @@ def _carry_out(
     keep_freed_memory()
     torch.set_num_threads(options.threads)
     records = []
-    with _spread(options) as spread, terminal.progress_bar(console) as progress:
+    with _executors(options) as executors, progress.progress_bar(console) as bar:
         for name, plan in plans.items():
-            observers = [_where_it_goes_on(plan, console), terminal.follow(progress, plan, name)]
+            observers = [_where_it_goes_on(plan, console), progress.follow(bar, plan, name)]
             records.append(
                 simulate(
                     plan,
@@ -309,19 +311,19 @@ def _carry_out(
                     device=options.device,
                     observers=observers,
                     checkpoint=Checkpoint(resume=not options.get("again")),
-                    spread=spread,
+                    executors=executors,
                 )
             )
     return records
 
 
-def _spread(options: Namespace) -> AbstractContextManager[Spread | None]:
+def _executors(options: Namespace) -> AbstractContextManager[ExecutorFactory | None]:
     """Where the clients of a round train: on a Ray cluster if one is given, or in this process."""
     if options.ray is None:
         return nullcontext()
-    from phalanx.ray import Cohorts  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
+    from phalanx.ray import RayExecutors  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
 
-    return Cohorts(options.ray)
+    return RayExecutors(options.ray)
 
 
 def _where_it_goes_on(plan: Run, console: Console) -> Observer:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.report.words import duration
 from phalanx.reproduce.display import Display, first_line
 from phalanx.reproduce.drawing import styled
@@ -73,16 +73,16 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
-        """The options from what the command line gave for them; Infeasible if they cannot be meant."""
+        """The options from what the command line gave for them; InfeasibleError if they cannot be meant."""
         if given["scale"] not in SCALES:
-            raise Infeasible(f"--scale must be {' or '.join(SCALES)}, got {given['scale']}.")
+            raise InfeasibleError(f"--scale must be {' or '.join(SCALES)}, got {given['scale']}.")
         for name in ("seeds", "jobs"):
             if given[name] is not None and given[name] < 1:
-                raise Infeasible(f"--{name} must be at least 1, got {given[name]}.")
+                raise InfeasibleError(f"--{name} must be at least 1, got {given[name]}.")
         if given["no_training"] and given["again"]:
-            raise Infeasible("--no_training renders what is there, --again repeats it: give one of them.")
+            raise InfeasibleError("--no_training renders what is there, --again repeats it: give one of them.")
         if given["ray"] is not None and given["device"] != "cpu":
-            raise Infeasible(f"--ray computes on CPUs, and --device is {given['device']}: give one of them.")
+            raise InfeasibleError(f"--ray computes on CPUs, and --device is {given['device']}: give one of them.")
         return cls(**{f.name: given[f.name] for f in fields(cls)})
 
     @property
@@ -118,7 +118,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
     parser.add_argument("--only", type=str | None, help=help_)
-    help_ = "Where papers are looked for: the import path of a package like phalanx.reproduce."
+    help_ = "Where papers are looked for: the import path of a package like papers."
     parser.add_argument("--package", type=str, default=PACKAGE, help=help_)
 
 
@@ -129,7 +129,7 @@ def reproduce(options: Options, console: Console) -> int:
         Its exit status: 0, or 1 if a run failed.
 
     Raises:
-        Infeasible: a name is wrong, or there is nothing to render.
+        InfeasibleError: a name is wrong, or there is nothing to render.
         ValueError: a file that should hold a record holds something else.
     """
     found = studies(options.package)
@@ -143,7 +143,7 @@ def reproduce(options: Options, console: Console) -> int:
     if not options.no_training:
         known |= _train(needed, known, store, options, console)
     elif needed.plans and not known:
-        raise Infeasible(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
+        raise InfeasibleError(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
     for experiment in experiments:
         records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
         context = Context(options.scale, range(seeds[experiment.name]), study.published, options.data_dir)
@@ -196,7 +196,7 @@ class Needed:
         """The identities of runs in a cell whose name is like a pattern.
 
         Raises:
-            Infeasible: no name is like it.
+            InfeasibleError: no name is like it.
         """
         if pattern is None:
             return set(self.plans)
@@ -204,7 +204,7 @@ class Needed:
         found = {i for cell, identities in cells if fnmatchcase(cell, pattern) for i in identities}
         if not found:
             names = shortened(list(dict(cells)))
-            raise Infeasible(f"No cell has a name like {pattern!r}. There are: {names}.")
+            raise InfeasibleError(f"No cell has a name like {pattern!r}. There are: {names}.")
         return found
 
     def missing(self, experiment: Experiment, known: Mapping[str, Trace]) -> list[str]:
@@ -313,7 +313,7 @@ def _list(found: Mapping[str, Study], options: Options, console: Console) -> int
     """Papers and their experiments: what they show, what they cost, how much of it is there."""
     shown = list(found.values()) if options.paper is None else [named(found, options.paper, "paper")]
     if not shown:
-        raise Infeasible(f"{options.package} holds no papers.")
+        raise InfeasibleError(f"{options.package} holds no papers.")
     for study in shown:
         console.print(f"[bold]{escape(study.paper.name)}[/]: {escape(study.paper.citation)}", soft_wrap=True)
         console.print(_listed(study, options) if study.experiments else "  (no experiments)\n")

@@ -19,8 +19,6 @@ from phalanx.wording import plural
 STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
 
 
-
-
 def results(records: Sequence[Record]) -> Table:
     """One line per run: what the model is worth, who was removed, how right that was."""
     wanted = any("attack_success" in record.summary["final"] for record in records)

@@ -9,13 +9,13 @@ from phalanx.core import (
     Algorithm,
     AnyState,
     Arrivals,
-    Infeasible,
+    InfeasibleError,
     Intermittent,
     Observer,
     Prefetching,
     Progress,
     Resumable,
-    Stalled,
+    StalledError,
     Transport,
     Until,
     Updates,
@@ -30,10 +30,6 @@ Train = Callable[[Vector, int], Vector]  # a model, its version -> the change th
 TRIES = 10  # how often in a row a client is lost before there is no hope for it; it is refused but once
 
 
-
-
-
-
 class Reference(NamedTuple):
     """What the server's own training made of a version."""
 
@@ -42,7 +38,7 @@ class Reference(NamedTuple):
 
 
 @dataclass
-class Own:
+class ServerReference:
     """The server's own training, done when a step needs it and what it did last is too old.
 
     Args:
@@ -59,12 +55,12 @@ class Own:
         """The change to the present model, or to that of a version which is not too old.
 
         Raises:
-            Infeasible: it is not finite.
+            InfeasibleError: it is not finite.
         """
         if self.last is None or state.version - self.last.version >= self.every:
             change = self.train(state.model, state.version)
             if not bool(change.isfinite().all()):
-                raise Infeasible(
+                raise InfeasibleError(
                     f"The server's own training of version {state.version} gave values that are not finite, so that "
                     "no update can be compared with it. Lower the learning rate."
                 )
@@ -72,7 +68,7 @@ class Own:
         return self.last.change
 
 
-class Vain(NamedTuple):
+class FailedAttempts(NamedTuple):
     """How a client was asked in vain since the last step."""
 
     tries: int
@@ -95,7 +91,7 @@ class Snapshot(Generic[S]):
         step: steps so far.
         attempt: how often clients were asked so far.
         sent: downloads without an answer.
-        barren: clients that were asked since the last step in vain.
+        failed: clients that were asked since the last step in vain.
         transport: by the transport, for itself.
         reference: what the server's own training did last; None if it has not trained.
         ahead: downloads that wait at a client until it has answered what it works on.
@@ -107,13 +103,13 @@ class Snapshot(Generic[S]):
     step: int
     attempt: int
     sent: Mapping[int, Sent]
-    barren: Mapping[int, Vain]
+    failed: Mapping[int, FailedAttempts]
     transport: Any
     reference: Reference | None = None
     ahead: Mapping[int, Sent] = field(default_factory=dict)
 
 
-Keep = Callable[[Callable[[], Snapshot[Any]]], None]  # is shown, before each step, how a snapshot can be taken
+OnSnapshot = Callable[[Callable[[], Snapshot[Any]]], None]  # is shown, before each step, how a snapshot can be taken
 
 
 def nothing(take: Callable[[], Snapshot[Any]]) -> None:
@@ -130,7 +126,7 @@ def run(
     guard: Guard | None = None,
     reference: Train | None = None,
     observers: Sequence[Observer] = (),
-    keep: Keep = nothing,
+    on_snapshot: OnSnapshot = nothing,
     resume: Snapshot[S] | None = None,
 ) -> S:
     """Trains `model` by `algorithm` with the clients that `transport` reaches.
@@ -146,94 +142,94 @@ def run(
             it by `needs_reference`.
         observers: called before the first step, after each step, and after each wait that brought nothing but somebody
             who was refused or lost.
-        keep: called before each step; may take a snapshot, and hold it, as nothing that is in it changes.
+        on_snapshot: called before each step; may take a snapshot, and hold it, as nothing that is in it changes.
         resume: where to go on, with everything else as it was; the transport is a new one.
 
     Returns:
         The last state.
 
     Raises:
-        Infeasible: the algorithm cannot serve this population, or what is left of it; or it needs a reference and
+        InfeasibleError: the algorithm cannot serve this population, or what is left of it; or it needs a reference and
             there is none; or the transport has no snapshots; or it is to send downloads ahead in rounds.
-        Stalled: nobody is left who could bring the next update.
+        StalledError: nobody is left who could bring the next update.
     """
     until = Until.of(until)
     if sample is not everyone and not algorithm.synchronous:
         name = type(algorithm).__name__
-        raise Infeasible(f"{name} is asynchronous: it serves whoever is free, and has no rounds to sample from.")
+        raise InfeasibleError(f"{name} is asynchronous: it serves whoever is free, and has no rounds to sample from.")
     if algorithm.synchronous and isinstance(transport, Prefetching) and transport.prefetch:
         name = type(algorithm).__name__
-        raise Infeasible(
+        raise InfeasibleError(
             f"{name} is synchronous: nothing can be sent ahead of a round that is not over. Leave prefetch out, or "
             f"choose an asynchronous algorithm, such as Quorum({name}(), k=3)."
         )
-    books = Books(guard or Guard(), model)
-    own = own_training(algorithm, reference)
-    course = Course(algorithm, transport, books, own, sample)
-    state = course.begin(model) if resume is None else course.resume(resume)
+    ledger = Ledger(guard or Guard(), model)
+    own = server_reference(algorithm, reference)
+    loop = ServerLoop(algorithm, transport, ledger, own, sample)
+    state = loop.begin(model) if resume is None else loop.resume(resume)
 
     def tell(updates: Updates | None) -> None:
-        progress = Progress(course.step, transport.now, state, updates, *books.news())
+        progress = Progress(loop.step, transport.now, state, updates, *ledger.news())
         for observer in observers:
             observer(progress)
 
     tell(None)
 
-    while not until.reached(course.step, transport.now):
-        keep(partial(course.snapshot, state))
-        course.ask(state)
+    while not until.reached(loop.step, transport.now):
+        on_snapshot(partial(loop.snapshot, state))
+        loop.ask(state)
         arrivals = transport.receive(every=algorithm.synchronous)
         if until.seconds is not None and transport.now > until.seconds:
             break
-        updates, again = course.settle(arrivals, state)
+        updates, again = loop.settle(arrivals, state)
         if updates is not None:
             try:
-                state = course.advance(state, updates, again)
-            except Infeasible as error:
+                state = loop.advance(state, updates, again)
+            except InfeasibleError as error:
                 tell(None)
-                reasons = {client: vain.why for client, vain in books.barren.items()}
-                error.add_note(f"In step {course.step + 1}, with {plural(len(updates), 'update')}.{listed(reasons)}")
+                reasons = {client: vain.why for client, vain in ledger.failed.items()}
+                error.add_note(f"In step {loop.step + 1}, with {plural(len(updates), 'update')}.{listed(reasons)}")
                 raise
-            books.barren.clear()
-        state = course.admit(arrivals.joined, state)
-        if updates is not None or books.has_news:
+            ledger.failed.clear()
+        state = loop.admit(arrivals.joined, state)
+        if updates is not None or ledger.has_news:
             tell(updates)
         if updates is None:
-            books.check_hope(course, arrivals, state)
+            ledger.check_hope(loop, arrivals, state)
     return state
 
 
-def own_training(algorithm: Algorithm[Any], train: Train | None) -> Own | None:
-    """The server's own training, None if the algorithm does not need it; raises `Infeasible` if it does, without."""
+def server_reference(algorithm: Algorithm[Any], train: Train | None) -> ServerReference | None:
+    """The server's own training, None if the algorithm does not need it; raises `InfeasibleError` if it does, without."""
     if not algorithm.needs_reference:
         return None
     if train is None:
-        raise Infeasible(
+        raise InfeasibleError(
             f"{type(algorithm).__name__} compares updates with the server's own training, and the server has no "
             "examples. Set `server_examples` of the run, to 100 say; or give `phalanx.run` a `reference`."
         )
-    return Own(train, algorithm.reference_every)
+    return ServerReference(train, algorithm.reference_every)
 
 
 def resumable(transport: Transport) -> Resumable:
-    """The transport as one that has snapshots; raises `Infeasible` if it has none."""
+    """The transport as one that has snapshots; raises `InfeasibleError` if it has none."""
     if not isinstance(transport, Resumable):
-        raise Infeasible(f"{type(transport).__name__} has no snapshot() and restore(): its runs cannot go on.")
+        raise InfeasibleError(f"{type(transport).__name__} has no snapshot() and restore(): its runs cannot go on.")
     return transport
 
 
 @dataclass
-class Course(Generic[S]):
+class ServerLoop(Generic[S]):
     """Where a run is: who is to be asked next.
 
     A client that takes part is in `waiting` if it is ready for a download, in `away` if it cannot be reached then, or
-    in the books as one that was sent something; nobody falls out but by the algorithm's will.
+    in the ledger as one that was sent something; nobody falls out but by the algorithm's will.
     """
 
     algorithm: Algorithm[S]
     transport: Transport
-    books: "Books"
-    own: Own | None
+    ledger: "Ledger"
+    own: ServerReference | None
     sample: Sampler
     waiting: Set[int] = frozenset()
     away: set[int] = field(default_factory=set)
@@ -248,11 +244,11 @@ class Course(Generic[S]):
 
     def begin(self, model: Vector) -> S:
         """The first state."""
-        sizes, refused = self.books.guard.enroll(self.transport.enroll())
+        sizes, refused = self.ledger.guard.enroll(self.transport.enroll())
         if not sizes:
-            raise Infeasible(f"No client can take part.{listed(refused)}")
+            raise InfeasibleError(f"No client can take part.{listed(refused)}")
         state, self.waiting = self.algorithm.init(model, sizes)
-        self.books.refused |= refused
+        self.ledger.refused |= refused
         return state
 
     def resume(self, snapshot: Snapshot[S]) -> S:
@@ -260,22 +256,22 @@ class Course(Generic[S]):
         resumable(self.transport).restore(snapshot.transport)
         self.waiting, self.away = snapshot.waiting, set(snapshot.away)
         self.step, self.attempt = snapshot.step, snapshot.attempt
-        self.books.sent, self.books.barren = dict(snapshot.sent), dict(snapshot.barren)
-        self.books.ahead = dict(snapshot.ahead)
+        self.ledger.sent, self.ledger.failed = dict(snapshot.sent), dict(snapshot.failed)
+        self.ledger.ahead = dict(snapshot.ahead)
         if self.own is not None:
             self.own.last = snapshot.reference
         return snapshot.state
 
     def snapshot(self, state: S) -> Snapshot[S]:
         """All of the run."""
-        books, underway = self.books, resumable(self.transport).snapshot()
+        ledger, underway = self.ledger, resumable(self.transport).snapshot()
         sets = frozenset(self.waiting), frozenset(self.away)
-        own, asked = self.own.last if self.own else None, (dict(books.sent), dict(books.barren))
-        return Snapshot(state, *sets, self.step, self.attempt, *asked, underway, own, dict(books.ahead))
+        own, asked = self.own.last if self.own else None, (dict(ledger.sent), dict(ledger.failed))
+        return Snapshot(state, *sets, self.step, self.attempt, *asked, underway, own, dict(ledger.ahead))
 
     def ask(self, state: S) -> None:
         """Sends a download to whom it is due, of those that can be reached."""
-        ready = {client for client in self.waiting if client not in self.books.sent}
+        ready = {client for client in self.waiting if client not in self.ledger.sent}
         behind = self._behind(state)
         here = ready | behind if self._intermittent is None else self._intermittent.here(ready | behind)
         here, ahead = here - behind, here & behind
@@ -284,11 +280,11 @@ class Course(Generic[S]):
         asked = self.sample(here, self.attempt)
         downloads = {client: self.algorithm.download(state, client) for client in sorted(asked | ahead)}
         self.waiting, self.attempt = here - asked, self.attempt + 1
-        self.books.ask(downloads, state.version)
-        if not self.books.sent and not self.away:
-            reasons = {client: vain.why for client, vain in self.books.barren.items()}
+        self.ledger.ask(downloads, state.version)
+        if not self.ledger.sent and not self.away:
+            reasons = {client: vain.why for client, vain in self.ledger.failed.items()}
             lacking = lack(self.algorithm, state)
-            raise Stalled(f"No client is ready and no answer is outstanding.{lacking}{listed(reasons)}")
+            raise StalledError(f"No client is ready and no answer is outstanding.{lacking}{listed(reasons)}")
         self.transport.send(downloads, state.version)
 
     def _behind(self, state: S) -> Set[int]:
@@ -299,12 +295,12 @@ class Course(Generic[S]):
         """
         if self._prefetching is None:
             return frozenset()
-        books = self.books
-        return {i for i, sent in books.sent.items() if i not in books.ahead and sent.version < state.version}
+        ledger = self.ledger
+        return {i for i, sent in ledger.sent.items() if i not in ledger.ahead and sent.version < state.version}
 
     def settle(self, arrivals: Arrivals, state: S) -> tuple[Updates | None, Set[int]]:
         """The updates that are fit for a step, and who has to be asked again; notes who is back."""
-        updates, again = self.books.settle(arrivals, state.version)
+        updates, again = self.ledger.settle(arrivals, state.version)
         back = self.away & arrivals.back
         self.away -= back
         self.waiting = self.waiting | again | back
@@ -331,27 +327,27 @@ class Course(Generic[S]):
         """Drops what clients were sent ahead that are not asked again."""
         if self._prefetching is not None and clients:
             self.waiting = self.waiting - clients
-            self.books.forget(clients)
+            self.ledger.forget(clients)
             self._prefetching.forget(clients)
 
     def admit(self, joined: Mapping[int, object], state: S) -> S:
         """The state with those who came late; notes who is not let in."""
         if not joined:
             return state
-        sizes, refused = self.books.guard.enroll(joined)
-        self.books.refused |= refused
+        sizes, refused = self.ledger.guard.enroll(joined)
+        self.ledger.refused |= refused
         for client, size in sizes.items():
             try:
                 state = self.algorithm.join(state, client, size)
-            except Infeasible as error:
-                self.books.refused[client] = str(error)
+            except InfeasibleError as error:
+                self.ledger.refused[client] = str(error)
             else:
                 self.waiting = self.waiting | {client}
         return state
 
 
 @dataclass
-class Books:
+class Ledger:
     """What the server writes down about its clients, so that none of them is forgotten or asked twice."""
 
     guard: Guard
@@ -359,7 +355,9 @@ class Books:
     sent: dict[int, Sent] = field(default_factory=dict)  # downloads without an answer
     refused: dict[int, str] = field(default_factory=dict)  # since observers were last told
     lost: dict[int, str] = field(default_factory=dict)  # since observers were last told
-    barren: dict[int, Vain] = field(default_factory=dict)  # clients that were asked since the last step in vain
+    failed: dict[int, FailedAttempts] = field(
+        default_factory=dict
+    )  # clients that were asked since the last step in vain
     ahead: dict[int, Sent] = field(default_factory=dict)  # what clients get to when they have answered that in `sent`
 
     def ask(self, downloads: Mapping[int, Vector], version: int) -> None:
@@ -392,35 +390,35 @@ class Books:
         newly_late = {i: why for i, why in arrivals.late.items() if i in self.sent and self.sent[i].version == version}
         self.lost |= {**arrivals.lost, **newly_late}
         for i in again:
-            tries = TRIES if i in bad else self.barren[i].tries + 1 if i in self.barren else 1
-            self.barren[i] = Vain(tries, failed[i])
+            tries = TRIES if i in bad else self.failed[i].tries + 1 if i in self.failed else 1
+            self.failed[i] = FailedAttempts(tries, failed[i])
         return None if arrivals.missing else checked.updates, again  # a part of a round is no round
 
-    def check_hope(self, course: Course[Any], arrivals: Arrivals, state: AnyState) -> None:
-        """Raises `Stalled` when nothing comes any more, or all who could bring the next update were asked in vain."""
-        lacking = lack(course.algorithm, state)
+    def check_hope(self, loop: ServerLoop[Any], arrivals: Arrivals, state: AnyState) -> None:
+        """Raises `StalledError` when nothing comes any more, or all who could bring the next update were asked in vain."""
+        lacking = lack(loop.algorithm, state)
         if arrivals.missing:
             remedy = lacking or " Set a deadline, after which it goes on without them."
-            raise Stalled(
+            raise StalledError(
                 f"No answer comes from {plural(len(arrivals.missing), 'client')}, and the server would wait for "
                 f"ever.{remedy}{listed(arrivals.missing)}"
             )
         if not any(arrivals):
             reasons = {client: f"was sent version {sent.version}" for client, sent in self.sent.items()}
-            reasons |= dict.fromkeys(course.away, "cannot be reached, and does not come back")
+            reasons |= dict.fromkeys(loop.away, "cannot be reached, and does not come back")
             owing = f"{plural(len(self.sent), 'client')} {'owes' if len(self.sent) == 1 else 'owe'} an answer"
-            raise Stalled(
+            raise StalledError(
                 f"A wait of the transport brought nothing, and {owing}. "
                 f"A wait ends with a reply, or names in `lost` who is past the deadline.{listed(reasons)}"
             )
-        groups = course.waiting, self.sent, course.away
-        if len(self.barren) < max(map(len, groups)):
+        groups = loop.waiting, self.sent, loop.away
+        if len(self.failed) < max(map(len, groups)):
             return
-        if all(i in self.barren and self.barren[i].hopeless for group in groups for i in group):
-            reasons = {i: vain.why for i, vain in self.barren.items()}
+        if all(i in self.failed and self.failed[i].hopeless for group in groups for i in group):
+            reasons = {i: vain.why for i, vain in self.failed.items()}
             who = f"all {n} clients that can be asked were" if (n := len(reasons)) > 1 else "the only client left was"
-            raise Stalled(
-                f"Nobody brings the update for step {course.step + 1}: {who} refused or lost.{lacking}{listed(reasons)}"
+            raise StalledError(
+                f"Nobody brings the update for step {loop.step + 1}: {who} refused or lost.{lacking}{listed(reasons)}"
             )
 
     @property
@@ -440,7 +438,7 @@ def lack(algorithm: Algorithm[Any], state: AnyState) -> str:
 
     A deadline is no remedy: clients whose answers are there wait for others, and these are asked again in vain.
     """
-    if (told := algorithm.gathering(state)) is None:
+    if (told := algorithm.quorum_status(state)) is None:
         return ""
     return (
         f" {type(algorithm).__name__} waits for a quorum of {plural(told.wanted, 'client')}: {told.there} of them have "

@@ -16,10 +16,10 @@ from flwr.serverapp import Grid
 
 from phalanx.core import Reply, Vector
 from phalanx.flower import codec
-from phalanx.flower.codec import Answer, Malformed, Task
+from phalanx.flower.codec import Answer, Malformed, TaskMessage
 from phalanx.flower.identity import signed_by
 from phalanx.flower.register import Register
-from phalanx.flower.timeouts import Patience
+from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.wire import GONE, GRACE, SPARE, Threads, Unsent, failure, pulled, pushed, short
 
 log = logging.getLogger("phalanx.flower")
@@ -42,10 +42,10 @@ Outcome = Reply | Refused | Lost
 
 
 @dataclass(eq=False)
-class Errand:
+class Dispatch:
     """A task on its way."""
 
-    task: Task
+    task: TaskMessage
     download: Vector
     row: Vector  # where the update goes
     node: int  # to which it is sent; 0 if it is sent to nobody
@@ -57,19 +57,19 @@ class Errand:
     brought: bool = False  # what became of it is in the inbox
 
 
-class Courier:
+class Dispatcher:
     """Takes tasks to Flower and brings back what became of those whose answers are to be fetched, in `inbox`.
 
     Args:
         grid: Flower's.
         register: who has which key.
-        patience: how long it waits.
+        timeouts: how long it waits.
     """
 
-    def __init__(self, grid: Grid, register: Register, patience: Patience) -> None:
-        self.grid, self.register, self.patience = grid, register, patience
-        self.inbox = queue.SimpleQueue[tuple[Errand, Outcome] | None]()  # None: something else has happened
-        self._outbox = queue.SimpleQueue[Errand | None]()
+    def __init__(self, grid: Grid, register: Register, timeouts: Timeouts) -> None:
+        self.grid, self.register, self.timeouts = grid, register, timeouts
+        self.inbox = queue.SimpleQueue[tuple[Dispatch, Outcome] | None]()  # None: something else has happened
+        self._outbox = queue.SimpleQueue[Dispatch | None]()
         self._threads = Threads()
         self._threads.begin(self._post)
 
@@ -78,11 +78,11 @@ class Courier:
         self._outbox.put(None)
         self._threads.join(GRACE)
 
-    def send(self, errand: Errand) -> None:
+    def send(self, errand: Dispatch) -> None:
         """Sends a task, after those that were sent before."""
         self._outbox.put(errand)
 
-    def fetch(self, errand: Errand) -> None:
+    def fetch(self, errand: Dispatch) -> None:
         """Waits for the answer to a task, in a thread of its own."""
         self._threads.begin(self._fetch, errand)
 
@@ -103,7 +103,7 @@ class Courier:
                 errand.unsent = f"the task could not be sent: {short(error)}"
             errand.sent.set()
 
-    def _fetch(self, errand: Errand) -> None:
+    def _fetch(self, errand: Dispatch) -> None:
         try:
             outcome = self._brought(errand)
         except Exception as error:  # what a client can make Flower raise must not end a thread unheard
@@ -112,17 +112,17 @@ class Courier:
             errand.brought = True
             self.inbox.put((errand, outcome))
 
-    def _brought(self, errand: Errand) -> Outcome | None:
+    def _brought(self, errand: Dispatch) -> Outcome | None:
         """What became of a task; None if nothing did in time, or nobody waits any more."""
         errand.sent.wait(max(0.0, errand.deadline - time.monotonic()))
         if errand.unsent:
             return Lost(errand.unsent)
         if not errand.message or errand.over.is_set():
             return None
-        reply = pulled(self.grid, errand.message, self.patience.poll, errand.deadline, errand.over)
+        reply = pulled(self.grid, errand.message, self.timeouts.poll, errand.deadline, errand.over)
         return None if reply is None else self._examined(reply, errand)
 
-    def _examined(self, reply: Message, errand: Errand) -> Outcome:
+    def _examined(self, reply: Message, errand: Dispatch) -> Outcome:
         """What a reply is; the update in it is written to the errand's row."""
         task = errand.task
         if reply.has_error():
@@ -141,7 +141,7 @@ class Courier:
             return Refused(str(error), signed=True)
         return Reply(task.client, task.version, errand.row, answer.value)
 
-    def _from_its_client(self, reply: Message, errand: Errand) -> Answer:
+    def _from_its_client(self, reply: Message, errand: Dispatch) -> Answer:
         """The words of a reply, of which it is certain that the task's client has signed them for this very task.
 
         Raises:

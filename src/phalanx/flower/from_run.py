@@ -34,7 +34,7 @@ def participant_of(
         federation: of the plan, where there is one already.
 
     Raises:
-        Infeasible: the client is Byzantine, and its attack needs to see what others send.
+        InfeasibleError: the client is Byzantine, and its attack needs to see what others send.
     """
     made = federation or Federation(plan)
     return Participant(

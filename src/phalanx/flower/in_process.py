@@ -40,7 +40,7 @@ class Queue:
     woken: threading.Condition = field(default_factory=threading.Condition)
 
 
-class Rehearsal(Grid):
+class InProcessGrid(Grid):
     """A `Grid` of nodes in this process.
 
     Args:
@@ -90,7 +90,7 @@ class Rehearsal(Grid):
             time.sleep(0.005)
         return replies
 
-    def __enter__(self) -> "Rehearsal":
+    def __enter__(self) -> "InProcessGrid":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 if sys.platform != "win32":
     import fcntl
@@ -17,11 +17,11 @@ LOCK = "lock"  # is empty, and stays: whoever removed it would let a second serv
 
 
 @contextmanager
-def sole(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Has a folder for this process alone; it is made if there is none, and free again however the process ends.
 
     Raises:
-        Infeasible: another process has it, or the file system has no locks.
+        InfeasibleError: another process has it, or the file system has no locks.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("ab") as file:
@@ -31,12 +31,12 @@ def sole(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Infeasible(
+                raise InfeasibleError(
                     f"Another server works in {folder}, and two would write over each other. Wait for its end, or stop "
                     "it (`flwr list`, `flwr stop`); or choose another folder."
                 ) from error
             except OSError as error:
-                raise Infeasible(
+                raise InfeasibleError(
                     f"{folder} cannot be kept from a second server: {error}. Choose a folder on a file system that "
                     "has locks."
                 ) from error

@@ -12,7 +12,9 @@ log = logging.getLogger("phalanx.flower")
 ABOUT = ("event", "client", "node", "step")  # what a record may say of itself beside its message
 
 
-def about(event: str, *, client: int | None = None, node: int | None = None, step: int | None = None) -> dict[str, Any]:
+def log_fields(
+    event: str, *, client: int | None = None, node: int | None = None, step: int | None = None
+) -> dict[str, Any]:
     """What a record says for programs, as `extra` of the standard logging.
 
     Args:
@@ -25,8 +27,8 @@ def about(event: str, *, client: int | None = None, node: int | None = None, ste
     return {name: value for name, value in given.items() if value is not None}
 
 
-class AsJSON(logging.Formatter):
-    """One JSON object per record: `time` in UTC, `level`, `logger`, `message`; what `about` says, and `exception`."""
+class JSONFormatter(logging.Formatter):
+    """One JSON object per record: `time` in UTC, `level`, `logger`, `message`; what `log_fields` says, and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
@@ -38,7 +40,7 @@ class AsJSON(logging.Formatter):
         return json.dumps(told)
 
 
-def speak(form: Form) -> None:
+def configure_logs(form: Form) -> None:
     """Has the log of this package come out, and not that of each request, which Flower would send over the wire."""
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     if not log.handlers:
@@ -46,4 +48,4 @@ def speak(form: Form) -> None:
         log.setLevel(logging.INFO)
         log.propagate = False
     for handler in log.handlers:
-        handler.setFormatter(AsJSON() if form == "json" else text)
+        handler.setFormatter(JSONFormatter() if form == "json" else text)

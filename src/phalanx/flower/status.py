@@ -29,7 +29,7 @@ class Client(NamedTuple):
     why: str = ""
 
 
-class Board:
+class StatusBoard:
     """An observer that keeps `status.json`: `phase`, `step`, `version`, `seconds`, and of each client its standing.
 
     As a context it writes the file at once, while the run waits for its clients; then with each step, and between
@@ -51,7 +51,7 @@ class Board:
         self._written = 0.0  # when, by time.monotonic
         self._thread = threading.Thread(target=self._watch, daemon=True, name="phalanx board")
 
-    def __enter__(self) -> "Board":
+    def __enter__(self) -> "StatusBoard":
         if self._path is not None:
             self._write(self.clients())
             self._thread.start()

@@ -24,7 +24,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Discipline:
+class Suspension:
     """When a client is suspended, for how long, and how often it is asked at most.
 
     Args:

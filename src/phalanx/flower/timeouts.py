@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long the server waits; all in seconds of wall time.
 
     Args:

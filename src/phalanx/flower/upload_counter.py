@@ -16,7 +16,7 @@ from phalanx.runs.checkpoint import settle
 ASKED = "asked.jsonl"  # one list per line: the clients that were given a task at once
 
 
-class Asked:
+class UploadCounter:
     """Counts the tasks of each client.
 
     Args:

@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("Several machines need Ray: pip install 'phalanx-fl[ray]'.") from error
 
 from phalanx.ray.crew import joined
-from phalanx.ray.executor import Cohorts
+from phalanx.ray.executor import RayExecutors
 from phalanx.ray.sweep import Sweep
 
-__all__ = ["Cohorts", "Sweep", "joined"]
+__all__ = ["RayExecutors", "Sweep", "joined"]

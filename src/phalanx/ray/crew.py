@@ -20,7 +20,7 @@ import torch
 from ray.exceptions import AuthenticationError, RayError, RayTaskError
 
 import phalanx
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.runs.checkpoint import conditions
 
@@ -46,7 +46,7 @@ def joined(address: str) -> Iterator[None]:
             belongs; "local" for one of this machine alone, which begins and ends with the context.
 
     Raises:
-        Infeasible: there is no cluster.
+        InfeasibleError: there is no cluster.
     """
     if ray.is_initialized():  # by the caller, who also ends it
         yield
@@ -57,7 +57,7 @@ def joined(address: str) -> Iterator[None]:
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises bare exceptions, too
-        raise Infeasible(_unreachable(address, error)) from error
+        raise InfeasibleError(_unreachable(address, error)) from error
     try:
         yield
     finally:
@@ -65,7 +65,7 @@ def joined(address: str) -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Raises Infeasible if nobody listens at an address; Ray itself would try for minutes.
+    """Raises InfeasibleError if nobody listens at an address; Ray itself would try for minutes.
 
     "auto" and "local" are Ray's to find, as is an address with a scheme, such as `ray://head:10001`.
     """
@@ -75,7 +75,7 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=REACH).close()
     except (OSError, OverflowError) as error:
-        raise Infeasible(_unreachable(address, error)) from error
+        raise InfeasibleError(_unreachable(address, error)) from error
 
 
 def _unreachable(address: str, error: BaseException) -> str:
@@ -97,7 +97,7 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") + "."
 
 
-class Worker:
+class RayWorker:
     """What runs on the cluster, in a process of its own; subclasses say what it does."""
 
     def __init__(self) -> None:
@@ -119,11 +119,11 @@ def stated() -> Conditions:
 
 
 def check(host: str, there: Conditions, here: Conditions) -> None:
-    """Raises Infeasible if a worker on a host computes other bits than this process, as far as can be told."""
+    """Raises InfeasibleError if a worker on a host computes other bits than this process, as far as can be told."""
     differing = [f"{name} {there.get(name)}, and this is {value}" for name, value in here.items()
                  if there.get(name) != value]  # fmt: skip
     if differing:
-        raise Infeasible(
+        raise InfeasibleError(
             f"The worker on {host} computes with {'; '.join(differing)}: it would give other bits. Install the same on "
             "all machines, use machines with the same instructions, and one thread in this process."
         )
@@ -184,7 +184,7 @@ class Crew:
         options: of Ray, for the workers.
     """
 
-    kind: type[Worker]
+    kind: type[RayWorker]
     count: int | None
     ahead: int
     here: Conditions
@@ -224,7 +224,7 @@ class Crew:
                 break
             time.sleep(0.1)
         if free < 1:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"None of the {known} CPUs of the Ray cluster is free. Wait for what else runs there, or add machines."
             )
         return min(free, wanted)
@@ -244,7 +244,7 @@ class Crew:
 
         Raises:
             ConnectionError: none has begun.
-            Infeasible: one computes other bits.
+            InfeasibleError: one computes other bits.
         """
         deadline = time.monotonic() + START
         while self._starting and time.monotonic() < deadline:
@@ -263,7 +263,7 @@ class Crew:
         except RayError as error:
             log.warning("a worker could not begin: %s", first_line(error))
             return
-        except Infeasible:
+        except InfeasibleError:
             ray.kill(handle)
             raise
         self.hosts[host] += 1

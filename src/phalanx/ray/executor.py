@@ -14,10 +14,10 @@ import ray
 import torch
 from torch import Tensor
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
-from phalanx.ray.crew import Again, Crew, Done, Failed, Job, Worker, joined, log, stated
-from phalanx.simulation.executor import Blueprint, Cohort, Lesson, learnt
+from phalanx.ray.crew import Again, Crew, Done, Failed, Job, RayWorker, joined, log, stated
+from phalanx.simulation.executor import Blueprint, Executor, LocalTask, learnt
 
 AHEAD = 2  # clients that a worker is given, so that the next one is there when it is done with one
 
@@ -40,11 +40,13 @@ class Held(NamedTuple):
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The tensor as an array; raises Infeasible where NumPy has no such dtype."""
+    """The tensor as an array; raises InfeasibleError where NumPy has no such dtype."""
     try:
         found: np.ndarray = tensor.numpy()
     except TypeError as error:
-        raise Infeasible(f"What travels to other machines must have a dtype of NumPy's, got {tensor.dtype}.") from error
+        raise InfeasibleError(
+            f"What travels to other machines must have a dtype of NumPy's, got {tensor.dtype}."
+        ) from error
     return found
 
 
@@ -55,7 +57,7 @@ def as_tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
 
-class Teacher(Worker):
+class Teacher(RayWorker):
     """A worker that trains one client after the other."""
 
     def prepare(self, blueprint: Blueprint, data: Mapping[int, Held], exact: bool) -> None:
@@ -66,14 +68,14 @@ class Teacher(Worker):
 
     def train(self, client: int, turn: int, version: int, start: np.ndarray) -> tuple[np.ndarray, float, list[str]]:
         """The change that training makes, the loss, and what warnings there were."""
-        lesson = Lesson(client, turn, version, as_tensor(start), self._row)
+        task = LocalTask(client, turn, version, as_tensor(start), self._row)
         with warnings.catch_warnings(record=True) as caught:
-            loss = learnt(self._trainer, lesson, self._data[client], exact=self._exact)
+            loss = learnt(self._trainer, task, self._data[client], exact=self._exact)
         return as_array(self._row), loss, [str(warning.message) for warning in caught]
 
 
-class Cohorts:
-    """A Ray cluster as a place where the clients of a round train: `spread` of `phalanx.simulate`.  A context.
+class RayExecutors:
+    """A Ray cluster as a place where the clients of a round train: `executors` of `phalanx.simulate`.  A context.
 
     Args:
         address: of the cluster; see `phalanx.ray.joined`.
@@ -84,11 +86,11 @@ class Cohorts:
         self.address, self.crew = address, Crew(Teacher, workers, AHEAD, stated())
         self._stack = ExitStack()
 
-    def __enter__(self) -> "Cohorts":
+    def __enter__(self) -> "RayExecutors":
         """Joins the cluster and begins the workers.
 
         Raises:
-            Infeasible: there is no cluster, none of its CPUs is free, or a worker would compute other bits.
+            InfeasibleError: there is no cluster, none of its CPUs is free, or a worker would compute other bits.
             ConnectionError: no worker begins.
         """
         with self._stack as stack:
@@ -100,14 +102,14 @@ class Cohorts:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
-    def cohort(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Cohort:
-        """See `phalanx.simulation.executor.Spread`: from now on the workers serve this run, and no earlier one."""
+    def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
+        """See `phalanx.simulation.executor.ExecutorFactory`: from now on the workers serve this run, and no earlier one."""
         held = ray.put({client: Held.of(examples) for client, examples in data.items()})
         self.crew.prepare(lambda worker: worker.prepare.remote(blueprint, held, exact))
-        return _OnCluster(self.crew, {client: len(examples) for client, examples in data.items()})
+        return _RayExecutor(self.crew, {client: len(examples) for client, examples in data.items()})
 
 
-class _OnCluster:
+class _RayExecutor:
     """The clients of one run.
 
     Args:
@@ -118,16 +120,16 @@ class _OnCluster:
     def __init__(self, crew: Crew, sizes: Mapping[int, int]) -> None:
         self.crew, self.sizes = crew, sizes
 
-    def __call__(self, lessons: Iterable[Lesson], /) -> list[tuple[Lesson, float]]:
-        """See `Cohort`.
+    def __call__(self, tasks: Iterable[LocalTask], /) -> list[tuple[LocalTask, float]]:
+        """See `Executor`.
 
         Raises:
             ConnectionError: no worker is left, or several have died over one client.
         """
-        given, models = list(lessons), dict[int, Any]()
-        order = sorted(given, key=lambda lesson: -self.sizes[lesson.client])
+        given, models = list(tasks), dict[int, Any]()
+        order = sorted(given, key=lambda task: -self.sizes[task.client])
         losses = dict[int, float]()
-        for happening in self.crew.do([self._job(lesson, models) for lesson in order]):
+        for happening in self.crew.do([self._job(task, models) for task in order]):
             match happening:
                 case Done(job, (row, loss, told)):
                     np.copyto(order[job].row.numpy(), row)
@@ -139,12 +141,12 @@ class _OnCluster:
                 case Failed(job, error):
                     error.add_note(f"While client {order[job].client} was trained on the Ray cluster.")
                     raise error
-        return [(lesson, losses[lesson.client]) for lesson in given]
+        return [(task, losses[task.client]) for task in given]
 
     @staticmethod
-    def _job(lesson: Lesson, models: dict[int, Any]) -> Job:
+    def _job(task: LocalTask, models: dict[int, Any]) -> Job:
         """What a worker is told; each model goes once to the cluster, however many clients are sent it."""
-        client, turn, version, start, _ = lesson
+        client, turn, version, start, _ = task
         at = start.data_ptr()
         if at not in models:
             models[at] = ray.put(as_array(start))

@@ -17,7 +17,7 @@ import ray
 import torch
 from ray.exceptions import RayError
 
-from phalanx.ray.crew import Again, Crew, Done, Failed, Given, Job, Worker, joined, stated
+from phalanx.ray.crew import Again, Crew, Done, Failed, Given, Job, RayWorker, joined, stated
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
 from phalanx.reproduce.workers import PAUSE, Advanced, Began, Ended, Event, Means, Report, Warned, traced
@@ -26,7 +26,7 @@ from phalanx.runs.plan import Run
 TALKING = {"max_concurrency": 2}  # options of Ray: a worker says how far it is while it computes
 
 
-class Runner(Worker):
+class Runner(RayWorker):
     """A worker that carries out one run after the other."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Sweep:
         """Joins the cluster and begins the workers.
 
         Raises:
-            Infeasible: there is no cluster, none of its CPUs is free, or a worker would compute other bits.
+            InfeasibleError: there is no cluster, none of its CPUs is free, or a worker would compute other bits.
             ConnectionError: no worker begins.
         """
         self.store.folder.mkdir(parents=True, exist_ok=True)

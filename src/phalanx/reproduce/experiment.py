@@ -16,15 +16,18 @@ share.  The same run may occur in several experiments: it is carried out once.
 
 import difflib
 import importlib
+import importlib.util
 import pkgutil
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
 
-from phalanx.core import Infeasible
+import phalanx
+from phalanx.core import InfeasibleError
 from phalanx.reproduce.published import PublishedPaper, published
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.trace import Trace
@@ -32,7 +35,8 @@ from phalanx.runs.plan import Run
 
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-PACKAGE = "phalanx.reproduce"
+PACKAGE = "papers"  # beside the library in its repository, and no part of the installed wheel
+REPOSITORY = Path(phalanx.__file__).parents[2]  # of an editable installation
 ALL = "all"  # on the command line, in place of an experiment's name
 
 
@@ -134,7 +138,7 @@ def studies(package: str = PACKAGE) -> dict[str, Study]:
         package: import path of a package that has a package for each paper, and may have a `published.yaml`.
 
     Raises:
-        Infeasible: there is no such package, or something in it is not what it must be.
+        InfeasibleError: there is no such package, or something in it is not what it must be.
     """
     inner = [module for module in _below(_imported(package)) if hasattr(module, "__path__")]
     numbers = published(package)
@@ -145,7 +149,9 @@ def studies(package: str = PACKAGE) -> dict[str, Study]:
 def _study(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Study:
     paper = getattr(module, "PAPER", None)
     if not isinstance(paper, Paper):
-        raise Infeasible(f"{module.__name__} must say which paper it is about: PAPER = Paper(...) in its __init__.py.")
+        raise InfeasibleError(
+            f"{module.__name__} must say which paper it is about: PAPER = Paper(...) in its __init__.py."
+        )
     inner = [m for m in _below(module) if hasattr(m, "TITLE") or hasattr(m, "render")]
     experiments = [_experiment(paper, m) for m in inner]
     by_name = {e.name: e for e in sorted(experiments, key=lambda e: _natural(e.name))}
@@ -154,21 +160,26 @@ def _study(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Study:
 
 def _experiment(paper: Paper, module: ModuleType) -> Experiment:
     if missing := [name for name in MUST_HOLD if not hasattr(module, name)]:
-        raise Infeasible(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
+        raise InfeasibleError(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
     if wrong := [scale for scale in SCALES if scale not in module.MINUTES]:
-        raise Infeasible(f"{module.__name__}.MINUTES must tell of each scale, {', '.join(wrong)} missing.")
+        raise InfeasibleError(f"{module.__name__}.MINUTES must tell of each scale, {', '.join(wrong)} missing.")
     return Experiment(paper, module.__name__.rpartition(".")[2].replace("_", "-"), cast(Module, module))
 
 
 def _imported(package: str) -> ModuleType:
+    if package == PACKAGE and importlib.util.find_spec(package) is None:
+        sys.path.append(str(REPOSITORY))
     try:
         module = importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise
-        raise Infeasible(f"There is no package {package}. Give the import path of one that holds papers.") from error
+        remedy = "Give the import path of one that holds papers."
+        if package == PACKAGE:
+            remedy = "The papers' experiments are not installed with the library: clone its repository, and run there."
+        raise InfeasibleError(f"There is no package {package}. {remedy}") from error
     if not hasattr(module, "__path__"):
-        raise Infeasible(f"{package} is a module. Give the import path of a package that holds papers.")
+        raise InfeasibleError(f"{package} is a module. Give the import path of a package that holds papers.")
     return module
 
 
@@ -192,7 +203,7 @@ def chosen(found: Mapping[str, Study], paper: str, experiment: str) -> tuple[Stu
     """The paper of that name, and its experiment of that name, or all of them.
 
     Raises:
-        Infeasible: there is none of that name; the message lists those that there are, the most similar first.
+        InfeasibleError: there is none of that name; the message lists those that there are, the most similar first.
     """
     study = named(found, paper, "paper")
     if experiment == ALL:
@@ -201,9 +212,9 @@ def chosen(found: Mapping[str, Study], paper: str, experiment: str) -> tuple[Stu
 
 
 def named(known: Mapping[str, Named], name: str, what: str, others: Iterable[str] = ()) -> Named:
-    """The value of that name; Infeasible if there is none, with all names and `others`, the most similar first."""
+    """The value of that name; InfeasibleError if there is none, with all names and `others`, the most similar first."""
     if name in known:
         return known[name]
     names = [*known, *others]
     names.sort(key=lambda k: -difflib.SequenceMatcher(None, name.lower().replace("_", "-"), k).ratio())
-    raise Infeasible(f"There is no {what} {name!r}. There are: {', '.join(names) or 'none'}.")
+    raise InfeasibleError(f"There is no {what} {name!r}. There are: {', '.join(names) or 'none'}.")

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 FILE = "published.yaml"
 KINDS = {"printed": "printed", "figure": "read off the figure"}
@@ -126,7 +126,7 @@ def published(package: str) -> Mapping[str, PublishedPaper]:
     """The numbers that lie in a package, by paper; none if it has no `published.yaml`.
 
     Raises:
-        Infeasible: an entry is not what it must be.
+        InfeasibleError: an entry is not what it must be.
     """
     file = importlib.resources.files(package) / FILE
     if not file.is_file():
@@ -156,7 +156,7 @@ def _table(name: str, short: str, entry: Mapping[str, Any]) -> PublishedTable:
     numbers = dict(_numbers(entry["values"], len(keys), source, name)) if "values" in entry else {}
     for labels, remark in _remarks(entry.get("remarks", {}), len(keys)):
         if not (meant := [k for k in numbers if all(a in ("*", b) for a, b in zip(labels, k, strict=True))]):
-            raise Infeasible(f"{FILE}: {name} has a remark on {', '.join(labels)}, and no such number.")
+            raise InfeasibleError(f"{FILE}: {name} has a remark on {', '.join(labels)}, and no such number.")
         for k in meant:
             numbers[k] = replace(numbers[k], remark=" ".join(filter(None, (numbers[k].remark, remark))))
     return PublishedTable(
@@ -165,18 +165,18 @@ def _table(name: str, short: str, entry: Mapping[str, Any]) -> PublishedTable:
 
 
 def _check(name: str, entry: Mapping[str, Any]) -> None:
-    """Raises Infeasible where an entry holds something unknown, or lacks something."""
+    """Raises InfeasibleError where an entry holds something unknown, or lacks something."""
     if unknown := sorted(entry.keys() - ENTRY):
-        raise Infeasible(f"{FILE}: {name} holds {', '.join(unknown)}. Known are: {', '.join(sorted(ENTRY))}.")
+        raise InfeasibleError(f"{FILE}: {name} holds {', '.join(unknown)}. Known are: {', '.join(sorted(ENTRY))}.")
     held = [part for part in NEEDED if part in entry]
     if not held:
-        raise Infeasible(f"{FILE}: {name} must hold values, or a claim.")
+        raise InfeasibleError(f"{FILE}: {name} must hold values, or a claim.")
     if missing := sorted({field for part in held for field in NEEDED[part] if field not in entry}):
-        raise Infeasible(f"{FILE}: {name} lacks {', '.join(missing)}.")
+        raise InfeasibleError(f"{FILE}: {name} lacks {', '.join(missing)}.")
     if entry.get("kind", "printed") not in KINDS:
-        raise Infeasible(f"{FILE}: {name} must be of kind {' or '.join(KINDS)}, got {entry['kind']}.")
+        raise InfeasibleError(f"{FILE}: {name} must be of kind {' or '.join(KINDS)}, got {entry['kind']}.")
     if (entry.get("kind") == "figure") != ("within" in entry):
-        raise Infeasible(f"{FILE}: {name} must say within which distance it was read off, if and only if it was.")
+        raise InfeasibleError(f"{FILE}: {name} must say within which distance it was read off, if and only if it was.")
 
 
 def _numbers(
@@ -187,14 +187,14 @@ def _numbers(
         if len(labels) == depth - 1 and isinstance(values, list):
             values = dict(enumerate(values, 1))
         if not isinstance(values, Mapping):
-            raise Infeasible(f"{FILE}: {name}, {', '.join(labels)} must have {depth} levels of labels.")
+            raise InfeasibleError(f"{FILE}: {name}, {', '.join(labels)} must have {depth} levels of labels.")
         for label, below in values.items():
             yield from _numbers(below, depth, source, name, (*labels, str(label)))
         return
     pair = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
     if not all(v is None or isinstance(v, (int, float)) for v in pair) or len(pair) not in (1, 2):
         told = ", ".join(labels)
-        raise Infeasible(f"{FILE}: {name}, {told} must be a number, or [mean, deviation], got {values!r}.")
+        raise InfeasibleError(f"{FILE}: {name}, {told} must be a number, or [mean, deviation], got {values!r}.")
     mean, deviation = (*map(_float, pair), None)[:2]
     yield labels, replace(source, value=mean, deviation=deviation)
 

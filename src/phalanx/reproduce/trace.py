@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phalanx.runs.canonical import digest, source
+from phalanx.runs.canonical import identity_of, source
 from phalanx.runs.history import Record, plain
 from phalanx.runs.plan import Run
 from phalanx.runs.summary import ending, environment
@@ -47,7 +47,9 @@ class Trace:
         name: for people.
         identity: of the run: the SHA-256 of its configuration.
         source: of the classes from outside the library that it uses; see `phalanx.runs.canonical.source`.
-        config: the run, in the form of its configuration file.
+        settings: what was set of the run other than by default: its canonical form, of which `identity` is the digest.
+        seed: the run's.
+        clients: number of clients, with those who attack in addition.
         status: "finished" or "failed".
         error: why it failed; None if it did not.
         environment: versions and machine.
@@ -76,7 +78,9 @@ class Trace:
     name: str
     identity: str
     source: str | None
-    config: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    seed: int
+    clients: int
     status: str
     error: str | None
     environment: Mapping[str, Any]
@@ -98,16 +102,6 @@ class Trace:
     received: Mapping[int, float] = field(default_factory=dict)
 
     @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return int(self.config["seed"])
-
-    @property
-    def clients(self) -> int:
-        """Number of clients, those who attack beside them included."""
-        return int(self.config["clients"]) + int(self.config.get("byzantine_beside", 0))
-
-    @property
     def failed(self) -> bool:
         """Whether the run had to stop before its end."""
         return self.status == "failed"
@@ -122,14 +116,16 @@ class Trace:
         return (min if lowest else max)(known, default=None)
 
     @classmethod
-    def of(cls, record: Record) -> "Trace":
-        """The short form of a record."""
+    def of(cls, plan: Run, record: Record) -> "Trace":
+        """Return the short form of the record of a run."""
         summary: dict[str, Any] = plain(record.summary)
         clients = {int(i): c for i, c in summary["clients"].items()}
         state, left_out = _state(record)
         return cls(
             name=record.name,
-            config=plain(record.config),
+            settings=plan.settings,
+            seed=plan.seed,
+            clients=plan.population,
             **{name: summary[name] for name in SUMMARY},
             curves=_curves(record),
             state=state,
@@ -151,7 +147,9 @@ class Trace:
             name=plan.title,
             identity=plan.identity,
             source=source(plan),
-            config=plain(plan.config),
+            settings=plan.settings,
+            seed=plan.seed,
+            clients=plan.population,
             environment=environment("cpu"),
             wall_seconds=seconds,
             byzantine=tuple(sorted(plan.attackers())),
@@ -183,8 +181,8 @@ class Trace:
         form = LATER | form
         if lacking := [name for name, kind in KINDS.items() if not isinstance(form.get(name), kind)]:
             raise _unusable(path, f"{', '.join(lacking)} missing or of a wrong type")
-        if not digest(form["config"]) == form["identity"] == path.stem:
-            raise _unusable(path, "its name, its identity and its configuration do not agree")
+        if not identity_of(form["settings"]) == form["identity"] == path.stem:
+            raise _unusable(path, "its name, its identity and its settings do not agree")
         try:
             trace = cls(**{f.name: READ.get(f.name, _same)(form[f.name]) for f in fields(cls)})
         except (TypeError, ValueError, KeyError) as error:
@@ -235,10 +233,11 @@ KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
     **dict.fromkeys(("name", "identity", "status"), str),
     **dict.fromkeys(("source", "error"), (str, type(None))),
     **dict.fromkeys(
-        ("config", "environment", "data", "curves", "state", "not_enrolled", "detection", "rejected", "received"), dict
+        ("settings", "environment", "data", "curves", "state", "not_enrolled", "detection", "rejected", "received"),
+        dict,
     ),
     **dict.fromkeys(("left_out", "removed", "refused", "byzantine", "declared", "held"), list),
-    **dict.fromkeys(("dimension", "steps"), int),
+    **dict.fromkeys(("dimension", "steps", "seed", "clients"), int),
     "wall_seconds": (int, float),
 }
 READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another form

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from phalanx.core import Infeasible, Observer, Progress, Stalled
+from phalanx.core import InfeasibleError, Observer, Progress, StalledError
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
@@ -141,12 +141,12 @@ def traced(
             observers=[report],
             checkpoint=Checkpoint(resume=means.resume),
         )
-        trace = Trace.of(record)
+        trace = Trace.of(plan, record)
         keep(trace)
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:  # whatever is wrong with one run, the others go on
-        if not isinstance(error, (Infeasible, Stalled, ValueError, OSError)):
+        if not isinstance(error, (InfeasibleError, StalledError, ValueError, OSError)):
             last = traceback.extract_tb(error.__traceback__)[-1]
             error.add_note(f"at line {last.lineno} of {last.filename}")
         return Trace.of_failure(plan, error, round(time.monotonic() - begun, 3)), False

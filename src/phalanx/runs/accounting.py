@@ -9,7 +9,7 @@ Nothing is gained by sampling clients, as the server knows whom it has asked, no
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.runs.history import Line, Record
 from phalanx.wording import plural
 
@@ -48,14 +48,14 @@ def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e
     """The least noise_multiplier, to 1 in 1000, by which so many uploads have an epsilon of at most so much.
 
     Raises:
-        Infeasible: not even a multiplier of a million is enough.
+        InfeasibleError: not even a multiplier of a million is enough.
         ValueError: an argument is out of range.
     """
     if not epsilon_at_most > 0:
         raise ValueError(f"epsilon_at_most must be positive, got {epsilon_at_most}.")
     if epsilon(MOST, uploads, delta) > epsilon_at_most:
         sent = plural(uploads, "upload")
-        raise Infeasible(f"No noise gives {sent} an epsilon of {epsilon_at_most} at delta {delta}.")
+        raise InfeasibleError(f"No noise gives {sent} an epsilon of {epsilon_at_most} at delta {delta}.")
     high = MOST  # from above: little noise takes the library long
     while high > LEAST and epsilon(high / 2, uploads, delta) <= epsilon_at_most:
         high /= 2

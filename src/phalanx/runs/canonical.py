@@ -1,8 +1,13 @@
 """Values as configuration, and configuration as identity.
 
-A frozen dataclass has a canonical form: what a configuration file would say of it.  A class that stands where several
-could (an algorithm, an attack) is named by its import path.  Two runs with one canonical form are the same run, as
-long as the source of the classes that they name is the same: `source` tells.
+A frozen dataclass has two forms in JSON.  Its *configuration* is a file that makes it again: every field, and the import
+path of every class.  Its *canonical form* is what identifies it: fields at their default are left out, and a class goes
+by its public name.  So a new field with a default, a module that moves and a private class that gets another name change
+no identity.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
+against a stored list, and whoever changes one raises `FORM`.
+
+Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
+`source` tells.
 """
 
 import dataclasses
@@ -14,43 +19,91 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
+FORM = 2  # version of the canonical form; part of every identity
 
-def canonical(value: Any, declared: Any = None) -> Any:
-    """The value as JSON: numbers, text, lists and mappings.  Numbers that are not finite are text, as YAML writes them.
+PUBLIC_NAME = "public_name"  # a class variable that names a class which no package exports
+
+
+def configuration(value: Any, declared: Any = None) -> Any:
+    """Return the value as a configuration file holds it: every field, classes by their import paths.
 
     Args:
-        value: a dataclass, a container, or plain.
-        declared: the type that stands where the value stands. A dataclass of exactly this type needs no name.
+        value: a dataclass, a container, or a plain value.
+        declared: the type that the field has. A dataclass of exactly this type needs no name.
 
     Raises:
-        TypeError: something in it has no canonical form, so that it could not be told from something else.
+        TypeError: something in it has no form in JSON, so that it could not be told apart from something else.
     """
+    return _form(value, declared, import_path, _all_fields)
+
+
+def canonical(value: Any, declared: Any = None) -> Any:
+    """Return the canonical form: fields at their default left out, classes by their public names.
+
+    Numbers that are not finite are text, as YAML writes them.  Arguments and errors as for `configuration`.
+    """
+    return _form(value, declared, public_name, _fields_not_at_default)
+
+
+Fields = Callable[[Any, Callable[[Any, Any], Any]], dict[str, Any]]  # of a dataclass: the forms of its fields
+
+
+def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields) -> Any:
+    again = partial(_form, name=name, fields=fields)
     own = getattr(value, "canonical", None)
     if own is not None and not isinstance(value, type):
-        return {"class_path": import_path(type(value)), "init_args": canonical(own)}
+        return {"class_path": name(type(value)), "init_args": again(own, None)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        hints = typing.get_type_hints(type(value))
-        fields = {f.name: canonical(getattr(value, f.name), hints[f.name]) for f in dataclasses.fields(value) if f.init}
-        return fields if type(value) is declared else {"class_path": import_path(type(value)), "init_args": fields}
+        found = fields(value, again)
+        return found if type(value) is declared else {"class_path": name(type(value)), "init_args": found}
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Real):
         number = int(value) if isinstance(value, Integral) else float(value)
         return _number(number, typing.get_args(declared) or (declared,))
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = [canonical(item) for item in value]
+        items = [again(item, None) for item in value]
         return sorted(items) if isinstance(value, (set, frozenset)) else items
     if isinstance(value, Mapping):
-        return {str(key): canonical(item) for key, item in value.items()}
+        return {str(key): again(item, None) for key, item in value.items()}
     raise TypeError(
         f"{value!r} has no canonical form, so a run that contains it has no identity. "
         "Make its class a frozen dataclass of plain values, or give it a property `canonical`."
     )
+
+
+def _all_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    hints = _hints(type(value))  # type: ignore[arg-type]  # a type is hashable
+    return {f.name: form(getattr(value, f.name), hints[f.name]) for f in dataclasses.fields(value) if f.init}
+
+
+def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    standard = defaults(type(value))  # type: ignore[arg-type]  # a type is hashable
+    return {name: found for name, found in _all_fields(value, form).items()
+            if name not in standard or found != standard[name]}  # fmt: skip
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+@cache
+def defaults(kind: Any) -> dict[str, Any]:
+    """Return the canonical forms of the defaults of a dataclass, by field; those without a default are left out."""
+    hints, found = _hints(kind), dict[str, Any]()
+    for f in dataclasses.fields(kind):
+        if f.init and f.default is not dataclasses.MISSING:
+            found[f.name] = canonical(f.default, hints[f.name])
+        elif f.init and f.default_factory is not dataclasses.MISSING:
+            found[f.name] = canonical(f.default_factory(), hints[f.name])
+    return found
 
 
 def _number(value: int | float, declared: tuple[Any, ...]) -> int | float | str:
@@ -68,8 +121,13 @@ def configurable(kind: type) -> bool:
 
 
 def identity(value: Any, declared: Any = None) -> str:
-    """The SHA-256 of the canonical form, in hexadecimal; arguments as for `canonical`."""
-    return digest(canonical(value, declared))
+    """Return the SHA-256 that identifies a value, in hexadecimal; arguments as for `canonical`."""
+    return identity_of(canonical(value, declared))
+
+
+def identity_of(form: Any, version: int = FORM) -> str:
+    """Return the identity of a value by its canonical form, of that version of the form."""
+    return digest({"form": version, "value": form})
 
 
 def digest(form: Any) -> str:
@@ -78,6 +136,12 @@ def digest(form: Any) -> str:
     return hashlib.sha256(json.dumps(read, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def public_name(kind: type) -> str:
+    """Return the name by which a class is identified: the one that it declares itself, or else its import path."""
+    return str(vars(kind)[PUBLIC_NAME]) if PUBLIC_NAME in vars(kind) else import_path(kind)
+
+
+@cache
 def import_path(kind: type) -> str:
     """The shortest path from which the class can be imported: `phalanx.algorithms.FedAvg`, wherever its file is."""
     parts = kind.__module__.split(".")

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
 from phalanx.runs.history import CHECKPOINT, HISTORY, History, Line, read_lines
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
@@ -128,7 +128,7 @@ class Held(NamedTuple):
     packed: Packed
 
 
-class Keeper:
+class CheckpointWriter:
     """Holds the last snapshot of a run, and writes it now and then.
 
     Args:
@@ -152,7 +152,7 @@ class Keeper:
         self._last_write, self._cost = time.perf_counter(), 0.0  # seconds
 
     def __call__(self, take: Callable[[], Snapshot[Any]]) -> None:
-        """See `phalanx.engine.Keep`."""
+        """See `phalanx.engine.OnSnapshot`."""
         now = time.perf_counter()
         if now < self._next_look:
             return
@@ -221,7 +221,7 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
         device: takes the tensors that were on a GPU.
 
     Raises:
-        Infeasible: it is this run's, and would not give the same bits under the conditions of today.
+        InfeasibleError: it is this run's, and would not give the same bits under the conditions of today.
         ValueError: a file is damaged.
     """
     saved = peek(folder) if folder and when and when.resume else None
@@ -233,7 +233,7 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
         warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=3)
         return Resumption()
     if why := origin.differences(here):
-        raise Infeasible(
+        raise InfeasibleError(
             f"{folder} holds this run up to step {step}, computed with {why}: it would not give the same bits. "
             "Compute it as before to go on, or start it anew: `phalanx run --again`, or Checkpoint(resume=False)."
         )

@@ -10,18 +10,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from phalanx.core import AnyState, Infeasible, Progress, Vector
+from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.history import Line, not_enrolled, plain, refusals, rejected, removals
+from phalanx.runs.plan import Run
+from phalanx.runs.summary import detection
 from phalanx.simulation import Availability, Latency, Simulation
-from phalanx.simulation.executor import Blueprint, Cohort, Spread
+from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
 from phalanx.training.evaluation import FineTuning, Score, evaluate, figures, least_loss
 from phalanx.training.sgd import ServerTraining, Trainer
 from phalanx.training.vector import FlatModule
-
-from phalanx.runs.plan import Run
-from phalanx.runs.summary import detection
 
 
 class Federation:
@@ -31,7 +30,7 @@ class Federation:
         plan: the run.
         data_dir: where data sets lie; they are downloaded if not given.
         device: where it computes.
-        spread: has the clients of a round train elsewhere, on CPUs; in this process if not given.
+        executors: has the clients of a round train elsewhere, on CPUs; in this process if not given.
     """
 
     def __init__(
@@ -39,11 +38,11 @@ class Federation:
         plan: Run,
         data_dir: Path | None = None,
         device: torch.device | str = "cpu",
-        spread: Spread | None = None,
+        executors: ExecutorFactory | None = None,
     ) -> None:
         self.plan, self.device = plan, torch.device(device)
-        if spread is not None and self.device.type != "cpu":
-            raise Infeasible(f"Clients that train elsewhere do so on CPUs, and this run computes on {device}.")
+        if executors is not None and self.device.type != "cpu":
+            raise InfeasibleError(f"Clients that train elsewhere do so on CPUs, and this run computes on {device}.")
         train, test = plan.data.load(data_dir)
         self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
         self.fingerprint |= _traced(latency=plan.latency, availability=plan.availability)
@@ -85,14 +84,14 @@ class Federation:
             availability=plan.availability,
             deadline=plan.deadline,
             seed=plan.seed,
-            elsewhere=self._elsewhere(spread) if spread else None,
+            elsewhere=self._elsewhere(executors) if executors else None,
         )
 
-    def _elsewhere(self, spread: Spread) -> Callable[[Mapping[int, Dataset]], Cohort]:
+    def _elsewhere(self, executors: ExecutorFactory) -> Callable[[Mapping[int, Dataset]], Executor]:
         """What makes, from what clients train on, what trains them elsewhere."""
         plan, shape = self.plan, tuple(self.train.x.shape[1:])
         blueprint = Blueprint(plan.model, shape, self.train.classes, plan.buffers, plan.training, plan.seed)
-        return partial(spread.cohort, blueprint, exact=plan.algorithm.exact_losses)
+        return partial(executors.executor, blueprint, exact=plan.algorithm.exact_losses)
 
     def _reserved(self, examples: int) -> tuple[Int[Tensor, "s"], Int[Tensor, "r"]]:
         """The numbers of the examples that the server holds, drawn by the stream "server", and of the rest."""
@@ -171,7 +170,7 @@ class Federation:
         """The model of each honest client, the chosen one if it chooses; the same tensor for those served the same."""
         algorithm, model_of = self.plan.algorithm, self.transport.model_of
         downloads = {
-            i: algorithm.offers(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
+            i: algorithm.candidate_models(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
             for i in self.honest
         }
         if algorithm.remembers:
@@ -180,12 +179,12 @@ class Federation:
         return {i: models[download.data_ptr()] for i, download in downloads.items()}
 
     def chosen(self, state: AnyState) -> dict[int, int]:
-        """Which of the models that it is offered each honest client takes, by its number in `Algorithm.offers`.
+        """Which of the models that it is offered each honest client takes, by its number in `Algorithm.candidate_models`.
 
         The one with the least loss on the examples that the client keeps from training; of equals the most specific.
         Nobody chooses who keeps none, or is offered one model only.
         """
-        offers = {i: self.plan.algorithm.offers(state, i) for i in self.honest if len(self.kept[i])}
+        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in self.honest if len(self.kept[i])}
         return {i: self._best(i, models) for i, models in offers.items() if len(models) > 1}
 
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:

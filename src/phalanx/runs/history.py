@@ -154,6 +154,7 @@ CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.runs.checkp
 SUMMARY_HOLDS: dict[str, type | tuple[type, ...]] = {
     "name": str,
     "identity": str,
+    "config_digest": str,
     "lines": int,
     "status": str,
     "wall_seconds": (int, float),
@@ -206,7 +207,8 @@ class Record:
         if not path.is_file() or path.stat().st_size != len(history):  # an interrupt can fall between two lines
             _write(path, history)
         _write(folder / CONFIG, _as_json(plain(self.config), indent=1))
-        summary = {"name": self.name, "lines": len(self.history), **self.summary}
+        kept = {"lines": len(self.history), "config_digest": digest(plain(self.config))}
+        summary = {"name": self.name, **kept, **self.summary}
         _write(folder / SUMMARY, _as_json(plain(summary), indent=1))
 
     @classmethod
@@ -234,8 +236,8 @@ class Record:
         if not history or len(history) != told:
             why = f"it has {len(history)} lines, and {SUMMARY} tells of {told}"
             raise _unusable(folder / HISTORY, "the history of this run", why)
-        if digest(config) != summary["identity"]:
-            raise _unusable(folder / SUMMARY, "the summary of this run", "its identity is not that of run.json")
+        if digest(config) != summary.pop("config_digest"):
+            raise _unusable(folder / SUMMARY, "the summary of this run", "run.json is that of another one")
         return cls(summary.pop("name"), config, history, summary)
 
 

@@ -14,7 +14,7 @@ from phalanx.data import Digits, Groups, Partition, Source, Uniform
 from phalanx.engine.guard import Guard
 from phalanx.models import MLP, Model
 from phalanx.rng import numpy_generator
-from phalanx.runs.canonical import canonical, check_fields, identity
+from phalanx.runs.canonical import canonical, check_fields, configuration, identity_of
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
@@ -192,13 +192,19 @@ class Run:
 
     @cached_property
     def identity(self) -> str:
-        """The SHA-256 of every parameter."""
-        return identity(self, Run)
+        """Return the SHA-256 of all that was set other than by default; see `phalanx.runs.canonical`."""
+        return identity_of(self.settings)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Return its canonical form: what was set other than by default."""
+        form: dict[str, Any] = canonical(self, Run)
+        return form
 
     @property
     def config(self) -> dict[str, Any]:
-        """What its configuration file says."""
-        form: dict[str, Any] = canonical(self, Run)
+        """Return what a configuration file of it holds: every parameter."""
+        form: dict[str, Any] = configuration(self, Run)
         return form
 
     @property

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 import phalanx
-from phalanx.core import Infeasible, Observer, Stalled
-from phalanx.engine.loop import Keep, Snapshot, run
+from phalanx.core import InfeasibleError, Observer, StalledError
+from phalanx.engine.loop import OnSnapshot, Snapshot, run
 from phalanx.engine.participation import Participation, everyone
 from phalanx.runs.canonical import source
-from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, Keeper, Origin, conditions, resumption
+from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, conditions, resumption
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.history import HISTORY, History, Record
 from phalanx.runs.plan import Run
 from phalanx.runs.summary import ending, environment, outcome
-from phalanx.simulation.executor import Spread
+from phalanx.simulation.executor import ExecutorFactory
 
 
 def simulate(
@@ -34,7 +34,7 @@ def simulate(
     device: torch.device | str = "cpu",
     observers: Sequence[Observer] = (),
     checkpoint: Checkpoint | None = EVERY_MINUTE,
-    spread: Spread | None = None,
+    executors: ExecutorFactory | None = None,
 ) -> Record:
     """Carries out a run in this process, on virtual time.
 
@@ -47,7 +47,7 @@ def simulate(
         device: where it computes.
         observers: are shown each step; of a run that goes on, those that are left.
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
-        spread: has the clients of a round train elsewhere, to the same bits, such as `phalanx.ray.Cohorts`.
+        executors: has the clients of a round train elsewhere, to the same bits, such as `phalanx.ray.RayExecutors`.
 
     Returns:
         What happened; but for `wall_seconds` the same to the bit, also if the run was killed and went on. A run that
@@ -55,7 +55,7 @@ def simulate(
         error in its summary.
 
     Raises:
-        Infeasible: the run cannot even begin; or it was begun under conditions (threads, versions, device, data) that
+        InfeasibleError: the run cannot even begin; or it was begun under conditions (threads, versions, device, data) that
             give other bits than those of today.
         ValueError: the same, for a part that does not fit another (a model and its data, say), or a file in `folder`
             that is damaged.
@@ -63,7 +63,7 @@ def simulate(
             any other mistake of a part of the run leaves the status "failed". Called again, the run goes on.
     """
     begun, made_by = time.perf_counter(), source(plan)
-    federation = Federation(plan, data_dir, device, spread)
+    federation = Federation(plan, data_dir, device, executors)
     origin = Origin(plan.identity, made_by, phalanx.__version__, federation.fingerprint, conditions(federation.device))
     resumed = resumption(folder, checkpoint, origin, federation.device)
     begun -= resumed.seconds
@@ -74,7 +74,7 @@ def simulate(
         lambda: Record.begin(folder, plan.config, resumed=resumed.snapshot is not None) if folder else None,
         resumed.lines,
     )
-    keeper = Keeper(folder, checkpoint, origin, history, begun)
+    keeper = CheckpointWriter(folder, checkpoint, origin, history, begun)
 
     def recorded(error: BaseException | None) -> Record:
         summary: dict[str, Any] = ending(error) | {"identity": plan.identity, "source": made_by}
@@ -104,7 +104,11 @@ def simulate(
 
 
 def _carry_out(
-    federation: Federation, history: History, observers: Sequence[Observer], keep: Keep, resume: Snapshot[Any] | None
+    federation: Federation,
+    history: History,
+    observers: Sequence[Observer],
+    keep: OnSnapshot,
+    resume: Snapshot[Any] | None,
 ) -> Exception | None:
     """The run itself; returns why it had to stop, if it had to."""
     plan, failure = federation.plan, None
@@ -118,10 +122,10 @@ def _carry_out(
             guard=plan.guard,
             reference=federation.reference,
             observers=(history, *observers),
-            keep=keep,
+            on_snapshot=keep,
             resume=resume,
         )
-    except (Infeasible, Stalled, ValueError) as error:
+    except (InfeasibleError, StalledError, ValueError) as error:
         if not history.lines:
             raise
         failure = error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import phalanx
-from phalanx.core import Infeasible, Stalled
+from phalanx.core import InfeasibleError, StalledError
 from phalanx.runs.canonical import source
 from phalanx.runs.history import Line
 
@@ -20,7 +20,7 @@ def ending(error: BaseException | None) -> dict[str, Any]:
     """How a run ended: its status "finished", "failed" or "stopped", and the error if it failed."""
     if error is None or isinstance(error, KeyboardInterrupt):
         return {"status": "stopped" if error else "finished", "error": None}
-    kind = "" if isinstance(error, (Infeasible, Stalled)) else f"{type(error).__name__}: "
+    kind = "" if isinstance(error, (InfeasibleError, StalledError)) else f"{type(error).__name__}: "
     return {"status": "failed", "error": "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])])}
 
 
@@ -44,8 +44,6 @@ def outcome(history: Sequence[Line], *, texts: bool = False) -> dict[str, Any]:
         "final": final,
         "best": {"accuracy": best["accuracy"], "step": best["step"]},
     }
-
-
 
 
 def detection(removed: Set[int], byzantine: Set[int]) -> dict[str, float | None]:

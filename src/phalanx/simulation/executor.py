@@ -1,6 +1,6 @@
 """The clients that train at one time, and where they do: one after the other in this process, or elsewhere.
 
-What a client makes of a lesson depends on the lesson, its data and the `Blueprint` alone, so that the bits are the same
+What a client makes of a task depends on the task, its data and the `Blueprint` alone, so that the bits are the same
 wherever it trains.
 """
 
@@ -17,7 +17,7 @@ from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import BufferPolicy, FlatModule
 
 
-class Lesson(NamedTuple):
+class LocalTask(NamedTuple):
     """What one client trains in one turn."""
 
     client: int
@@ -28,11 +28,11 @@ class Lesson(NamedTuple):
 
 
 @runtime_checkable
-class Cohort(Protocol):
+class Executor(Protocol):
     """Where clients train."""
 
-    def __call__(self, lessons: Iterable[Lesson], /) -> Iterable[tuple[Lesson, float]]:
-        """Each lesson with its loss, in their order; its row is written by then."""
+    def __call__(self, tasks: Iterable[LocalTask], /) -> Iterable[tuple[LocalTask, float]]:
+        """Each task with its loss, in their order; its row is written by then."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Blueprint:
 
 
 @runtime_checkable
-class Spread(Protocol):
+class ExecutorFactory(Protocol):
     """Makes cohorts that train elsewhere."""
 
-    def cohort(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Cohort:
+    def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
         """Where the clients of one run train.
 
         Args:
@@ -76,33 +76,33 @@ class Spread(Protocol):
         """
 
 
-def learnt(trainer: Trainer, lesson: Lesson, data: Dataset, *, exact: bool) -> float:
-    """Has a client train, writes the change to the lesson's row, and returns its loss, in nats per label.
+def learnt(trainer: Trainer, task: LocalTask, data: Dataset, *, exact: bool) -> float:
+    """Has a client train, writes the change to the task's row, and returns its loss, in nats per label.
 
     The loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
     client received, over all its examples.  NaN if there are none.
     """
-    client, turn, version, start, row = lesson
+    client, turn, version, start, row = task
     before = evaluate(trainer.model, start, data).loss if exact and len(data) else None
     loss = trainer.train(start, data, client=client, turn=turn, version=version, out=row)
     return loss if before is None else before
 
 
 @dataclass(frozen=True, eq=False)
-class InTurn:
+class SerialExecutor:
     """One client after the other, in this process.
 
     Args:
         trainer: of all of them.
         data: what each client trains on, on the trainer's device.
-        exact: see `Spread.cohort`.
+        exact: see `ExecutorFactory.cohort`.
     """
 
     trainer: Trainer
     data: Mapping[int, Dataset]
     exact: bool
 
-    def __call__(self, lessons: Iterable[Lesson], /) -> Iterator[tuple[Lesson, float]]:
-        """See `Cohort`: a client trains when it is its turn, and no lesson is made before."""
-        for lesson in lessons:
-            yield lesson, learnt(self.trainer, lesson, self.data[lesson.client], exact=self.exact)
+    def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
+        """See `Executor`: a client trains when it is its turn, and no task is made before."""
+        for task in tasks:
+            yield task, learnt(self.trainer, task, self.data[task.client], exact=self.exact)

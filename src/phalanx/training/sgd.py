@@ -29,7 +29,7 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class Exponential(Schedule):
+class ExponentialLR(Schedule):
     """lr(version) = start * decay^version.
 
     Args:
@@ -50,7 +50,7 @@ class Exponential(Schedule):
 
 
 @dataclass(frozen=True)
-class Steps(Schedule):
+class StepLR(Schedule):
     """lr(version) = start * decay^(version // every).
 
     Args:

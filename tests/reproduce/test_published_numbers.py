@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.reproduce.published import Published, published
 
 PACKAGE = "phalanx.reproduce"
@@ -128,7 +128,7 @@ def test_an_entry_that_is_not_what_it_must_be(tmp_path, monkeypatch, entry, why)
     text = f"paper:\n  short: Me\n  citation: Me\n  tables:\n    table1: {entry}\n"
     (tmp_path / package / "published.yaml").write_text(text)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(Infeasible, match=why):
+    with pytest.raises(InfeasibleError, match=why):
         published(package)
 
 

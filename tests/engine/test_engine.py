@@ -8,7 +8,7 @@ import torch
 import phalanx
 from phalanx.aggregators import Median
 from phalanx.algorithms import ByzantineCFL, Catalyst, FedAsync, FedAvg
-from phalanx.core import Arrivals, Infeasible, Reply, Stalled, Until
+from phalanx.core import Arrivals, InfeasibleError, Reply, StalledError, Until
 from phalanx.engine.participation import Participation
 from toys import Scripted
 
@@ -81,7 +81,7 @@ def test_a_refused_arrival_is_no_step_and_the_client_is_asked_again():
 def test_all_refused_ends_the_run_with_the_reasons():
     seen = []
     transport = Scripted({0: [math.nan], 1: [torch.zeros(5)]})
-    with pytest.raises(Stalled, match="step 1: all 2 clients") as failure:
+    with pytest.raises(StalledError, match="step 1: all 2 clients") as failure:
         phalanx.run(FedAvg(), transport, START, until=2, observers=[seen.append])
     assert "client 0: update holds 2 NaN" in str(failure.value)
     assert "client 1: update has shape (5,), expected (2,)" in str(failure.value)
@@ -91,7 +91,7 @@ def test_all_refused_ends_the_run_with_the_reasons():
 def test_an_asynchronous_run_ends_when_everybody_was_refused_since_the_last_step():
     transport = Scripted({0: [1.0, math.nan], 1: [math.nan], 2: [1.0, math.nan]})
     seen = []
-    with pytest.raises(Stalled, match="step 3"):
+    with pytest.raises(StalledError, match="step 3"):
         phalanx.run(FedAsync(), transport, START, until=10, observers=[seen.append])
     assert sum(p.updates is not None for p in seen) == 2
 
@@ -100,12 +100,12 @@ def test_fewer_than_the_algorithm_needs_ends_the_run_with_an_error_that_says_so(
     class NeedsThree(Median):
         def aggregate(self, points):
             if len(points) < 3:
-                raise Infeasible(f"needs at least 3 updates, got {len(points)}")
+                raise InfeasibleError(f"needs at least 3 updates, got {len(points)}")
             return super().aggregate(points)
 
     seen = []
     transport = Scripted({0: [1.0], 1: [1.0], 2: [1.0, math.nan]})
-    with pytest.raises(Infeasible, match="needs at least 3 updates, got 2") as failure:
+    with pytest.raises(InfeasibleError, match="needs at least 3 updates, got 2") as failure:
         phalanx.run(FedAvg(NeedsThree()), transport, START, until=5, observers=[seen.append])
     assert "client 2: update holds 2 NaN" in failure.value.__notes__[0]
     assert seen[-1].refused.keys() == {2}
@@ -117,7 +117,7 @@ def test_clients_with_absurd_sizes_never_take_part():
     state = phalanx.run(FedAvg(), transport, START, until=1, observers=[seen.append])
     assert state.model.tolist() == [2.0, 2.0]
     assert "declares 1,000,000,000,000 examples" in seen[0].refused[1]
-    with pytest.raises(Infeasible, match="No client can take part"):
+    with pytest.raises(InfeasibleError, match="No client can take part"):
         phalanx.run(FedAvg(), Scripted({0: [1.0]}, sizes={0: -1}), START, until=1)
 
 
@@ -163,7 +163,7 @@ def test_participation_samples_rounds_and_is_refused_for_arrivals():
     assert {len(round_) for round_ in transport.sent} == {3}
     assert len({tuple(round_) for round_ in transport.sent}) > 10, "rounds differ"
     assert {i for round_ in transport.sent for i in round_} == set(range(10)), "everybody comes to turn"
-    with pytest.raises(Infeasible, match="FedAsync is asynchronous"):
+    with pytest.raises(InfeasibleError, match="FedAsync is asynchronous"):
         phalanx.run(FedAsync(), transport, START, until=1, sample=Participation(0.3, seed=1))
 
 
@@ -189,7 +189,7 @@ def test_a_wait_that_brings_nothing_ends_the_run():
             self.now += 1.0
             return Arrivals()
 
-    with pytest.raises(Stalled, match="brought nothing, and 2 clients owe an answer"):
+    with pytest.raises(StalledError, match="brought nothing, and 2 clients owe an answer"):
         phalanx.run(FedAvg(), Silent({0: [1.0], 1: [3.0]}), START, until=2)
 
 
@@ -242,9 +242,9 @@ def test_who_needs_no_reference_gets_none():
 
 
 def test_a_reference_that_is_not_there_or_not_finite_ends_the_run():
-    with pytest.raises(Infeasible, match="Comparing compares updates with the server's own training"):
+    with pytest.raises(InfeasibleError, match="Comparing compares updates with the server's own training"):
         phalanx.run(Comparing(), Scripted({0: [1.0]}), START, until=1)
-    with pytest.raises(Infeasible, match="own training of version 0 gave values that are not finite"):
+    with pytest.raises(InfeasibleError, match="own training of version 0 gave values that are not finite"):
         phalanx.run(Comparing(), Scripted({0: [1.0]}), START, until=1, reference=lambda m, v: m / 0)
 
 
@@ -294,7 +294,7 @@ def test_a_part_of_a_round_is_no_round():
             return arrivals._replace(replies=(arrivals.replies[0],), missing={1: "sleeps"})
 
     seen = []
-    with pytest.raises(Stalled, match="No answer comes from 1 client, and the server would wait for ever"):
+    with pytest.raises(StalledError, match="No answer comes from 1 client, and the server would wait for ever"):
         phalanx.run(FedAvg(), Half({0: [1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
     assert [p.updates for p in seen] == [None]
 
@@ -303,7 +303,7 @@ def test_a_client_is_lost_ten_times_before_there_is_no_hope():
     transport = Scripted({0: [1.0]}, lost={0: list(range(9))})
     assert phalanx.run(FedAvg(), transport, START, until=1).version == 1
     transport = Scripted({0: [1.0]}, lost={0: list(range(10))})
-    with pytest.raises(Stalled, match="client 0: silent"):
+    with pytest.raises(StalledError, match="client 0: silent"):
         phalanx.run(FedAvg(), transport, START, until=1)
     assert len(transport.sent) == 10
 
@@ -391,5 +391,5 @@ def test_nothing_of_a_client_that_was_removed_reaches_the_rule():
 
 def test_downloads_are_not_sent_ahead_of_rounds():
     why = r"FedAvg is synchronous: .* Leave prefetch out, or choose an asynchronous algorithm, such as Quorum\(FedAvg"
-    with pytest.raises(Infeasible, match=why):
+    with pytest.raises(InfeasibleError, match=why):
         phalanx.run(FedAvg(), Ahead({0: [1.0]}), START, until=1)

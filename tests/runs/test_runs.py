@@ -12,7 +12,7 @@ from phalanx.aggregators import Krum, Median, TrimmedMean
 from phalanx.algorithms import FLAME, ByzantineCFL, FedAsync, FedAvg
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale
 from phalanx.cli import demo
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import MNIST, Dirichlet, Shards
 from phalanx.models import MLP, SattlerCNN, TorchModule
 from phalanx.runs.federation import Federation
@@ -104,13 +104,13 @@ def test_settings_out_of_range(change, why):
 def test_what_cannot_begin_is_an_error_not_a_record(tmp_path):
     with pytest.raises(ValueError, match="takes examples of shape"):
         simulate(dataclasses.replace(SHORT, model=SattlerCNN()))
-    with pytest.raises(Infeasible, match="asynchronous"):
+    with pytest.raises(InfeasibleError, match="asynchronous"):
         simulate(dataclasses.replace(SHORT, algorithm=FedAsync(), participation=0.5))
     with pytest.raises(
-        Infeasible, match=r"ByzantineCFL removes nobody unless .* Have more than half of the clients take"
+        InfeasibleError, match=r"ByzantineCFL removes nobody unless .* Have more than half of the clients take"
     ):
         dataclasses.replace(SHORT, algorithm=ByzantineCFL(), participation=0.5)
-    with pytest.raises(Infeasible, match=r"FLAME needs at least 2f \+ 1 = 5 clients in a round, got"):
+    with pytest.raises(InfeasibleError, match=r"FLAME needs at least 2f \+ 1 = 5 clients in a round, got"):
         dataclasses.replace(SHORT, algorithm=FLAME(f=2), participation=0.1)
     with pytest.raises(ValueError, match="buffers"):
         simulate(dataclasses.replace(SHORT, model=TorchModule("torch.nn.BatchNorm1d", {"num_features": 8})))

@@ -13,7 +13,7 @@ from torch.nn.utils import parameters_to_vector
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
-from phalanx.training.sgd import Exponential, LocalSGD, Steps, Trainer, batches
+from phalanx.training.sgd import ExponentialLR, LocalSGD, StepLR, Trainer, batches
 from phalanx.training.vector import FlatModule
 
 CLASSES = 3
@@ -97,8 +97,8 @@ RECIPES = [
     LocalSGD(steps=7, batch_size=4, lr=0.2, momentum=0.5),  # 13 examples: 4 minibatches an epoch
     LocalSGD(epochs=2, batch_size=100, lr=0.2),
     LocalSGD(epochs=2, batch_size=1, lr=0.05),
-    LocalSGD(epochs=2, batch_size=5, lr=Exponential(0.3, 0.9), momentum=0.9),
-    LocalSGD(epochs=2, batch_size=5, lr=Steps(0.3, 2, 0.5)),
+    LocalSGD(epochs=2, batch_size=5, lr=ExponentialLR(0.3, 0.9), momentum=0.9),
+    LocalSGD(epochs=2, batch_size=5, lr=StepLR(0.3, 2, 0.5)),
 ]
 
 
@@ -223,10 +223,10 @@ def test_the_loss_is_that_of_the_first_epoch():
 @pytest.mark.parametrize(
     ("schedule", "rates"),
     [
-        (Exponential(0.5, 0.5), [0.5, 0.25, 0.125]),
-        (Exponential(0.2, 1.0), [0.2, 0.2, 0.2]),
-        (Steps(0.4, 2, 0.5), [0.4, 0.4, 0.2, 0.2, 0.1]),
-        (Steps(0.4, 1, 0.5), [0.4, 0.2, 0.1]),
+        (ExponentialLR(0.5, 0.5), [0.5, 0.25, 0.125]),
+        (ExponentialLR(0.2, 1.0), [0.2, 0.2, 0.2]),
+        (StepLR(0.4, 2, 0.5), [0.4, 0.4, 0.2, 0.2, 0.1]),
+        (StepLR(0.4, 1, 0.5), [0.4, 0.2, 0.1]),
     ],
 )
 def test_schedules_by_hand(schedule, rates):
@@ -239,7 +239,7 @@ def test_a_number_is_the_learning_rate_of_every_version():
 
 
 def test_the_version_and_not_the_turn_sets_the_rate():
-    data, recipe = examples(4), LocalSGD(batch_size=4, lr=Exponential(0.5, 0.5))
+    data, recipe = examples(4), LocalSGD(batch_size=4, lr=ExponentialLR(0.5, 0.5))
     trainer = Trainer(FlatModule(built(mlp)), recipe, 0)
     first, fourth = (trained(trainer, data, turn=0, version=v)[0] for v in (0, 3))
     torch.testing.assert_close(fourth, first / 8)
@@ -377,13 +377,17 @@ def test_bad_recipes_name_the_allowed_range(wrong, message):
 @pytest.mark.parametrize(
     ("kind", "wrong", "message"),
     [
-        (Exponential, (0.0, 0.9), r"start must be positive and decay in \(0, 1\], got 0\.0 and 0\.9"),
-        (Exponential, (0.1, 0.0), r"decay in \(0, 1\], got 0\.1 and 0\.0"),
-        (Exponential, (0.1, 1.1), r"decay in \(0, 1\], got 0\.1 and 1\.1"),
-        (Exponential, (math.nan, 0.9), "start must be positive"),
-        (Steps, (0.0, 1, 0.9), r"start must be positive, decay in \(0, 1\] and every at least 1, got 0\.0, 0\.9 and 1"),
-        (Steps, (0.1, 0, 0.9), "every at least 1, got 0.1, 0.9 and 0"),
-        (Steps, (0.1, 1, 1.5), "decay in"),
+        (ExponentialLR, (0.0, 0.9), r"start must be positive and decay in \(0, 1\], got 0\.0 and 0\.9"),
+        (ExponentialLR, (0.1, 0.0), r"decay in \(0, 1\], got 0\.1 and 0\.0"),
+        (ExponentialLR, (0.1, 1.1), r"decay in \(0, 1\], got 0\.1 and 1\.1"),
+        (ExponentialLR, (math.nan, 0.9), "start must be positive"),
+        (
+            StepLR,
+            (0.0, 1, 0.9),
+            r"start must be positive, decay in \(0, 1\] and every at least 1, got 0\.0, 0\.9 and 1",
+        ),
+        (StepLR, (0.1, 0, 0.9), "every at least 1, got 0.1, 0.9 and 0"),
+        (StepLR, (0.1, 1, 1.5), "decay in"),
     ],
 )
 def test_bad_schedules_name_the_allowed_range(kind, wrong, message):

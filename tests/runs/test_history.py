@@ -151,12 +151,16 @@ def test_a_folder_is_cleared_before_a_new_run_its_summary_first(folder, monkeypa
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("summary.json", "{}", r"is not a run's summary: name, identity, lines, status, .* missing or of a wrong type"),
+        (
+            "summary.json",
+            "{}",
+            r"is not a run's summary: name, identity, config_digest, lines, status, .* missing or of a wrong type",
+        ),
         ("summary.json", "", r"is not a run's summary: Expecting value"),
         ("summary.json", "[1]", r"a mapping was expected, got list"),
         ("summary.json", b"\xff\xfe", r"is not text: 'utf-8' codec"),
         ("run.json", "nonsense", r"is not a run's configuration: Expecting value"),
-        ("run.json", "{}", r"its identity is not that of run\.json"),
+        ("run.json", "{}", r"run\.json is that of another one"),
         ("history.jsonl", "", r"is not the history of this run: it has 0 lines, and summary\.json tells of 3"),
         ("history.jsonl", '{"step": 0}\n{"step', r"is not a run's history: line 2: Unterminated string"),
         ("history.jsonl", "3\n", r"line 1: a mapping was expected, got int"),
@@ -175,5 +179,5 @@ def test_a_file_that_is_not_what_it_should_be_is_named(folder, name, content, wh
 def test_a_summary_of_another_run_does_not_pass_for_that_of_this_one(finished, folder, tmp_path):
     simulate(Run(clients=3, until=Until(2), seed=1), folder=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "summary.json", folder)
-    with pytest.raises(ValueError, match=r"summary\.json is not the summary of this run: its identity"):
+    with pytest.raises(ValueError, match=r"summary\.json is not the summary of this run: run\.json"):
         Record.load(folder)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from papers.catalyst.populations import LabelGroups, LabelsEach, LateOnes, RareLabels, Subset
 
+from papers.catalyst.populations import LabelGroups, LabelsEach, LateOnes, RareLabels, Subset
 from phalanx.data import Dataset, Digits
 from phalanx.rng import numpy_generator
 from phalanx.simulation import Constant
-from phalanx.simulation.latency import Task
+from phalanx.simulation.latency import Workload
 
 LABELS = torch.arange(10).repeat_interleave(210)
 
@@ -65,7 +65,7 @@ def test_one_group_sees_common_labels_and_the_other_all():
 
 def test_the_last_clients_are_slower():
     clock = LateOnes(Constant(10.0), 4, 3.0)
-    assert [clock.seconds(Task(i, clients=20), 0) for i in (0, 15, 16, 19)] == [10.0, 10.0, 30.0, 30.0]
+    assert [clock.seconds(Workload(i, clients=20), 0) for i in (0, 15, 16, 19)] == [10.0, 10.0, 30.0, 30.0]
     with pytest.raises(ValueError, match=r"factor must be at least 1, got 0\.5"):
         LateOnes(factor=0.5)
 

@@ -30,7 +30,7 @@ class Offering(Algorithm[Any]):
     def step(self, state, updates):
         return FedAvg().step(state, updates)
 
-    def offers(self, state, client):
+    def candidate_models(self, state, client):
         return {10: torch.zeros_like(state.model), 11: state.model}
 
 
@@ -73,7 +73,7 @@ def test_each_client_is_served_the_best_model_on_its_path_for_what_it_keeps(algo
     served = federation.served(state, chosen)
     assert chosen.keys() == set(range(6))
     for i in range(6):
-        models = {k: federation.transport.model_of(i, m) for k, m in algorithm.offers(state, i).items()}
+        models = {k: federation.transport.model_of(i, m) for k, m in algorithm.candidate_models(state, i).items()}
         assert len(models) > 1
         losses = {k: evaluate(federation.model, m, federation.kept[i]).loss for k, m in models.items()}
         assert losses[chosen[i]] == min(losses.values())

@@ -17,15 +17,15 @@ from phalanx.algorithms import AFLGuard, ByzantineCFL, FedAsync, FedAvg
 from phalanx.algorithms.staleness import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
 from phalanx.cli import main as cli
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
 from phalanx.models import MLP, LeNet
 from phalanx.models.module import TorchModule
 from phalanx.runs.canonical import canonical, configurable, digest, identity, import_path, source
 from phalanx.simulation import Constant, Deadline, Late, OnOff
 from phalanx.simulation.latency import Lognormal
-from phalanx.training.sgd import Exponential, Steps
-from phalanx.weighting import AsDeclared, Ignore
+from phalanx.training.sgd import ExponentialLR, StepLR
+from phalanx.weighting import AsReported, Ignore
 
 # What stands for None and for words; numbers and lists are changed by a rule.
 OTHER = {
@@ -52,10 +52,10 @@ OTHER = {
     "deadline": Deadline(),
 }
 RICH = Run(
-    algorithm=FedAvg(TrimmedMean(0.2), AsDeclared(), 0.5),
+    algorithm=FedAvg(TrimmedMean(0.2), AsReported(), 0.5),
     partition=Dirichlet(),
     model=MLP((8, 4)),
-    training=LocalSGD(lr=Exponential(), momentum=0.5, weight_decay=0.01),
+    training=LocalSGD(lr=ExponentialLR(), momentum=0.5, weight_decay=0.01),
     attack=Gaussian(),
     byzantine=2,
     participation=0.5,
@@ -129,7 +129,7 @@ def test_equal_values_have_equal_identities():
         return Run(
             algorithm=ByzantineCFL(until_stable=True),
             model=TorchModule("torch.nn.Linear", {"in_features": 2, "out_features": 3}),
-            training=LocalSGD(lr=Steps(0.3, 4)),
+            training=LocalSGD(lr=StepLR(0.3, 4)),
             until=Until(steps=3, seconds=9.0),
         )
 
@@ -162,8 +162,8 @@ def test_the_identity_is_a_sha256():
         (TrimmedMean, "phalanx.aggregators.TrimmedMean"),
         (MLP, "phalanx.models.MLP"),
         (Digits, "phalanx.data.Digits"),
-        (AsDeclared, "phalanx.weighting.AsDeclared"),
-        (Exponential, "phalanx.training.Exponential"),
+        (AsReported, "phalanx.weighting.AsReported"),
+        (ExponentialLR, "phalanx.training.Exponential"),
         (LocalSGD, "phalanx.LocalSGD"),
         (Guard, "phalanx.Guard"),
         (Run, "phalanx.Run"),
@@ -271,7 +271,7 @@ def test_the_configuration_survives_json(run):
         RICH,
         Run(algorithm=ByzantineCFL(), attack=NonFinite("-inf"), byzantine=0.25),
         Run(algorithm=FedAsync(staleness=Hinge()), until=Until(steps=None, seconds=50.0)),
-        Run(training=LocalSGD(lr=Steps(0.3, 4), steps=3, clip_norm=2.0), buffers="average"),
+        Run(training=LocalSGD(lr=StepLR(0.3, 4), steps=3, clip_norm=2.0), buffers="average"),
         Run(model=TorchModule("torch.nn.Linear", {"in_features": 2, "out_features": 3}), seed=7),
     ],
     ids=lambda run: run.title,
@@ -282,7 +282,7 @@ def test_a_saved_run_is_the_same_run_when_it_is_read_again(run, tmp_path, monkey
 
     def stop(plan, **_):
         plans.append(plan)
-        raise Infeasible("far enough")
+        raise InfeasibleError("far enough")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # puts sys.path back

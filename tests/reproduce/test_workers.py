@@ -101,7 +101,7 @@ def test_a_run_that_was_killed_on_its_way_goes_on(tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a worker: with other threads, bits could differ, and the run does not go on
     try:
-        whole = Trace.of(simulate(plan))
+        whole = Trace.of(plan, simulate(plan))
         with pytest.raises(KeyboardInterrupt):
             simulate(plan, folder=store.underway(plan), observers=[stop], checkpoint=Checkpoint(every_seconds=0))
     finally:

@@ -15,12 +15,22 @@ from algorithms.test_common import ALGORITHMS
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg
 from phalanx.attacks import ALIE, Attack, Gaussian, LabelFlip, LazyFreeRider, NonFinite
-from phalanx.core import Algorithm, Infeasible, Stalled, Verdict
+from phalanx.core import Algorithm, InfeasibleError, StalledError, Verdict
 from phalanx.data import Dataset, InMemory
 from phalanx.engine.participation import Participation, everyone
 from phalanx.models import MLP
 from phalanx.rng import generator
-from phalanx.runs.checkpoint import Checkpoint, Header, Keeper, Origin, _read, conditions, peek, resumption, write
+from phalanx.runs.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    Header,
+    Origin,
+    _read,
+    conditions,
+    peek,
+    resumption,
+    write,
+)
 from phalanx.runs.federation import Federation
 from phalanx.runs.history import History, Record
 from phalanx.runs.packing import pack, unpack
@@ -114,7 +124,7 @@ every_plan = pytest.mark.parametrize("plan", [dataclasses.replace(SMALL, **p) fo
 # --- the engine
 
 
-def carried_out(plan, keep=None, resume=None, lines=()):
+def carried_out(plan, on_snapshot=None, resume=None, lines=()):
     """The last state, what the transport has under way then, and the history."""
     federation = Federation(plan)
     history = History(plan.algorithm.observed, federation.measure, lines=lines)
@@ -155,13 +165,13 @@ def test_a_run_goes_on_from_every_step_to_the_same_bits(plan, tmp_path):
 
 def test_who_was_asked_in_vain_is_not_asked_for_ever_after_a_resume():
     plan, snapshots = dataclasses.replace(SMALL, training=LocalSGD(lr=1e30), participation=0.34), []
-    with pytest.raises(Stalled) as plain:
+    with pytest.raises(StalledError) as plain:
         carried_out(plan, lambda snapshot, lines: snapshots.append((snapshot, lines)))
     assert "all 6 clients" in str(plain.value)
     assert len(snapshots) > 3
     for snapshot, lines in snapshots:
         again = []
-        with pytest.raises(Stalled) as resumed:
+        with pytest.raises(StalledError) as resumed:
             carried_out(plan, lambda *_, again=again: again.append(1), snapshot, [{"step": 0}] * lines)
         assert str(resumed.value) == str(plain.value)
         assert len(again) == len(snapshots) + 1 - lines
@@ -198,8 +208,8 @@ def test_a_snapshot_that_is_held_stays_as_it_was():
 
 def test_a_transport_without_snapshots_says_so_when_one_is_wanted():
     phalanx.run(FedAvg(), Scripted({0: [1.0]}), torch.zeros(2), until=1)
-    with pytest.raises(Infeasible, match=r"Scripted has no snapshot\(\) and restore\(\)"):
-        phalanx.run(FedAvg(), Scripted({0: [1.0]}), torch.zeros(2), until=1, keep=lambda take: take())
+    with pytest.raises(InfeasibleError, match=r"Scripted has no snapshot\(\) and restore\(\)"):
+        phalanx.run(FedAvg(), Scripted({0: [1.0]}), torch.zeros(2), until=1, on_snapshot=lambda take: take())
 
 
 def test_observers_of_a_resumed_run_hear_where_it_goes_on():
@@ -374,10 +384,14 @@ def test_other_conditions_are_refused_and_nothing_is_touched(stopped, monkeypatc
     before = {f.name: f.read_bytes() for f in stopped.iterdir()}
     threads = torch.get_num_threads()
     monkeypatch.setattr("torch.get_num_threads", lambda: threads + 1)
-    with pytest.raises(Infeasible, match=rf"to step 3, computed with threads {threads}, and this is {threads + 1}: it"):
+    with pytest.raises(
+        InfeasibleError, match=rf"to step 3, computed with threads {threads}, and this is {threads + 1}: it"
+    ):
         simulate(SMALL, folder=stopped)
     monkeypatch.setattr("torch.__version__", "9.9")
-    with pytest.raises(Infeasible, match=r"threads .*; torch .*, and this is 9\.9: it would not give the same bits"):
+    with pytest.raises(
+        InfeasibleError, match=r"threads .*; torch .*, and this is 9\.9: it would not give the same bits"
+    ):
         simulate(SMALL, folder=stopped)
     assert {f.name: f.read_bytes() for f in stopped.iterdir()} == before
     assert simulate(SMALL, folder=stopped, checkpoint=Checkpoint(resume=False)).summary["status"] == "finished"
@@ -385,7 +399,7 @@ def test_other_conditions_are_refused_and_nothing_is_touched(stopped, monkeypatc
 
 def test_other_data_is_refused(stopped, monkeypatch):
     monkeypatch.setattr(Dataset, "fingerprint", lambda self: "other")
-    with pytest.raises(Infeasible, match="computed with other data: it would not give the same bits"):
+    with pytest.raises(InfeasibleError, match="computed with other data: it would not give the same bits"):
         simulate(SMALL, folder=stopped)
 
 
@@ -427,7 +441,7 @@ def test_every_bit_of_a_checkpoint_counts(stopped):
         (stopped / "checkpoint").write_bytes(flipped(content, place))
         try:
             found = resumption(stopped, ALWAYS, origin, cpu)
-        except (ValueError, Infeasible):
+        except (ValueError, InfeasibleError):
             continue
         assert found.snapshot is None, "the name of the run is another now"
 
@@ -567,7 +581,7 @@ def kept(monkeypatch, tmp_path, when, *, looking, writing, steps, length, conten
 
     monkeypatch.setattr("phalanx.runs.checkpoint.pack", costly_pack)
     monkeypatch.setattr("phalanx.runs.checkpoint.write", costly_write)
-    keeper = Keeper(tmp_path, when, Origin("", None, "", {}, {}), History(), watch.now)
+    keeper = CheckpointWriter(tmp_path, when, Origin("", None, "", {}, {}), History(), watch.now)
     for step in range(steps):
         keeper(lambda step=step: Step(step, content))
         watch.now += length

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from papers.clustered_fl import PAPER, figure3
 
+from papers.clustered_fl import PAPER, figure3
 from phalanx.clustering import bipartition, correct, max_noise_for_correct_clustering, separation_gap
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.reproduce.drawing import save, styled

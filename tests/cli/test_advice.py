@@ -114,7 +114,7 @@ def test_unknown_options_of_other_commands(said, command, given, meant):
             "TrimmedMean",
             RULES,
         ),
-        (["--algorithm.preprocess", "Ignor"], "algorithm.preprocess", "Ignor", "Ignore", ("AsDeclared", "Ignore")),
+        (["--algorithm.preprocess", "Ignor"], "algorithm.preprocess", "Ignor", "Ignore", ("AsReported", "Ignore")),
         (
             ["--algorithm", "FedAsync", "--algorithm.staleness", "Hing"],
             "algorithm.staleness",

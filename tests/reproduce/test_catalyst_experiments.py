@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made import trace
+
 from papers.catalyst import (
     figure1,
     figure2,
@@ -25,7 +26,6 @@ from papers.catalyst import (
     table1_wikitext2,
     table2,
 )
-
 from phalanx.algorithms import BASGD, Catalyst, FedAsync, Kardam
 from phalanx.algorithms.staleness import Polynomial
 from phalanx.attacks import Rescale
@@ -33,7 +33,7 @@ from phalanx.reproduce.experiment import Context, studies
 from phalanx.reproduce.output import flat
 from phalanx.reproduce.results import Comparison
 from phalanx.simulation import Normal
-from phalanx.simulation.latency import Task
+from phalanx.simulation.latency import Workload
 
 CURVES = {
     "loss": (2.0, 1.0, 1.5),
@@ -191,7 +191,7 @@ def test_the_published_factors_are_those_of_a_spread_of_4_percent(seed):
 
 def test_a_clients_time_is_drawn_once_whatever_the_spread():
     once = figure1.times(0.04, 2, 5)
-    thrice = [Normal(100.0, 12.0).seconds(Task(i), 5) for i in range(2 * figure1.CLIENTS)]
+    thrice = [Normal(100.0, 12.0).seconds(Workload(i), 5) for i in range(2 * figure1.CLIENTS)]
     assert (100 + 3 * (once.ravel() - 100)).tolist() == pytest.approx(thrice)
 
 

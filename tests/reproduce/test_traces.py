@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from phalanx.algorithms import ByzantineCFL
-from phalanx.attacks import DeclareSize, Gaussian, Together
+from phalanx.attacks import Gaussian, ReportSize, Together
 from phalanx.core import Until
 from phalanx.data import Digits
 from phalanx.models import MLP
@@ -22,7 +22,7 @@ PLAN = Run(
     data=Digits(),
     clients=7,
     model=MLP((16,)),
-    attack=Together(Gaussian(), DeclareSize(5000)),
+    attack=Together(Gaussian(), ReportSize(5000)),
     byzantine=2,
     until=Until(steps=5),
     evaluation=Evaluation(every=2),
@@ -37,7 +37,7 @@ def record():
 
 @pytest.fixture(scope="module")
 def trace(record):
-    return Trace.of(record)
+    return Trace.of(plan, record)
 
 
 def test_a_trace_holds_the_curves_of_the_record(record, trace):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from papers.client_weighting import described, figure1, figure3, figure4, figure5, figure6, mnist, ties
 from papers.client_weighting.populations import described_sizes, program_sizes
-
 from phalanx.reproduce.experiment import Context, studies
 from phalanx.reproduce.output import flat
 from phalanx.weighting import truncation_bound

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from made import trace
+
 from papers.rffl import claims, figure1, figure2
 from papers.rffl.measured import Pair, attackers_removed, interval, signed
 from papers.rffl.remarks import CONTRADICTION, FAR, LENGTH, NOVEL, REVERSED, SUM, THEIRS, TURNED, UNTRAINED
@@ -26,7 +27,6 @@ from papers.rffl.setting import (
     carried_out,
     cell,
 )
-
 from phalanx.aggregators import MultiKrum
 from phalanx.fairness import collaborative_fairness
 from phalanx.models import XuLyuMnistCNN

@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from made import trace
+
 from papers.clustered_fl import figure5, figure6, figure7, figure8, figure9, setting, stages
 from papers.clustered_fl.setting import Drawn
 from papers.clustered_fl.watching import Alternating, Watched
-
 from phalanx.algorithms import ClusteredFL
 from phalanx.clustering import separation_gap
 from phalanx.data import Dataset, Digits, InMemory, PermutedLabels, SwappedLabels

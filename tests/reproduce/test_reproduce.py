@@ -14,7 +14,7 @@ import pytest
 
 import phalanx
 from phalanx.cli.main import main
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.reproduce import Trace
 from phalanx.reproduce.experiment import chosen, studies
 
@@ -86,7 +86,7 @@ def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, 
     (tmp_path / package / "p" / "figure1.py").write_text(module)
     (tmp_path / package / "p" / "shared.py").write_text("RULES = 3")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(Infeasible, match=why):
+    with pytest.raises(InfeasibleError, match=why):
         studies(package)
 
 
@@ -335,7 +335,5 @@ def test_what_the_record_says_is_what_was_asked_for(finished):
 
 def test_the_core_does_without_experiments():
     root = Path(phalanx.__file__).parent
-    users = {
-        path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()
-    }
+    users = {path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()}
     assert users == {"cli.py", "cluster", "experiments"}

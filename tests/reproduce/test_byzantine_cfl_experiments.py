@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from made import trace
-from papers.byzantine_cfl import figure2, figure3, setting, table1, table2
 
+from papers.byzantine_cfl import figure2, figure3, setting, table1, table2
 from phalanx.reproduce.drawing import styled
 from phalanx.reproduce.experiment import SCALES, Context, studies
 from phalanx.reproduce.output import flat
