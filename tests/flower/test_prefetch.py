@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
+from test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
@@ -31,7 +32,6 @@ from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, coordinat
 from phalanx.flower.codec import WORDS
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
-from test_packing import same
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 

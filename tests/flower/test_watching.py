@@ -18,7 +18,7 @@ import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, roster_of
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError, Progress, Verdict
-from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live
+from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live, status
 from phalanx.flower.lock import LOCK, exclusive
 from phalanx.flower.logs import JSONFormatter
 from phalanx.flower.metrics import Metrics

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
@@ -36,7 +37,6 @@ from phalanx.runs.history import History, Record
 from phalanx.runs.packing import pack, unpack
 from phalanx.simulation import Late, Lognormal
 from phalanx.training.evaluation import Evaluation
-from test_packing import same
 from toys import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
@@ -137,7 +137,7 @@ def carried_out(plan, on_snapshot=None, resume=None, lines=()):
         guard=plan.guard,
         reference=federation.reference,
         observers=[history],
-        **({} if keep is None else {"keep": lambda take: keep(take(), len(history.lines))}),
+        **({} if on_snapshot is None else {"on_snapshot": lambda take: on_snapshot(take(), len(history.lines))}),
         resume=resume,
     )
     return state, federation.transport.snapshot(), history.lines
@@ -371,7 +371,7 @@ def test_another_seed_starts_anew_and_says_so(stopped):
     ("name", "value", "says"),
     [
         ("phalanx.__version__", "99.0", r"starts anew: its results are by Phalanx 0\.1\.0, this is 99\.0\."),
-        ("phalanx.runs.source", lambda _: "changed", r"starts anew: the source of the classes of your own"),
+        ("phalanx.runs.session.source", lambda _: "changed", r"starts anew: the source of the classes of your own"),
     ],
 )
 def test_another_source_or_version_starts_anew_and_says_so(stopped, monkeypatch, name, value, says):

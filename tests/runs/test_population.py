@@ -58,7 +58,7 @@ def test_a_run_with_groups_splits_them_and_says_who_was_in_which():
 def test_clients_that_are_served_the_same_are_evaluated_once_per_group(monkeypatch):
     federation = Federation(dataclasses.replace(GROUPED, algorithm=Permuted(FedAvg(), 3)))
     calls = []
-    monkeypatch.setattr("phalanx.runs.evaluate", lambda *args: calls.append(args) or evaluate(*args))
+    monkeypatch.setattr("phalanx.runs.federation.evaluate", lambda *args: calls.append(args) or evaluate(*args))
     state, _ = federation.plan.algorithm.init(federation.start, dict.fromkeys(range(4), 10))
     federation.worth(state)
     assert len(calls) == 2
