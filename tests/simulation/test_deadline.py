@@ -22,7 +22,7 @@ def test_late_answers_are_dropped_and_their_clients_asked_again():
 
 
 def test_late_answers_count_in_a_later_round_with_the_version_that_was_sent():
-    """UploadCounter at 0, client 2 answers at 5, in the round from 4 to 6; it is asked nothing before, and again at 5."""
+    """Asked at 0, client 2 answers at 5, in the round from 4 to 6; it is asked nothing before, and again at 5."""
     seen = go(ROUNDS, clients=3, latency=SLOW, deadline=Deadline(2.0, grace=2), until=5)
     assert arrivals(seen)[:4] == [
         (2.0, (0, 1), (0, 0)),

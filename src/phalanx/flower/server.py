@@ -283,7 +283,7 @@ def name_of(transport: FlowerTransport, client: int) -> str:
 
 
 def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> ServerApp:
-    """Flower's app of the server.  UploadCounter to end, as by `flwr stop`, it leaves the record of a run that was stopped.
+    """Flower's app of the server.  Asked to end, as by `flwr stop`, it leaves the record of a run that was stopped.
 
     Args:
         coordinator: what it does; or what makes it from the context, which holds the configuration of the run.
