@@ -1,18 +1,20 @@
 """The geometric median: the point with the smallest sum of distances.
 
-Weiszfeld's algorithm, repaired where it meets a row: Vardi and Zhang, "The multivariate L1-median and associated data
-depth", 2000.  As a rule for federated learning: Chen, Su and Xu, "Distributed Statistical Machine Learning in
-Adversarial Settings", 2017; Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning", 2022 (RFA).
+Weiszfeld's algorithm, with the correction for iterates that meet a row: Vardi and Zhang, "The multivariate L1-median
+and associated data depth", 2000.  As a rule for federated learning: Chen, Su and Xu, "Distributed Statistical Machine
+Learning in Adversarial Settings", 2017; Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning",
+2022 (RFA).
 
     z = arg min over z of  sum over i of  w_i |z - u_i|
 
-Every iterate is a weighted mean of the rows, so an iteration needs inner products only: the matrix is read twice,
-however many iterations it takes.
+Every iterate is a weighted mean of the rows, so an iteration needs only inner products: the matrix is read twice,
+whatever the number of iterations.
 
 * Whether a row is the median is decided first, exactly (Vardi and Zhang's condition).  Otherwise the iteration runs
-  until what is left of the way is `tolerance` times the distance within which half of the weight lies.  (Not the mean
-  distance: attackers set that.)  Steps shrink by a factor r, so that r / (1 - r) steps are left.
-* An even split of rows on a line has many medians, from one row to the next: it is the mid-point then.
+  until the remaining distance is below `tolerance` times the distance within which half of the weight lies.  (Not the
+  mean distance, which attackers can make large.)  Steps shrink by a factor r, so the remaining distance is r / (1 - r)
+  times the last step.
+* An even split of rows on a line has many medians, from one row to the next: the result is the mid-point.
 """
 
 import math
@@ -28,23 +30,23 @@ from phalanx.aggregators.points import Points
 from phalanx.core import Weights
 
 Numbers = NDArray[np.float64]
-LEAST = 1e-3  # share by which sums of distances may seem larger than they are
-SAME = 1e-9  # share of the distance within which half of the weight lies, below which two rows are one
+LEAST = 1e-3  # relative error that sums of distances may have
+SAME = 1e-9  # rows nearer than this, in units of the distance that holds half of the weight, are copies
 
 
 @dataclass(frozen=True)
 class GeometricMedian(Selection):
     """The point with the smallest weighted sum of distances to the rows.
 
-    Stays near the honest rows while the attackers hold less than half of the weight: within 2 (1 - a) / (1 - 2a) times
-    the largest honest distance from any point, for a share a of attackers.  Equivariant to rotations, unlike the
-    coordinate-wise median.
+    Stays near the honest rows while the attackers hold less than half of the weight: for a share a of attackers, its
+    distance from any point is at most 2 (1 - a) / (1 - 2a) times the largest distance of an honest row from that point.
+    Equivariant to rotations, unlike the coordinate-wise median.
 
-    Costs one product of the matrix with itself, O(m^2 d), O(m^2) an iteration, and one pass for the result.
+    Cost: one product of the matrix with itself, O(m^2 d), O(m^2) per iteration, and one pass for the result.
 
     Args:
-        tolerance: distance from the minimum, as a share of the distance within which half of the weight lies.
-        iterations: limit; it is an error to reach it.
+        tolerance: allowed distance from the minimum, relative to the distance within which half of the weight lies.
+        iterations: largest number of iterations; reaching it is an error.
 
     Example:
         >>> GeometricMedian()(torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, -1.0], [1.0, 0.5]]))
@@ -73,7 +75,7 @@ class GeometricMedian(Selection):
         return Choice(shares, _distances_from(shares.numpy(), products.numpy()).tolist())
 
     def _iterate(self, products: Numbers, w: Numbers, shares: Numbers) -> Numbers:
-        """Weiszfeld's algorithm: the shares of the rows in the median."""
+        """Return the shares of the rows in the median, by Weiszfeld's algorithm."""
         far, previous = _distances_from(shares, products), math.inf
         for _ in range(self.iterations):
             pull = w / far
@@ -89,20 +91,20 @@ class GeometricMedian(Selection):
 
 
 def _start(points: Points) -> Weights:
-    """Shares of a first iterate: the mean of the half of the weight that is nearest to the medoid."""
+    """Return the shares of the first iterate: the mean of the half of the weight that is nearest to the medoid."""
     near = nearest(points.squared_distances[points.medoid][None], points.weights, points.mass / 2)[0]
     return near / near.sum() if int((near > 0).sum()) > 1 else points.share
 
 
 def _radius(far: Numbers, w: Numbers) -> float:
-    """The distance within which half of the weight lies."""
+    """Return the distance within which half of the weight lies."""
     order = far.argsort()
     half = int(np.searchsorted(w[order].cumsum(), 0.5))
     return float(far[order[min(half, len(w) - 1)]])
 
 
 def _distances_from(shares: Numbers, products: Numbers) -> Numbers:
-    """Distances of the rows from their weighted mean; never zero."""
+    """Return the distances of the rows from their weighted mean; never zero, since they are divisors."""
     reach = products @ shares
     squares = products.diagonal() - 2 * reach + shares @ reach
     far: Numbers = np.sqrt(squares.clip(np.abs(squares).max() * 1e-24 + 1e-300))
@@ -110,11 +112,11 @@ def _distances_from(shares: Numbers, products: Numbers) -> Numbers:
 
 
 def _median_rows(products: Numbers, distances: Numbers, w: Numbers) -> Weights | None:
-    """The shares of the rows that are medians, None if no row is: where all others pull less than a row's weight holds.
+    """Return the shares of the rows that are medians, or None if no row is one.
 
-    The pull on row i is R_i = sum over j of w_j (u_j - u_i) / |u_j - u_i|; copies of it hold, and do not pull.  What is
-    nearer than rounding can tell is a copy.  A row that is a median has the smallest sum of distances of all rows, so
-    only such rows are looked at.
+    Row i is a median if the pull of the other rows, R_i = sum over j of w_j (u_j - u_i) / |u_j - u_i|, is no longer
+    than the weight of row i and its copies, which do not pull.  Rows that are equal up to rounding are copies.  Only
+    rows with the smallest sum of distances can be medians, so only these are checked.
     """
     sums = distances @ w
     rows = np.flatnonzero(sums <= sums.min() * (1 + LEAST))
