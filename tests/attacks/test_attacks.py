@@ -146,7 +146,7 @@ def test_attacks_leave_alone_what_they_do_not_attack(attack):
     parts = {type(a) for a in ([attack.first, attack.second] if isinstance(attack, Together) else [attack])}
     honest = images()
     if not parts & {type(a) for a in ON_SIZE}:
-        assert attack.declare(7) == 7
+        assert attack.reported_size(7) == 7
     if not parts & {type(a) for a in ON_DATA}:
         assert attack.poison(honest, rng()) is honest
         assert attack.goal(honest) is None
