@@ -36,8 +36,9 @@ Neighbours = Literal["n-f-2", "n-f-1"]
 class Krum(Selection):
     """The row with the smallest sum of squared distances to its n - f - 2 nearest others.
 
-    Tolerates f of n >= 2f + 3 clients.  The result is the update of one client, so a round learns from one client only,
-    and if honest updates differ more from each other than from the attackers', an attacker's update is chosen.
+    Tolerates f of n >= 2f + 3 clients, or of n >= 2f + 1 with `neighbours="n-f-1"`.  The result is the update of one
+    client, so a round learns from one client only, and if honest updates differ more from each other than from the
+    attackers', an attacker's update is chosen.
 
     Cost: one product of the matrix with itself, O(m^2 d).
 
@@ -59,7 +60,7 @@ class Krum(Selection):
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
-        require(self, len(points), 2 * self.f + 3, "2f + 3")
+        _require_majority(self, len(points))
         scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
         winner = int(scores.argmin())
         shares = torch.zeros(len(points), dtype=torch.float64)
@@ -73,7 +74,8 @@ class Krum(Selection):
 class MultiKrum(Selection):
     """The mean of the m rows with the smallest Krum scores.
 
-    Tolerates f of n >= 2f + 3 clients.  More rows mean less noise, and more room for attackers who stay close.
+    Tolerates f of n >= 2f + 3 clients, or of n >= 2f + 1 with `neighbours="n-f-1"`.  More rows mean less noise, and
+    more room for attackers who stay close.
 
     Cost: one product of the matrix with itself, O(m^2 d), and one pass for the mean.
 
@@ -100,7 +102,7 @@ class MultiKrum(Selection):
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
         n = len(points)
-        require(self, n, 2 * self.f + 3, "2f + 3")
+        _require_majority(self, n)
         m = n - self.f if self.m is None else self.m
         require(self, n, m, "m")
         scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
@@ -111,6 +113,16 @@ class MultiKrum(Selection):
             for figure, part in zip(figures, parts, strict=True)
         ]
         return Choice(taken / taken.sum(), figures, reasons)
+
+
+def _require_majority(rule: Krum | MultiKrum, n: int) -> None:
+    """Raise `TooFewRowsError` if, with n rows, a neighbourhood can consist of attackers only.
+
+    An attacker has f - 1 fellow attackers, so at least f neighbours must count.  The paper's n - f - 2 neighbours need
+    two rows more than n - f - 1, where one would be enough, because its Lemma requires 2f + 2 < n.
+    """
+    extra = 3 if rule.neighbours == "n-f-2" else 1
+    require(rule, n, 2 * rule.f + extra, f"2f + {extra}")
 
 
 def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbours) -> Weights:

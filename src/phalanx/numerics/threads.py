@@ -114,7 +114,7 @@ def _libc() -> ctypes.CDLL:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> Pool:
-    """Return the threads of a process, kept because starting one takes as long as a small part; forks start their own."""
+    """Return the threads of a process, kept because starting one is slow; a fork starts its own."""
     members = list[int]()
     executor = ThreadPoolExecutor(
         os.cpu_count() or 1, "phalanx", initializer=lambda: members.append(threading.get_native_id())
