@@ -24,6 +24,7 @@ def stream(seed: int, *key: int | str) -> int:
         seed: the run's seed.
         key: purpose of the stream, from general to specific.  `1` and `"1"` are different keys.
     """
+    # A hash of the printed key: the same on every machine, unlike `hash`, which Python randomises.
     name = repr(tuple(part if isinstance(part, str) else int(part) for part in (seed, *key))).encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
 

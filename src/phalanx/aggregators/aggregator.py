@@ -249,6 +249,7 @@ def check_rows(rule: Aggregator, m: int, option: str) -> None:
         TooFewRowsError: if the rule needs more rows.
     """
     try:
+        # Random rows: a rule may have no result for equal ones, such as FoolsGold.
         rule(_trial_rows(m))
     except TooFewRowsError as error:
         raise TooFewRowsError(f"{option} = {m} is too small: {error} Or raise {option}.") from error

@@ -66,6 +66,7 @@ class Bulyan(Aggregator):
         while spare > ROUNDING * points.mass:
             among = distances[left][:, left]
             scores = krum_scores(among, weights[left], self.f, self.neighbours)
+            # At a tie of scores, the row with the smallest sum of distances to the remaining rows.
             best = scores <= scores.min() * (1 + ROUNDING)
             winner = left.pop(int((among @ weights[left]).where(best, torch.inf).argmin()))
             taken[winner] = min(float(weights[winner]), spare)

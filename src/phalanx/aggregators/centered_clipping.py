@@ -61,6 +61,7 @@ class CenteredClipping(Aggregator):
             reach = products @ shares
             far = root((products.diagonal() - 2 * reach + shares @ reach).clamp(min=0))
             factor = torch.where(far > self.radius, self.radius / far, 1.0)
+            # v stays a combination of the rows and the centre, so an iteration needs only (m, m) products.
             shares = shares + w * factor - shares * (w * factor).sum()
         vector = points.combine(shares)
         if centre is not None:

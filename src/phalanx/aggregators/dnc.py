@@ -95,5 +95,6 @@ class DnC(Selection):
         if self.coordinates >= d:
             return principal(points.squared_distances, points.weights)[1]
         rng = numpy_generator(self.seed, "dnc", points.turn, iteration)
+        # Sorted, because gathering columns in memory order is faster.
         r = torch.from_numpy(rng.choice(d, self.coordinates, replace=False, shuffle=False)).sort().values
         return principal(squared_distances(rows[:, r.to(rows.device)]).cpu(), points.weights)[1]

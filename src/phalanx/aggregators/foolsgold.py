@@ -77,6 +77,7 @@ def learning_rates(cs: Square, confidence: float = 1.0) -> Weights:
         confidence: kappa, the factor on the logit with its 0.5.
     """
     v = cs.amax(1)
+    # Where v_i < v_j, v_j is positive, so the division is safe.
     pardon = torch.where(v[:, None] < v, v[:, None] / v, 1.0)
     alpha = 1 - (cs * pardon).amax(1)
     if float(alpha.max()) <= BLURRED:

@@ -93,6 +93,7 @@ class GeometricMedian(Selection):
             change = new - shares
             step = math.sqrt(max(change @ products @ change, 0.0))
             shares, far = new, _distances_from(new, products, w)
+            # The rest of a geometric series with ratio r = step / previous: step r / (1 - r).
             left = step * step / (previous - step) if step < previous < math.inf else math.inf
             settled = settled + 1 if left <= self.tolerance * _radius(far, w) else 0
             if settled == SETTLED or step == 0:

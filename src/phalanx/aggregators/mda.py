@@ -97,6 +97,7 @@ class MDA(Selection):
 def _smallest_diameter(distances: Array, covers: "_Covers", budget: float) -> float:
     """Return the smallest squared distance such that a cover within the budget breaks all pairs farther apart."""
     values = np.unique(distances)
+    # Distances that are equal up to rounding are one threshold.
     last_of_equals = np.append(np.diff(values) > SAME * values[1:], True)
     levels = values[last_of_equals]
     low, high = 0, len(levels) - 1
@@ -148,6 +149,7 @@ class _Covers:
     def minimal(self, edges: NDArray[np.bool_], budget: float) -> Iterator[list[bool]]:
         """Yield the minimal covers of weight `budget` or less, each once: no row of them can be left out."""
         self._take(edges)
+        # The search also yields covers with a row that could stay; these are not minimal.
         for cover in self._all((1 << len(self.weights)) - 1, budget + ROUNDING, 0):
             if all(self.neighbours[row] & ~cover for row in _rows(cover)):
                 yield [bool(cover >> row & 1) for row in range(len(self.weights))]
@@ -220,6 +222,7 @@ class _Covers:
         degrees = [(degree, row) for row in _rows(there) if (degree := (self.neighbours[row] & there).bit_count())]
         if not degrees:
             return None
+        # The busiest row first: both cases of the search then shrink the graph most.
         degrees.sort(key=lambda pair: pair[0] / self.weights[pair[1]], reverse=True)
         uncovered = sum(degree for degree, _ in degrees) / 2
         for degree, row in degrees:  # an upper bound of the edges that the budget can cover

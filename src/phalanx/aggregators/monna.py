@@ -28,6 +28,7 @@ def lowest(scores: Weights, weights: Weights, budget: float) -> Weights:
         budget: total weight to take.
     """
     ordered, order = scores.sort()
+    # Rows with equal scores form a group, and each group is taken as a whole or in equal parts.
     gap = ordered.diff(prepend=ordered[:1]) > TIES * ordered.abs()
     group = torch.empty_like(order)
     group[order] = gap.long().cumsum(0)

@@ -185,6 +185,7 @@ class Points:
         It lies among the honest rows if they hold the majority of the weight.
         """
         far, weights = self.squared_distances.numpy(), self.weights.numpy()
+        # For each row, the distance within which half of the weight lies.
         order = far.argsort(axis=1, kind="stable")
         half = (weights[order].cumsum(axis=1) < self.mass / 2).sum(axis=1, keepdims=True).clip(max=len(self) - 1)
         return int(np.take_along_axis(far, np.take_along_axis(order, half, axis=1), axis=1).argmin())

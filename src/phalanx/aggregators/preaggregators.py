@@ -68,6 +68,7 @@ class AdaptiveClip(PreAggregator):
         """See `PreAggregator`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
+        # ROUNDING, so that a whole number is not rounded down to the next one.
         k = math.floor(2 * (self.f / m) * (m - self.f) + ROUNDING)
         order = points.norms.argsort(descending=True)
         longer = points.weights[order].cumsum(0) <= k * points.mass / m * (1 + ROUNDING)

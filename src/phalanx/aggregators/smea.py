@@ -147,6 +147,7 @@ def _can_be_below(distances, kept, limit):
     It is if and only if limit * I - A is positive definite, that is if Gaussian elimination meets no negative pivot.
     This costs much less than the eigenvalue, and stops at the first negative pivot.
     """
+    # `matrix` is the lower triangle of -A; `limit` is added to its diagonal, pivot by pivot.
     below = np.ones(len(kept), np.bool_)
     matrix, rows, to_mean = np.empty(distances.shape), np.empty(len(distances), np.int64), np.empty(len(distances))
     for n in range(len(kept)):

@@ -38,7 +38,7 @@ class Meanwhile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an omniscient attacker sees in addition: all updates of the round, or in flight, and the server's rule.
+    """The view of an omniscient attacker: all updates of the round, or in flight, and the server's rule.
 
     Args:
         honest: (h, d), the honest updates of the round, or in flight; h can be 0.

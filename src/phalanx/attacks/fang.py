@@ -80,6 +80,7 @@ class FangTrimmedMean(Attack):
         s = direction(seen)
         origin = update.base if self.of == "model" else torch.zeros_like(update.base)
         w = origin + torch.where(s < 0, seen.honest.amax(0), seen.honest.amin(0))
+        # b w is beyond w if it has the sign of the push, otherwise w / b is.
         end = torch.where((w > 0) == (s < 0), self.b * w, w / self.b)
         share = uniform(w, rng) if self.draw == "uniform" else 1.0
         return torch.where(s == 0, seen.honest.mean(0), w + share * (end - w) - origin)

@@ -142,6 +142,7 @@ class LabelPermutation(Relabelling):
 
     def relabelled(self, y: Labels, classes: int) -> Labels:
         """See `Relabelling`."""
+        # Each class gets the label of the next class in a random order, so none keeps its own.
         cycle = torch.randperm(classes, generator=generator(self.seed, "label permutation"))
         renamed = torch.empty_like(cycle)
         renamed[cycle] = cycle.roll(-1)

@@ -113,6 +113,7 @@ def perturbed(honest: Matrix, mu: Vector, kind: Literal["unit", "std", "sign"]) 
 
 def halving(holds: Callable[[float], bool], start: float, precision: float) -> float:
     """Return, to `precision`, the largest gamma below 2 * start for which `holds`, if it holds exactly up to it."""
+    # Steps halve from start on, so gamma stays within (0, 2 * start).
     gamma = step = start
     best = 0.0
     while abs(gamma - best) > precision:

@@ -162,6 +162,7 @@ def line_search(worth: Callable[[float], float], evaluations: int = 16) -> float
     best, top, step = 0.0, worth(0.0), 1.0
     left, growing = evaluations - 1, True
     while left > 0:
+        # Once doubling has failed, both sides of the best factor are tried with half the step.
         rivals = (best + step,) if growing or step > best else (best + step, best - step)
         tried = [(worth(x), x) for x in rivals[:left]]
         left -= len(tried)

@@ -144,6 +144,7 @@ class Sybils(Attack):
         return self.attack.answers(answer, earlier)
 
     def _forged(self, knowledge: Knowledge) -> Vector:
+        # Draws are named by version and client, so the result does not depend on which attacker computes it.
         models = knowledge.colluders[:1] if self.send == "first" else knowledge.colluders
         rows = [
             self.attack.forge(u, seen_by(self.attack, knowledge), generator(self.seed, "sybils", u.version, u.client))

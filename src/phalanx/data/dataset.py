@@ -57,6 +57,7 @@ class Dataset:
             raise ValueError(f"x and y must be on one device, got {self.x.device} and {self.y.device}.")
         self._check_labels()
         self._check_owners()
+        # A finite sum proves finite entries without a mask of the size of x; only otherwise check each entry.
         if self.x.is_floating_point() and not torch.isfinite(self.x.sum()) and not torch.isfinite(self.x).all():
             rows = int(
                 (~torch.isfinite(self.x).flatten(1).all(1) if self.x.ndim > 1 else ~torch.isfinite(self.x)).sum()

@@ -205,6 +205,7 @@ def _idx(path: Path, *shape: int) -> Tensor:
         with gzip.open(path) if zipped else path.open("rb") as file:
             n = _idx_count(path, file.read(8 + 4 * len(shape)), shape)
             size = n * int(np.prod(shape, dtype=np.int64))
+            # A header may promise terabytes: allocate no more than the file can hold.
             room = path.stat().st_size * (GZIP_MOST if zipped else 1)
             if size > room:
                 raise ValueError(

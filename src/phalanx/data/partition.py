@@ -75,6 +75,7 @@ class Partition(ABC):
             )
         if not self.allow_empty and not self.partial:
             holders = _without_empty(holders, clients, rng)
+        # Client -1, if any, holds the examples that are left out; it is the first part and dropped.
         order, sizes = np.argsort(holders, kind="stable"), np.bincount(holders + 1, minlength=clients + 1)
         return list(torch.split(torch.from_numpy(order), sizes.tolist()))[1:]
 
@@ -112,12 +113,14 @@ def _apportioned(total: int, shares: Floats) -> Ints:
     """Return whole numbers with sum `total`, proportional to `shares`, by largest remainder; ties go to the first."""
     quotas = shares / shares.sum() * total
     counts: Ints = np.floor(quotas).astype(np.int64)
+    # The examples that rounding down has left go to the largest remainders.
     counts[np.argsort(counts - quotas, kind="stable")[: total - counts.sum()]] += 1
     return counts
 
 
 def _dealt(n: int, log_shares: Floats, rng: np.random.Generator) -> Ints:
     """Return random clients of n examples, whatever their labels, with sizes proportional to exp(log_shares)."""
+    # Relative to the largest share: exp of the logarithms themselves could overflow or be all zero.
     sizes = _apportioned(n, np.exp(log_shares - log_shares.max()))
     owners: Ints = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     return owners
@@ -253,6 +256,7 @@ class Shards(Partition):
         shards = min(n, clients * each)  # shards that are not empty
         owners = np.empty_like(labels)
         if shards:
+            # Each client has `each` places for shards; an occupied place is a shard of the client.
             hands = rng.choice(clients * each, size=shards, replace=False) // each
             owners[order] = np.repeat(hands, _apportioned(n, np.ones(shards)))
         return owners

@@ -146,6 +146,7 @@ def _check_limit(limit: int | None) -> None:
 
 def _datasets(train: Bytes, test: Bytes, standardize: bool, limit: int | None) -> tuple[Dataset, Dataset]:
     moments = _moments(train.pixels) if standardize else None
+    # Mean and deviation are of the whole train part, so that `limit` does not change the pixels.
     kept = Bytes(train.pixels[:limit], train.labels[:limit])
     parts = [Dataset(_scaled(part.pixels, moments), part.labels.to(torch.int64), TEN) for part in (kept, test)]
     return parts[0], parts[1]

@@ -187,6 +187,7 @@ def _begin(matrix, parts, taken):
 
     The first tile holds the first columns of the thread's first part.  The place is one step before them.
     """
+    # The first tile is read here, so that `_sort` always has a tile to sort and one to read.
     m, place = matrix.shape[0], np.zeros(SOUND + 1, np.int64)
     tiles = _tile(2 * m, matrix).reshape(2, m, LANES)
     place[THEN], place[TILE] = claim(taken), 1
@@ -389,6 +390,7 @@ def _sum_between(_, tile, own, low, high, slack, made):
             after = builder.fadd(before, _in_double(builder, weights, wide))
             end = _extreme(builder, "min", wide, after, high)
             kept = builder.fsub(end, _extreme(builder, "max", wide, before, low))
+            # A rounding error must not count, since it would multiply an entry of any size.
             kept = builder.select(builder.fcmp_ordered(">", kept, slack), kept, nothing)
             product = [kept, _in_double(builder, entries, wide), builder.load(total)]
             builder.store(builder.call(fma, product), total)
@@ -424,6 +426,7 @@ def _middle(_, tile, own, lower, upper, made):
         (tile, own, lower, upper, made), (kind, own_kind, _, _, made_kind) = arguments, signature.args
         start, vector = _tile_row(context, builder, kind, tile, ir.IntType(64)(0))
         _, weight_vector = _tile_row(context, builder, own_kind, own, ir.IntType(64)(0))
+        # Counts are summed as 32-bit integers: exact, and in half of the registers of float64.
         counts = isinstance(weight_vector.element, ir.IntType)
         weight_vector = ir.VectorType(ir.IntType(32), LANES) if counts else weight_vector
         reached = cgutils.alloca_once(builder, weight_vector)
@@ -499,6 +502,7 @@ def _window(tile, count, centre, starts, made):
     for r in range(m):
         row = tile[r]
         for c in range(LANES):
+            # Both cases are computed and one is selected: without a branch, the loop vectorises.
             made[c] += np.float64(row[c]) if (starts[c] <= r) & (r < starts[c] + count) else 0.0
 
 

@@ -34,6 +34,7 @@ CANCELLED = 1 / 16  # a squared distance below this share of the squared norms h
 TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have underflowed or overflowed in float32
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
+# Here the compiler may reorder sums, to vectorise them; NaN and infinities keep their meaning, as `finite` needs.
 reordered = njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract"})
 
 
@@ -77,6 +78,7 @@ def _tile_of_products(_, rows, i, j, begin, end, sums):
         element, vector, size = _vector(context, kind)
         left = [_row(context, builder, kind, array, i, p) for p in range(TILE)]
         right = [_row(context, builder, kind, array, j, q) for q in range(TILE)]
+        # Stack variables in LLVM's code, which it keeps in registers.
         total = [[cgutils.alloca_once(builder, vector) for _ in right] for _ in left]
         for held in (held for line in total for held in line):
             builder.store(ir.Constant(vector, None), held)
@@ -379,6 +381,7 @@ def combine(left, rows, out, parts, taken):
     """
     k, m = left.shape
     across = VECTORS * (BYTES // rows.itemsize)
+    # Zeros, since the last vector of a strip may reach beyond its columns.
     packed, sums = np.zeros((m, STRIP), rows.dtype), np.empty((TALL, across), rows.dtype)
     n = claim(taken)
     while n < len(parts):

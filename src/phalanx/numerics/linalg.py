@@ -40,6 +40,7 @@ def gram(rows: Matrix, origin: Vector | None = None) -> Square:
     products = _products(rows, origin, None)
     squares = products.diagonal()
     strange = _strange(squares)
+    # A cheap check of the diagonal is enough: |<a, b>| <= |a| |b|.
     if rows.dtype == torch.float64 or not strange:
         return products
     scale = torch.ones(len(rows), dtype=torch.float32, device=rows.device)
@@ -68,6 +69,7 @@ def _compiled_products(rows: Matrix) -> Square:
     """Return the inner products on the CPU; entries below the diagonal are undefined."""
     m, d = rows.shape
     aligned = d - d % (kernels.BYTES // rows.itemsize)
+    # Each range of columns has its own (m, m) sums, so their number is limited by memory.
     columns = shares(aligned, 4 * DEPTH, max(1, min(SHARES, 4 * PRODUCTS // (m * m))))
     bands = shares(m, kernels.TILE, max(1, SHARES // max(1, len(columns))))
     sums = np.zeros((max(1, len(columns)), m, m))
@@ -353,6 +355,7 @@ def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "k k"], members
     close.fill_diagonal_(False)
     for group in _components(close.cpu().numpy()) if bool(close.any()) else ():
         c = [members[k] for k in group]
+        # The most central row as the origin makes the remaining norms, and so the errors, small.
         centre = c[int(distances[c][:, c].sum(1).argmin())]
         part = (
             rows[c] if depth < 3 else rows[c].double()

@@ -28,6 +28,7 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
+    # No block below 1 GiB is mapped separately, the heap is never trimmed, and it grows in steps of 256 MiB.
     settings = ((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, (1 << 31) - 1), (M_TOP_PAD, 256 << 20))
     return all(mallopt(name, value) for name, value in settings)
 

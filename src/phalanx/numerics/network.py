@@ -59,6 +59,7 @@ def _odd_even_merge_sort(m: int) -> list[Pair]:
 
 def _steps(m: int, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
     """Group the comparisons greedily into the largest possible `SHAPES`, in the same order for each entry."""
+    # Comparisons may change places as long as each entry meets the others in the same order.
     due: list[list[int]] = [[] for _ in range(m)]  # open comparisons of each entry, the next one last
     for n in reversed(range(len(pairs))):
         for entry in pairs[n]:

@@ -59,8 +59,10 @@ def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequ
     pool = _pool(os.getpid())
     if threads > 1:
         pool.keep_off()
+    # This thread works too, and the others may start late: parts are claimed, not assigned.
     others = [pool.executor.submit(kernel, *arguments, work, taken) for _ in range(1, threads)]
     results = [kernel(*arguments, work, taken)]
+    # A thread that has not started yet finds no part left: cancel it instead of waiting.
     return results + [other.result() for other in others if not other.cancel()]
 
 

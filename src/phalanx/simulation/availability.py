@@ -95,6 +95,7 @@ class OnOff(Availability):
     def periods(self, client: int, seed: int) -> Iterator[Period]:
         """See `Availability`."""
         rng = numpy_generator(seed, "availability", client)
+        # Exponential times have no memory, so the first period has the same distribution as any other.
         begin = 0.0 if rng.random() * (self.on + self.off) < self.on else self._drawn(rng.exponential(self.off))
         while True:
             end = begin + self._drawn(rng.exponential(self.on))
@@ -206,6 +207,7 @@ class Crashes(Availability):
 
     def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
         """See `Availability`."""
+        # The upper 53 bits of the stream's seed are a uniform number in [0, 1).
         if (stream(seed, "crash", task.client, task.turn) >> 11) * 2.0**-53 >= self.probability:
             return None  # without a generator, which most tasks then do not need
         rng = numpy_generator(seed, "crash time", task.client, task.turn)
@@ -233,6 +235,7 @@ class Both(Availability):
         """See `Availability`."""
         one, other = self.first.periods(client, seed), self.second.periods(client, seed)
         a, b = next(one, None), next(other, None)
+        # The intersection of two sorted lists of periods.
         while a is not None and b is not None:
             begin, end = max(a.begin, b.begin), min(a.end, b.end)
             if begin < end:

@@ -341,6 +341,7 @@ def _once(latency: Normal | Lognormal | Zipf | Bandwidth, client: int, seed: int
 @lru_cache(maxsize=8)
 def _zipf(exponent: float, levels: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the probability of at most k times the shortest time, for k = 1 .. levels - 1."""
+    # Cumulative probabilities, by which a uniform number finds its level with a binary search.
     weights = np.arange(1, levels + 1, dtype=np.float64) ** -exponent
     below: np.ndarray[tuple[int], np.dtype[np.float64]] = np.cumsum(weights)[:-1] / weights.sum()
     return below

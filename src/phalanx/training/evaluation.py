@@ -59,6 +59,7 @@ def least_loss(model: FlatModule, offers: Mapping[int, Vector], data: Dataset) -
         offers: parameters of the models, by number.
         data: the examples.
     """
+    # Reversed, since `min` returns the first of equals and the last one is wanted.
     losses = {number: evaluate(model, vector, data).loss for number, vector in reversed([*offers.items()])}
     return min(losses, key=lambda number: math.inf if math.isnan(losses[number]) else losses[number])
 

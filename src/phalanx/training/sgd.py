@@ -252,6 +252,7 @@ class Trainer:
         """Take one step of gradient descent, in place."""
         recipe, gradient, parameters = self.recipe, self.model.gradient, self._parameters
         if recipe.clip_norm is not None:
+            # Clipping comes first: weight decay and the proximal term are not clipped.
             norm = torch.linalg.vector_norm(gradient)
             gradient *= (recipe.clip_norm / norm).clamp(max=1.0)
         if recipe.weight_decay:

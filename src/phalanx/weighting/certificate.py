@@ -108,6 +108,7 @@ def certify(
 def _ceiling(X: NDArray[np.float64], k: int, U: int, alpha: float, delta: float) -> float:
     """Return the left side of Equation 6 for k samples distributed like X; U scales the margins of both means."""
     e1 = sqrt(log(3 / delta) / (2 * k))
+    # With so few samples, maybe none is among the largest alpha of the clients.
     if alpha <= e1:
         return inf
     terms = int(k * (alpha - e1)) + 1  # of the mean over the largest samples

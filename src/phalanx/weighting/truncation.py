@@ -140,6 +140,7 @@ class Sorted:
     def keeps(self, u: int, t: int, limit: Fraction) -> bool:
         """Return whether the top t hold at most `limit` of the weight if all sizes are truncated at n_{u+1}."""
         a, b, c, d = self.linear(u, t)
+        # Cross-multiplied integers, so the comparison is exact.
         return (a + b * self.n[u]) * limit.denominator <= limit.numerator * (c + d * self.n[u])
 
     def bound(self, t: int, limit: Fraction) -> int:
@@ -189,6 +190,7 @@ def check_sizes(sizes: Mapping[int, int]) -> None:
 
 def _exact(share: float) -> Fraction:
     """Return the fraction that a float is meant to be: 1/3 for the float nearest to it, 1/10 for 0.1."""
+    # A float is rarely the number that was typed: 0.1 is a little more than 1/10, which would change comparisons.
     near = Fraction(share).limit_denominator(10**6)
     return near if float(near) == share else Fraction(repr(float(share)))
 
