@@ -160,5 +160,5 @@ class ClaimVersion(Attack):
 
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
         """See `Attack`."""
-        lie = Answer(answer.version + self.ahead, answer.delta)
-        return (lie, answer) if self.honest_too else (lie,)
+        claim = Answer(answer.version + self.ahead, answer.delta)
+        return (claim, answer) if self.honest_too else (claim,)

@@ -25,7 +25,7 @@ from phalanx.numerics.threads import claim
 
 LANES = 64  # columns of a tile
 TILES = 8  # tiles prefetched together, at most: memory is fastest in long consecutive reads
-ASKED = 1 << 19  # bytes prefetched together, at most: they have to fit into the L2 cache
+PREFETCHED = 1 << 19  # bytes prefetched together, at most: they have to fit into the L2 cache
 LINE = 64  # bytes of a cache line
 SAME = 1e-12  # shares of the weight that differ by less are equal up to rounding
 A, B, C, D = range(4)
@@ -234,9 +234,9 @@ def _sort(tiles, network, matrix, parts, place, next_):
         finite, rows = _read(matrix, column, next_), 0
     # Tiles are prefetched in runs: each row of `run` tiles is one long read.  Each tile of the current run prefetches
     # its share of the rows of the next run.
-    run = max(1, min(TILES, ASKED // (m * LANES * matrix.itemsize)))
+    run = max(1, min(TILES, PREFETCHED // (m * LANES * matrix.itemsize)))
     turn = (first - parts[place[PART], 0]) // LANES % run  # index of the tile within its run
-    asked, later, end = turn * m // run, turn * m % run, first + (run - turn) * LANES
+    fetched, later, end = turn * m // run, turn * m % run, first + (run - turn) * LANES
     row, gap = 0, max(1, steps // m)  # steps of the network between two reads
     some, wait = -(-m // (steps // gap)), 0
     for k in range(steps):
@@ -250,10 +250,10 @@ def _sort(tiles, network, matrix, parts, place, next_):
             if row < rows:
                 finite &= _copy(matrix, row, column, next_)
             if end + later * LANES < stop:
-                _prefetch(matrix, asked, end + later * LANES)
+                _prefetch(matrix, fetched, end + later * LANES)
             row, later = row + 1, later + 1
             if later == run:
-                asked, later = asked + 1, 0
+                fetched, later = fetched + 1, 0
     return finite
 
 
