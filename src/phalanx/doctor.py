@@ -28,6 +28,7 @@ from packaging.version import Version
 from rich.console import Console
 from rich.markup import escape
 
+from phalanx.installation import installation
 from phalanx.wording import plural
 
 Level = Literal["ok", "warning", "wrong"]
@@ -86,11 +87,9 @@ def versions() -> Iterator[Finding]:
         try:
             has = version(name)
         except PackageNotFoundError:
-            why = "for real clients: pip install 'phalanx-fl[flower]'."
+            why = f"for real clients: {installation('flower')}."
             level: Level = "ok" if name in ("flwr", "cryptography") else "wrong"
-            yield Finding(
-                level, name, "not installed,", f"needed {why}" if level == "ok" else "Install phalanx-fl anew."
-            )
+            yield Finding(level, name, "not installed,", f"needed {why}" if level == "ok" else "Install Phalanx again.")
             continue
         specifier = wanted[name].specifier if name in wanted else None
         if specifier is None or specifier.contains(has, prereleases=True):
@@ -165,7 +164,7 @@ def at(folder: Path) -> Iterator[Finding]:
     try:
         import cryptography  # noqa: F401, PLC0415  (an optional dependency)
     except ModuleNotFoundError:
-        yield Finding("warning", "keys", "are not looked at.", "That needs pip install 'phalanx-fl[flower]'.")
+        yield Finding("warning", "keys", "are not looked at.", f"That needs Flower: {installation('flower')}.")
         return
     yield from dict.fromkeys(_held(folder))  # what cannot be looked at is met more than once
 

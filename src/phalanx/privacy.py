@@ -11,6 +11,7 @@ from typing import Any
 
 from phalanx.core import Infeasible
 from phalanx.history import Line, Record
+from phalanx.installation import installation
 from phalanx.wording import plural
 
 MOST, LEAST = 2.0**20, 2.0**-4  # multipliers between which one is looked for
@@ -95,7 +96,5 @@ def _library() -> Any:
         import dp_accounting  # noqa: PLC0415  (an optional dependency)
         import dp_accounting.pld  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Accounting needs Google's dp-accounting: pip install 'phalanx-fl[privacy]'."
-        ) from error
+        raise ModuleNotFoundError(f"Accounting needs Google's dp-accounting: {installation('privacy')}.") from error
     return dp_accounting

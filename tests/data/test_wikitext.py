@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from phalanx.data import NO_LABEL, Source, WikiText2, wikitext
 from phalanx.data.wikitext import digest
 from phalanx.data.words import END, UNKNOWN
+from phalanx.installation import installation
 from phalanx.models import WordLSTM
 
 N = NO_LABEL
@@ -129,7 +131,7 @@ def test_without_a_network_the_error_says_what_to_do(monkeypatch):
 
 def test_without_the_package_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'phalanx-fl\[huggingface\]'; or lay wiki\.train"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(f"{installation('huggingface')}; or lay wiki.train")):
         WikiText2().load()
 
 
