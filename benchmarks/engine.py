@@ -27,8 +27,8 @@ from phalanx.core import Progress, Updates, Vector
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.simulation import Availability, Constant, Crashes, Deadline, Latency, Lognormal, OnOff, Simulation
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 
 class NoTraining(Trainer):

@@ -26,13 +26,13 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 import phalanx
 from phalanx.algorithms import FedAvg
-from phalanx.flower import FlowerTransport, Member, Patience, Rehearsal, Roster, codec
-from phalanx.flower.codec import WORDS, Answer, Task
+from phalanx.engine.guard import Guard
+from phalanx.flower import FlowerTransport, InProcessGrid, Member, Roster, Timeouts, codec
+from phalanx.flower.codec import WORDS, Answer, TaskMessage
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
 from phalanx.flower.local import LocalFederation, marked
 from phalanx.flower.signals import stopped_like_ctrl_c
-from phalanx.guard import Guard
 
 D = 1_000_000
 KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(1, 101)]
@@ -49,7 +49,7 @@ def milliseconds(work: Callable[[], object], times: int = 15) -> float:
     return statistics.median(seen)
 
 
-def answered(task: Task, key: Ed25519PrivateKey, vector: torch.Tensor) -> RecordDict:
+def answered(task: TaskMessage, key: Ed25519PrivateKey, vector: torch.Tensor) -> RecordDict:
     """What a client makes of its update."""
     answer = Answer(task.nonce, public_bytes(key), task.version, 0.5, b"")
     content = codec.answer_content(answer, codec.encode(vector, task.transfer))
@@ -71,7 +71,7 @@ def time_per_update() -> None:
         return [made, read, made, read]
 
     def ours(transfer: codec.Transfer) -> list[float]:
-        task, key = Task("train", "abc", bytes(32), 0, 3, 2, transfer), KEYS[0]
+        task, key = TaskMessage("train", "abc", bytes(32), 0, 3, 2, transfer), KEYS[0]
         content, sent = answered(task, key, vector), codec.task_content(task, vector)
 
         def read() -> None:
@@ -94,7 +94,7 @@ def time_per_update() -> None:
         print(f"{name:22} " + " ".join(f"{v:13.2f}" for v in row) + extra)
 
 
-class Canned(Rehearsal):
+class Canned(InProcessGrid):
     """Replies are made when they are pulled, so that the server alone holds memory."""
 
     def __init__(self, clients: int) -> None:
@@ -109,7 +109,7 @@ class Canned(Rehearsal):
         numbers = []
         for message in messages:
             words = dict(message.content[WORDS])
-            task = Task(**{name: words[name] for name in Task._fields})
+            task = TaskMessage(**{name: words[name] for name in TaskMessage._fields})
             number = task.nonce.hex()
             message.metadata.__dict__["_message_id"] = number
             bare = Message(RecordDict(), message.metadata.dst_node_id, message.metadata.message_type)
@@ -151,7 +151,7 @@ def memory(clients: int = 100) -> None:
     """How much more the server holds in two rounds than before."""
     roster = Roster(tuple(Member(i, f"c{i}", public_bytes(KEYS[i])) for i in range(clients)))
     matrix = clients * D * 4 / 1e6
-    with FlowerTransport(Canned(clients), roster, patience=Patience(roll_call=0.5, poll=0.05)) as transport:
+    with FlowerTransport(Canned(clients), roster, timeouts=Timeouts(roll_call=0.5, poll=0.05)) as transport:
         model, before = torch.zeros(D), []
 
         def observer(progress):

@@ -27,9 +27,9 @@ import torch
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAvg
 from phalanx.data import Dataset, InMemory
-from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
-from phalanx.simulation.cohort import Blueprint
+from phalanx.simulation.executor import Blueprint
+from phalanx.training.evaluation import Evaluation
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
 MARK = "PHALANX_BENCHMARK"  # environment variable by which the processes of a measurement are known
@@ -88,17 +88,17 @@ def here(epochs: int) -> None:
 
 
 def on_ray(epochs: int) -> None:
-    from phalanx.cluster import Cohorts  # noqa: PLC0415
+    from phalanx.ray import RayExecutors  # noqa: PLC0415
 
     rounds = Rounds()
-    with Cohorts("local") as cohorts:
-        simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds], spread=cohorts)
+    with RayExecutors("local") as cohorts:
+        simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds], executors=cohorts)
         rounds.tell(f"{len(cohorts.crew.members)} workers on Ray")
 
 
 def task() -> None:
     """Rounds of clients that hold one example, so that their training is next to nothing."""
-    from phalanx.cluster import Cohorts  # noqa: PLC0415
+    from phalanx.ray import RayExecutors  # noqa: PLC0415
 
     recipe, costs = LocalSGD(steps=1, batch_size=1), dict[str, tuple[float, float]]()
 
@@ -109,8 +109,8 @@ def task() -> None:
         wall, cpu = (statistics.median(1e3 * (b[k] - a[k]) / CLIENTS for a, b in later) for k in (0, 1))
         costs[name] = wall, cpu
 
-    with Cohorts("local") as cohorts:
-        measured("Ray", lambda rounds: simulate(plan(held=1, recipe=recipe), observers=[rounds], spread=cohorts))
+    with RayExecutors("local") as cohorts:
+        measured("Ray", lambda rounds: simulate(plan(held=1, recipe=recipe), observers=[rounds], executors=cohorts))
     measured("here", lambda rounds: simulate(plan(held=1, recipe=recipe), observers=[rounds]))
     for name, (wall, cpu) in costs.items():
         print(f"{name}: {wall:.2f} ms a client, {cpu:.2f} ms of CPU time, {MODEL}; load {os.getloadavg()[0]:.1f}")

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from phalanx.data import Dataset
-from phalanx.memory import keep_freed_memory
 from phalanx.models import MLP, Model, SattlerCNN
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.numerics.memory import keep_freed_memory
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 SHAPE, CLASSES, PER_CLIENT = (1, 28, 28), 10, 600
 

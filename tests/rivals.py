@@ -5,9 +5,9 @@ from functools import cache
 from phalanx import LocalSGD, Record, Run, Until, simulate
 from phalanx.attacks import Attack
 from phalanx.core import Algorithm
-from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
 from phalanx.simulation import Normal
+from phalanx.training.evaluation import Evaluation
 
 ATTACKERS = 4  # of 20
 

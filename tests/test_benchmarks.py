@@ -58,7 +58,7 @@ def imports(source: str) -> Iterator[tuple[str, str]]:
 def test_what_a_benchmark_imports_from_here_is_there(path):
     """Also in functions, and in programs that it starts."""
     for module, name in imports(path.read_text(encoding="utf-8")):
-        if module.startswith("phalanx.cluster"):
+        if module.startswith("phalanx.ray"):
             pytest.importorskip("ray")
         found = importlib.import_module(module)
         if name and not hasattr(found, name):

@@ -6,35 +6,36 @@ from phalanx.aggregators import Aggregator
 from phalanx.core import (
     Algorithm,
     Arrivals,
-    Infeasible,
+    InfeasibleError,
     Local,
     Progress,
     Reply,
-    Stalled,
+    StalledError,
     Transport,
     Until,
     Updates,
     Verdict,
 )
-from phalanx.engine import run
-from phalanx.guard import Guard
-from phalanx.history import Record
-from phalanx.runs import Run, simulate
-from phalanx.training import LocalSGD
+from phalanx.engine.guard import Guard
+from phalanx.engine.loop import run
+from phalanx.runs.history import Record
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
+from phalanx.training.sgd import LocalSGD
 
 __all__ = [
     "Aggregator",
     "Algorithm",
     "Arrivals",
     "Guard",
-    "Infeasible",
+    "InfeasibleError",
     "Local",
     "LocalSGD",
     "Progress",
     "Record",
     "Reply",
     "Run",
-    "Stalled",
+    "StalledError",
     "Transport",
     "Until",
     "Updates",

@@ -20,14 +20,14 @@ Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
 
 
-class Infeasible(ValueError):
+class InfeasibleError(ValueError):
     """What was asked for cannot be done with what is there.
 
     The message says what was expected, what came, and the remedy.
     """
 
 
-class Stalled(RuntimeError):
+class StalledError(RuntimeError):
     """The run cannot go on: nobody is left who could bring the next update.
 
     The message says who is missing and why.
@@ -107,7 +107,7 @@ class Verdict(NamedTuple):
     waits: bool = False  # the update is kept for a later step, which decides: another verdict will come
 
 
-class Gathering(NamedTuple):
+class QuorumStatus(NamedTuple):
     """How far an algorithm has come that waits for the answers of several clients before it changes its model."""
 
     wanted: int  # the quorum: clients whose answers it waits for
@@ -164,7 +164,7 @@ class Algorithm(ABC, Generic[State]):
             sizes: number of examples that each client declares.  Clients may lie.
 
         Raises:
-            Infeasible: the algorithm cannot serve this population.
+            InfeasibleError: the algorithm cannot serve this population.
         """
 
     @abstractmethod
@@ -172,7 +172,7 @@ class Algorithm(ABC, Generic[State]):
         """The next state, and who is ready for a download now.
 
         Raises:
-            Infeasible: there are fewer updates than the algorithm needs.
+            InfeasibleError: there are fewer updates than the algorithm needs.
         """
 
     def download(self, state: State, client: int) -> Vector:
@@ -188,21 +188,21 @@ class Algorithm(ABC, Generic[State]):
             size: number of examples that it declares.  Clients may lie.
 
         Raises:
-            Infeasible: the algorithm cannot take in anybody later, or not this client.
+            InfeasibleError: the algorithm cannot take in anybody later, or not this client.
         """
-        raise Infeasible(
+        raise InfeasibleError(
             f"{type(self).__name__} cannot take in client {client}, which came after the run had begun. "
             "Have all clients there from the start, or choose an algorithm that can, such as ClusteredFL."
         )
 
-    def offers(self, state: State, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: State, client: int) -> Mapping[int, Vector]:
         """The models that `client` can be served, by a number of the algorithm's own, the most general first.
 
         The last is what `download` sends. Clients choose by examples that they keep from training: `Run.validation`.
         """
         return {0: self.download(state, client)}
 
-    def gathering(self, state: State) -> Gathering | None:
+    def quorum_status(self, state: State) -> QuorumStatus | None:
         """What it waits for; None if it waits for no number of clients.  Tells what a run lacks that cannot go on."""
         return None
 
@@ -214,7 +214,7 @@ class Algorithm(ABC, Generic[State]):
             population: clients that are enrolled.
 
         Raises:
-            Infeasible: they are too few for a step, or for what the algorithm is there for.
+            InfeasibleError: they are too few for a step, or for what the algorithm is there for.
         """
 
     @property

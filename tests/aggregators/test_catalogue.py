@@ -9,7 +9,7 @@ from catalogue import CATALOGUE
 
 from phalanx.aggregators import Krum, Mean, Median
 from phalanx.aggregators.aggregator import TooFew, check_rows, weighs_rows
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 SIZES = (7, 8, 11)
 
@@ -189,7 +189,7 @@ def complaint(rule, m):
 def test_rows_that_a_rule_can_do_nothing_with_are_not_too_few():
     class Picky(Mean):
         def aggregate(self, points):
-            raise Infeasible("All look alike.")
+            raise InfeasibleError("All look alike.")
 
     check_rows(Picky(), 3, "k")
     assert weighs_rows(Picky(), 3)

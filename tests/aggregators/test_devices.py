@@ -8,8 +8,8 @@ import torch
 from catalogue import CATALOGUE
 from elsewhere import another_device
 
-from phalanx import linalg
 from phalanx.aggregators import AdaptiveClip, Bucketing, Clip, Mean, Median, NearestNeighborMixing
+from phalanx.numerics import linalg
 
 DEVICES = ["another", *(["cuda"] if torch.cuda.is_available() else [])]
 CHAINS = [

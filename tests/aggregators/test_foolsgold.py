@@ -8,7 +8,7 @@ import torch
 
 from phalanx.aggregators.foolsgold import FoolsGoldWeights
 from phalanx.aggregators.points import Points
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 
 def noise(m, d, seed):
@@ -79,5 +79,7 @@ def test_one_row_is_the_result():
 def test_nothing_but_sybils_is_an_error_in_words(dtype):
     row = torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=dtype)
     for sizes in ([1.0, 1.0], [1.0, 0.3, 7.0], [0.1] * 9):
-        with pytest.raises(Infeasible, match=f"nobody among {len(sizes)} rows who does not point in the direction"):
+        with pytest.raises(
+            InfeasibleError, match=f"nobody among {len(sizes)} rows who does not point in the direction"
+        ):
             FoolsGoldWeights()(torch.tensor(sizes, dtype=dtype)[:, None] * row)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from phalanx.aggregators import mda
 from phalanx.aggregators.mda import MDA
 from phalanx.aggregators.points import Points
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 
 def subsets(m, size):
@@ -139,5 +139,5 @@ def test_fast(m, f, seconds, kind):
 
 def test_gives_up_in_words(monkeypatch):
     monkeypatch.setattr(mda, "STEPS", 20)
-    with pytest.raises(Infeasible, match=r"gave up after 20 steps of its search among 20 rows.* MultiKrum"):
+    with pytest.raises(InfeasibleError, match=r"gave up after 20 steps of its search among 20 rows.* MultiKrum"):
         MDA(f=7)(noise(20, 50, 0))

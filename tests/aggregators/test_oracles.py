@@ -20,7 +20,7 @@ from phalanx.aggregators import (
     NearestNeighborMixing,
     Points,
 )
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 CASES = [(7, 2), (8, 1), (9, 3), (11, 0), (12, 4)]
 cases = pytest.mark.parametrize(("m", "f"), CASES)
@@ -48,7 +48,7 @@ def krum_scores(U, f, fewer=2):
 def test_krum(m, f, neighbours, fewer):
     U = matrix(m)
     if m < 2 * f + 3:
-        with pytest.raises(Infeasible, match=rf"needs at least 2f \+ 3 = {2 * f + 3} rows, got {m}"):
+        with pytest.raises(InfeasibleError, match=rf"needs at least 2f \+ 3 = {2 * f + 3} rows, got {m}"):
             Krum(f)(U)
         return
     scores = krum_scores(U, f, fewer)
@@ -236,6 +236,8 @@ def test_settings_out_of_range(make, why):
     ("rule", "least"),
     [
         (Krum(2), "2f + 3 = 7"),
+        (Krum(3, "n-f-1"), "2f + 1 = 7"),
+        (MultiKrum(3, neighbours="n-f-1"), "2f + 1 = 7"),
         (MultiKrum(2), "2f + 3 = 7"),
         (MultiKrum(0, 9), "m = 9"),
         (Bulyan(1), "4f + 3 = 7"),
@@ -246,7 +248,7 @@ def test_settings_out_of_range(make, why):
     ids=str,
 )
 def test_too_few_rows_is_an_error_with_a_remedy(rule, least):
-    with pytest.raises(Infeasible) as error:
+    with pytest.raises(InfeasibleError) as error:
         rule(matrix(6))
     assert f"needs at least {least} rows, got 6" in str(error.value)
     assert "sk more clients" in str(error.value)

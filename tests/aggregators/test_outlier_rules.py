@@ -14,7 +14,7 @@ from phalanx.aggregators.mda import MDA
 from phalanx.aggregators.monna import MoNNA
 from phalanx.aggregators.sign_majority import SignMajority
 from phalanx.aggregators.smea import SMEA
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 WITH_F = {
     "MDA": MDA,
@@ -52,7 +52,7 @@ def result(rule, *arguments):
     """The rule's vector, or an empty one where it refuses."""
     try:
         return rule(*arguments)
-    except Infeasible:
+    except InfeasibleError:
         return torch.empty(0, dtype=torch.float64)
 
 
@@ -124,7 +124,7 @@ def test_the_explanation_covers_every_row_and_makes_the_result(make, call):
     rule = make(f)
     try:
         vector, choice = rule.explained(rows, weights)
-    except Infeasible:
+    except InfeasibleError:
         return
     assert torch.equal(vector, rule(rows, weights))
     if choice is None:
@@ -231,7 +231,7 @@ def test_a_minority_makes_nothing_longer_than_the_honest_do(rule, far):
 @pytest.mark.parametrize("f", [1, 2, 4])
 def test_says_how_many_rows_it_needs(make, f):
     rows = torch.randn(2 * f, 3, generator=torch.Generator().manual_seed(f))
-    with pytest.raises(Infeasible, match=rf"needs at least 2f \+ 1 = {2 * f + 1} rows, got {2 * f}\. Lower f"):
+    with pytest.raises(InfeasibleError, match=rf"needs at least 2f \+ 1 = {2 * f + 1} rows, got {2 * f}\. Lower f"):
         make(f)(rows)
     make(f)(torch.cat([rows, rows[:1]]))
 

@@ -11,7 +11,7 @@ import torch
 from phalanx.aggregators import smea
 from phalanx.aggregators.points import Points
 from phalanx.aggregators.smea import SMEA
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 
 def noise(m, d, seed):
@@ -103,11 +103,11 @@ def test_fast(kind):
 
 def test_too_many_subsets_are_refused_before_they_are_counted():
     assert comb(40, 15) > 10**10
-    with pytest.raises(Infeasible, match=r"leave out f of 40 rows, and there are more than 200000.* CAF"):
+    with pytest.raises(InfeasibleError, match=r"leave out f of 40 rows, and there are more than 200000.* CAF"):
         SMEA(f=15)(noise(40, 5, 0))
 
 
 def test_too_many_subsets_of_weights_are_refused(monkeypatch):
     monkeypatch.setattr(smea, "SUBSETS", 50)
-    with pytest.raises(Infeasible, match="more than 50"):
+    with pytest.raises(InfeasibleError, match="more than 50"):
         SMEA(f=3)(noise(9, 5, 0), torch.arange(1.0, 10.0))

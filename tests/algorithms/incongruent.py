@@ -7,12 +7,12 @@ import torch
 import phalanx
 from phalanx.core import Algorithm, AnyState, Vector
 from phalanx.data import Dataset, Digits, Groups, Uniform
-from phalanx.evaluation import evaluate
 from phalanx.models import MLP
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.simulation import Simulation
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.evaluation import evaluate
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 
 class Divided:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from phalanx.algorithms import AFLGuard
 from phalanx.attacks import Gaussian, Rescale
-from phalanx.core import Infeasible, Verdict
+from phalanx.core import InfeasibleError, Verdict
 from rivals import accuracy, run
 from toys import close, updates
 
@@ -67,7 +67,7 @@ def test_one_step_on_two_arrivals_is_two_steps_on_one():
 def test_without_a_reference():
     algorithm = AFLGuard()
     state, _ = algorithm.init(torch.zeros(1), {0: 1})
-    with pytest.raises(Infeasible, match=r"AFLGuard compares updates .* was given none"):
+    with pytest.raises(InfeasibleError, match=r"AFLGuard compares updates .* was given none"):
         algorithm.step(state, updates([[1.0]]))
     assert algorithm.join(state, 3, 1) is state
 

@@ -10,7 +10,7 @@ from phalanx import fairness
 from phalanx.algorithms import RFFL, ByClass
 from phalanx.algorithms.agreement import Agreement
 from phalanx.attacks import LabelFlip
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import Digits
 from phalanx.models import MLP, KimCNN, Model, XuLyuMnistCNN
 from phalanx.rng import generator
@@ -124,7 +124,7 @@ def test_layers_of_models():
 def test_a_model_without_such_a_layer_is_refused():
     with pytest.raises(ValueError, match="ByClass needs a fully connected output layer"):
         ByClass.of(Convolutional(), (1, 8, 8), 3)
-    with pytest.raises(Infeasible, match="would end at entry 5, and the model has 4"):
+    with pytest.raises(InfeasibleError, match="would end at entry 5, and the model has 4"):
         ASKED.init(torch.zeros(4), {0: 1, 1: 1})
 
 

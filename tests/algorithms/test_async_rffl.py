@@ -9,7 +9,7 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Median
 from phalanx.algorithms import AsyncRFFL, PerLayer
 from phalanx.attacks import RandomFreeRider, SignFlip
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.fairness import detection
 from phalanx.models import MLP
 from phalanx.rng import generator
@@ -176,7 +176,7 @@ def test_hyper_parameters_out_of_range(arguments, says):
 
 
 def test_layers_that_are_not_the_models():
-    with pytest.raises(Infeasible, match="5 entries together, and the model has 2"):
+    with pytest.raises(InfeasibleError, match="5 entries together, and the model has 2"):
         begin(AsyncRFFL(allocation=PerLayer((2, 3))))
 
 

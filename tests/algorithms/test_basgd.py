@@ -3,10 +3,10 @@ import torch
 
 from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
 from phalanx.algorithms import BASGD, FedBuff
-from phalanx.algorithms.fedasync import Constant
+from phalanx.algorithms.staleness import Undiscounted
 from phalanx.attacks import Rescale
-from phalanx.core import Infeasible, Verdict
-from phalanx.packing import pack
+from phalanx.core import InfeasibleError, Verdict
+from phalanx.runs.packing import pack
 from rivals import accuracy
 from toys import close, updates
 
@@ -58,7 +58,7 @@ def test_one_buffer_is_asynchronous_sgd():
     """By the plain loop, and to the bit what FedBuff with a buffer of one gives."""
     rng = torch.Generator().manual_seed(0)
     deltas = torch.randn(20, 3, generator=rng)
-    algorithm, other = BASGD(buffers=1, server_lr=0.3), FedBuff(size=1, staleness=Constant(), server_lr=0.3)
+    algorithm, other = BASGD(buffers=1, server_lr=0.3), FedBuff(size=1, staleness=Undiscounted(), server_lr=0.3)
     state, twin, w = begin(algorithm, d=3), begin(other, d=3), torch.zeros(3)
     for t, delta in enumerate(deltas):
         batch = updates([delta.tolist()], clients=[t % 4], versions=(max(0, t - 3),))
@@ -167,12 +167,12 @@ def test_ids_need_not_be_in_a_row_and_late_clients_take_the_next_rank():
     state, _ = algorithm.init(torch.zeros(1), {10: 1, 20: 1, 30: 1})
     assert state.assigned == {10: 0, 20: 1, 30: 0}
     assert algorithm.join(state, 5, 1).assigned[5] == 1
-    with pytest.raises(Infeasible, match="Client 10 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 10 takes part already"):
         algorithm.join(state, 10, 1)
 
 
 def test_fewer_clients_than_buffers():
-    with pytest.raises(Infeasible, match=r"5 buffers needs at least 5 clients, got 4: .* Lower buffers"):
+    with pytest.raises(InfeasibleError, match=r"5 buffers needs at least 5 clients, got 4: .* Lower buffers"):
         begin(BASGD(buffers=5))
 
 
@@ -198,7 +198,7 @@ def test_learns_the_digits_and_with_one_buffer_falls_to_an_attack():
 def test_buffers_that_are_too_few_for_their_rule_fail_at_once():
     sizes = dict.fromkeys(range(9), 1)
     with pytest.raises(
-        Infeasible, match=r"^buffers = 3 is too small: Krum\(f=1.*\) needs .* got 3\. .* Or raise buffers"
+        InfeasibleError, match=r"^buffers = 3 is too small: Krum\(f=1.*\) needs .* got 3\. .* Or raise buffers"
     ):
         BASGD(3, Krum(f=1)).init(torch.zeros(2), sizes)
     BASGD(5, Krum(f=1)).init(torch.zeros(2), sizes)

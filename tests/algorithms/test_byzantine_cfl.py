@@ -8,8 +8,8 @@ import torch
 from phalanx.aggregators import Median
 from phalanx.algorithms import AboveNoise, ByzantineCFL, Quorum
 from phalanx.algorithms.byzantine_cfl import noise_floor
-from phalanx.core import Infeasible, Verdict
-from phalanx.weighting import AsDeclared
+from phalanx.core import InfeasibleError, Verdict
+from phalanx.weighting import AsReported
 from toys import close, updates
 
 few_parameters = pytest.mark.filterwarnings("ignore:threshold")
@@ -158,9 +158,9 @@ def test_rounds_without_a_majority_are_refused_beforehand(m, fine):
     if fine:
         ByzantineCFL().check_round(m, 7)
         return
-    with pytest.raises(Infeasible, match=r"a round of 3 of 7 can show no such majority: .* Have more than half"):
+    with pytest.raises(InfeasibleError, match=r"a round of 3 of 7 can show no such majority: .* Have more than half"):
         ByzantineCFL().check_round(m, 7)
-    with pytest.raises(Infeasible, match=r"k = 3 is too small: ByzantineCFL removes nobody unless"):
+    with pytest.raises(InfeasibleError, match=r"k = 3 is too small: ByzantineCFL removes nobody unless"):
         begin(Quorum(ByzantineCFL(), k=m), 7)
 
 
@@ -184,7 +184,7 @@ def test_a_small_sample_removes_nobody():
 @pytest.mark.filterwarnings("ignore:threshold:UserWarning")
 def test_those_who_stay_keep_their_own_weights():
     """Client 0 leaves; of the others, which declare 1, 2 and 5, the mean is (1 + 2 * 2 + 5 * 4) / 8."""
-    algorithm = ByzantineCFL(preprocess=AsDeclared())
+    algorithm = ByzantineCFL(preprocess=AsReported())
     state, _ = algorithm.init(torch.zeros(2), {0: 100, 1: 1, 2: 2, 3: 5})
     state, ready = algorithm.step(state, updates([[-1.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]))
     assert set(ready) == {1, 2, 3}
@@ -250,7 +250,7 @@ def test_without_a_benign_client_nothing_is_learned_or_tested():
 
 @few_parameters
 def test_a_late_client_takes_part_at_once_and_is_compared_before_it_is_averaged():
-    algorithm = ByzantineCFL(preprocess=AsDeclared())
+    algorithm = ByzantineCFL(preprocess=AsReported())
     state, _ = begin(algorithm, 3)
     state = algorithm.join(algorithm.join(state, 7, 10), 8, 30)
     assert state.benign == {0, 1, 2, 7, 8}
@@ -278,7 +278,7 @@ def test_a_threshold_above_what_chance_makes():
     assert state.threshold == pytest.approx(0.05 + 3 * math.sqrt(2 * math.log(m) / d))
     late = algorithm.join(state, m, 10)
     assert late.threshold == pytest.approx(0.05 + 3 * math.sqrt(2 * math.log(m + 1) / d))
-    with pytest.raises(Infeasible, match="no threshold below 1"):
+    with pytest.raises(InfeasibleError, match="no threshold below 1"):
         begin(algorithm, m, 50)
 
 

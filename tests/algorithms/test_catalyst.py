@@ -10,12 +10,12 @@ import phalanx
 from phalanx.aggregators import FLAMEFilter, GeometricMedian, Krum, Mean, Median
 from phalanx.algorithms import FLAME, Catalyst, FedAsync
 from phalanx.algorithms.catalyst import Inverse
-from phalanx.algorithms.fedasync import Hinge
+from phalanx.algorithms.staleness import Hinge
 from phalanx.attacks import Rescale
-from phalanx.core import Infeasible, Stalled
-from phalanx.packing import pack
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
-from phalanx.weighting import AsDeclared, Truncate
+from phalanx.weighting import AsReported, Truncate
 from toys import Scripted, close, updates
 
 pytestmark = pytest.mark.filterwarnings("ignore:If .* stay silent")
@@ -245,7 +245,7 @@ def test_models_are_compared_on_request():
     state, _ = arrive(algorithm, state, ALIKE, 1, base=state.model)
     assert state.verdicts[3].accepted
     algorithm = Catalyst(f=1, compare="models", aggregate=Median())
-    with pytest.raises(Infeasible, match=r"Median.* does not weigh whole updates"):
+    with pytest.raises(InfeasibleError, match=r"Median.* does not weigh whole updates"):
         arrive(algorithm, start(algorithm), THREE, 0)
 
 
@@ -290,7 +290,7 @@ def test_other_rules_run(rule):
 
 def test_declared_sizes_count_if_one_wants_them_to():
     sizes = {0: 10, 1: 30, 2: 10, 3: 50}
-    algorithm = Catalyst(f=1, preprocess=AsDeclared())
+    algorithm = Catalyst(f=1, preprocess=AsReported())
     state, _ = arrive(algorithm, start(algorithm, sizes=sizes), [[1.0, 0.0], [0.6, 0.8], [0.6, 0.8]], 0)
     assert close(state.model, [0.6, 0.8])
     state, _ = arrive(algorithm, state, [[0.6, 0.8]], 0, clients=[3])
@@ -304,7 +304,7 @@ def test_who_joins_counts_among_all():
     state, _ = arrive(algorithm, state, THREE, 0)
     state, _ = arrive(algorithm, state, [[8.0, 0.0]], 0, clients=[3])
     assert close(arrive(algorithm, state, ALIKE, 1)[0].model, [5.0, 0.0])
-    with pytest.raises(Infeasible, match="Client 3 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 3 takes part already"):
         algorithm.join(state, 3, 10)
 
 
@@ -381,7 +381,7 @@ def test_f_silent_clients_of_fewer_than_3f_1_stop_it_and_the_run_says_who():
     answers = {i: [1.0] for i in range(3)}
     with pytest.warns(UserWarning, match="If 1 of 3 clients stay silent, 2 are left, and a quorum of 3 never comes"):
         Catalyst(f=1).init(torch.zeros(2), dict.fromkeys(range(3), 1))
-    with pytest.raises(Stalled, match=r"client 2: silent"):
+    with pytest.raises(StalledError, match=r"client 2: silent"):
         phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), until=50)
     answers[3] = [1.0]
     state = phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), until=50)
@@ -442,26 +442,28 @@ def test_what_is_refused(options, says):
 
 def test_too_few_clients():
     with pytest.raises(
-        Infeasible, match=r"Catalyst needs at least 2f \+ 1 = 21 clients, got 20\. Lower f, or ask more"
+        InfeasibleError, match=r"Catalyst needs at least 2f \+ 1 = 21 clients, got 20\. Lower f, or ask more"
     ):
         Catalyst(f=10).init(torch.zeros(2), dict.fromkeys(range(20), 1))
-    with pytest.raises(Infeasible, match=r"at least max\(2, 2f \+ 1\) = 2 clients, got 1"):
+    with pytest.raises(InfeasibleError, match=r"at least max\(2, 2f \+ 1\) = 2 clients, got 1"):
         Catalyst(f=0).init(torch.zeros(2), {0: 1})
-    with pytest.raises(Infeasible, match=r"at least 5 clients, got 4"):
+    with pytest.raises(InfeasibleError, match=r"at least 5 clients, got 4"):
         Catalyst(f=1, quorum=5).init(torch.zeros(2), dict.fromkeys(range(4), 1))
 
 
 def test_a_quorum_that_is_too_small_for_its_rule_fails_at_once():
     sizes = dict.fromkeys(range(9), 1)
     with pytest.raises(
-        Infeasible, match=r"^quorum = 3 is too small: Krum\(f=1.*\) needs .* got 3\. .* Or raise quorum"
+        InfeasibleError, match=r"^quorum = 3 is too small: Krum\(f=1.*\) needs .* got 3\. .* Or raise quorum"
     ):
         Catalyst(1, aggregate=Krum(f=1)).init(torch.zeros(2), sizes)
     Catalyst(1, quorum=5, aggregate=Krum(f=1)).init(torch.zeros(2), sizes)
 
 
 def test_a_rule_that_cannot_choose_by_models_fails_at_once():
-    with pytest.raises(Infeasible, match=r"Median\(\) does not weigh whole updates, so that it cannot choose them by"):
+    with pytest.raises(
+        InfeasibleError, match=r"Median\(\) does not weigh whole updates, so that it cannot choose them by"
+    ):
         Catalyst(1, aggregate=Median(), compare="models").init(torch.zeros(2), dict.fromkeys(range(4), 1))
 
 
@@ -469,7 +471,7 @@ def test_a_rule_that_cannot_choose_by_models_fails_at_once():
 def test_who_stays_silent_is_counted_when_a_quorum_does_not_come_together(algorithm, remedy):
     n = algorithm.needed
     transport = Scripted({i: [1.0] for i in range(n)}, lost={n - 1: range(99)})
-    with pytest.raises(Stalled) as failure:
+    with pytest.raises(StalledError) as failure:
         phalanx.run(algorithm, transport, torch.zeros(2), until=50)
     told = (
         f"Catalyst waits for a quorum of {n} clients: {n - 1} of them have answered, and no other can answer any more."
@@ -483,7 +485,7 @@ def test_truncated_sizes_count():
     algorithm = Catalyst(f=1, quorum=4, preprocess=Truncate(0.25, 0.4))
     state, _ = arrive(algorithm, start(algorithm, sizes=sizes), [[1.0, 0.0]] * 3 + [[0.0, 1.0]], 0, clients=range(4))
     assert {i for i, v in state.verdicts.items() if v.accepted} == {0, 1, 2}
-    alone = Catalyst(f=1, quorum=4, preprocess=AsDeclared())
+    alone = Catalyst(f=1, quorum=4, preprocess=AsReported())
     state, _ = arrive(alone, start(alone, sizes=sizes), [[1.0, 0.0]] * 3 + [[0.0, 1.0]], 0, clients=range(4))
     assert {i for i, v in state.verdicts.items() if v.accepted} == {3}
 

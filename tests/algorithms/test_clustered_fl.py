@@ -14,10 +14,10 @@ from phalanx.aggregators import Krum, Median
 from phalanx.algorithms import ClusteredFL, FedAvg, Relative
 from phalanx.attacks import SignFlip
 from phalanx.clustering import bipartition
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import PermutedLabels
-from phalanx.history import plain
-from phalanx.weighting import AsDeclared, Truncate
+from phalanx.runs.history import plain
+from phalanx.weighting import AsReported, Truncate
 from toys import close, updates
 
 AT_ONCE = ClusteredFL(eps1=0.5, eps2=1.0, min_round=0)
@@ -215,7 +215,7 @@ def test_the_default_does_not_depend_on_the_unit_of_updates(factor):
 @pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
 def test_weights_are_those_of_the_preprocessor():
     sizes = {0: 1, 1: 3, 2: 4}
-    declared = ClusteredFL(preprocess=AsDeclared())
+    declared = ClusteredFL(preprocess=AsReported())
     state, _ = begin(declared, 3, sizes, d=1)
     state, _ = declared.step(state, updates([[8.0], [0.0], [0.0]]))
     assert close(state.model, [1.0])
@@ -266,9 +266,9 @@ def test_a_cluster_of_which_too_few_report_stays_as_it_is_and_the_others_go_on()
     verdict = after.verdicts[9]
     assert (verdict.accepted, verdict.weight) == (False, 0.0)
     assert verdict.reason.startswith("cluster 2 stays as it is: Krum(f=1, neighbours='n-f-2') needs at least")
-    with pytest.raises(Infeasible, match=r"No cluster can go on\. Of cluster 2: Krum"):
+    with pytest.raises(InfeasibleError, match=r"No cluster can go on\. Of cluster 2: Krum"):
         algorithm.step(state, updates([rows[9]], clients=[9]))
-    with pytest.raises(Infeasible, match=r"^Krum"):
+    with pytest.raises(InfeasibleError, match=r"^Krum"):
         once(algorithm, rows[:2])
 
 
@@ -375,17 +375,17 @@ def test_a_new_client_goes_down_the_tree_by_one_node_a_round():
     assert state.verdicts[9].reason.startswith(f"new client joins cluster {upper_left}: cosine 0.99")
     state, _ = algorithm.step(state, updates([*rows, [-1.9, 1.1]], clients=[*range(8), 9]))
     assert state.verdicts[9].weight == pytest.approx(1 / 3)
-    assert list(state.offers(9)) == list(state.tree.path(upper_left))
+    assert list(state.candidate_models(9)) == list(state.tree.path(upper_left))
 
 
 def test_a_new_client_joins_the_only_cluster_at_once_and_weights_are_made_anew():
-    algorithm = ClusteredFL(preprocess=AsDeclared())
+    algorithm = ClusteredFL(preprocess=AsReported())
     state, _ = begin(algorithm, 2)
     state = algorithm.join(state, 5, 20)
     assert state.clusters == {0: (0, 1, 5)}
     state, _ = algorithm.step(state, updates([[0.0, 0.0], [0.0, 0.0], [4.0, 0.0]], clients=[0, 1, 5]))
     assert close(state.model, [2.0, 0.0])
-    with pytest.raises(Infeasible, match="Client 5 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 5 takes part already"):
         algorithm.join(state, 5, 1)
 
 
@@ -479,7 +479,7 @@ def test_new_clients_land_with_their_own_group(permuted):
 def test_the_choice_by_validation_is_never_worse_than_the_root(permuted):
     federation, state, *_ = permuted
     for i in federation.data:
-        models = state.offers(i)
+        models = state.candidate_models(i)
         best = state.tree.best(state.tree.leaf_of(i), lambda model, i=i: federation.accuracy(i, model))
         own = {v: federation.accuracy(i, model) for v, model in models.items()}
         assert own[best] == max(own.values()) >= own[0]

@@ -3,14 +3,15 @@ import math
 import pytest
 import torch
 
-from phalanx.algorithms.fedasync import Constant, Exponential, FedAsync, Hinge, Polynomial
+from phalanx.algorithms.fedasync import FedAsync
+from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Undiscounted
 from phalanx.attacks import Gaussian, Rescale
 from rivals import accuracy
 from toys import close, updates
 
 
 def test_mixes_by_hand():
-    algorithm = FedAsync(mixing=0.5, staleness=Constant())
+    algorithm = FedAsync(mixing=0.5, staleness=Undiscounted())
     state, ready = algorithm.init(torch.tensor([1.0]), {0: 1, 1: 1})
     assert set(ready) == {0, 1}
     base = torch.tensor([1.0])
@@ -37,7 +38,7 @@ def test_one_step_on_two_arrivals_is_two_steps_on_one():
 
 
 def test_staleness_functions_by_hand():
-    assert [Constant()(age) for age in (0, 100)] == [1.0, 1.0]
+    assert [Undiscounted()(age) for age in (0, 100)] == [1.0, 1.0]
     assert Polynomial(0.5)(0) == 1.0
     assert Polynomial(0.5)(3) == 0.5
     hinge = Hinge(a=10, b=4)

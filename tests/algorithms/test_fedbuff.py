@@ -3,10 +3,10 @@ import torch
 
 from phalanx.aggregators import Krum, Median
 from phalanx.algorithms import FedBuff
-from phalanx.algorithms.fedasync import Constant, Polynomial
+from phalanx.algorithms.staleness import Polynomial, Undiscounted
 from phalanx.attacks import Rescale
-from phalanx.core import Infeasible, Verdict
-from phalanx.weighting import AsDeclared
+from phalanx.core import InfeasibleError, Verdict
+from phalanx.weighting import AsReported
 from rivals import accuracy
 from toys import close, updates
 
@@ -49,7 +49,7 @@ def test_the_age_is_that_at_arrival():
 
 
 def test_weights_are_shares_of_the_buffer():
-    algorithm = FedBuff(size=2, staleness=Constant(), preprocess=AsDeclared())
+    algorithm = FedBuff(size=2, staleness=Undiscounted(), preprocess=AsReported())
     start, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 3, 2: 96})
     *_, last = feed(algorithm, start, [(0, 0, [4.0]), (1, 0, [8.0])])
     assert close(last.model, [(1 * 4 + 3 * 8) / 4])
@@ -64,7 +64,7 @@ def test_a_rule_in_place_of_the_mean():
 
 
 def test_a_buffer_of_one_is_asynchronous_sgd():
-    algorithm = FedBuff(size=1, staleness=Constant(), server_lr=0.5)
+    algorithm = FedBuff(size=1, staleness=Undiscounted(), server_lr=0.5)
     state, _ = algorithm.init(torch.zeros(2), {0: 1, 1: 1})
     states = feed(algorithm, state, [(0, 0, [2.0, 0.0]), (1, 0, [0.0, 4.0]), (0, 1, [2.0, 2.0])])
     assert [s.model.tolist() for s in states] == [[1.0, 0.0], [1.0, 2.0], [2.0, 3.0]]
@@ -83,12 +83,12 @@ def test_one_step_on_two_arrivals_is_two_steps_on_one():
 
 
 def test_a_client_that_comes_late():
-    algorithm = FedBuff(size=2, staleness=Constant(), preprocess=AsDeclared())
+    algorithm = FedBuff(size=2, staleness=Undiscounted(), preprocess=AsReported())
     state, _ = algorithm.init(torch.zeros(1), {0: 1})
     state = algorithm.join(state, 7, 3)
     *_, last = feed(algorithm, state, [(0, 0, [4.0]), (7, 0, [8.0])])
     assert close(last.model, [7.0])
-    with pytest.raises(Infeasible, match="Client 7 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 7 takes part already"):
         algorithm.join(state, 7, 3)
 
 
@@ -111,7 +111,7 @@ def test_learns_the_digits_and_with_the_median_under_attack_too():
 
 def test_a_buffer_that_is_too_small_for_its_rule_fails_at_once():
     with pytest.raises(
-        Infeasible, match=r"^size = 4 is too small: Krum\(f=1.*\) needs .* 5 rows, got 4\. .* Or raise size"
+        InfeasibleError, match=r"^size = 4 is too small: Krum\(f=1.*\) needs .* 5 rows, got 4\. .* Or raise size"
     ):
         FedBuff(4, aggregate=Krum(f=1)).init(torch.zeros(2), {0: 1})
     FedBuff(5, aggregate=Krum(f=1)).init(torch.zeros(2), {0: 1})

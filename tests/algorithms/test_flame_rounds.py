@@ -8,8 +8,8 @@ from phalanx.aggregators import Clip, FLAMEFilter
 from phalanx.aggregators.flame import DensestMajority
 from phalanx.algorithms import FLAME, FedAvg
 from phalanx.attacks import Rescale
-from phalanx.core import Infeasible
-from phalanx.weighting import AsDeclared, Ignore
+from phalanx.core import InfeasibleError
+from phalanx.weighting import AsReported, Ignore
 from toys import close, updates
 
 
@@ -97,7 +97,7 @@ def test_noise_is_a_part_of_the_median_length_and_of_the_round():
 
 def test_weights_are_like_copies():
     rows, sizes = [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], {0: 1, 1: 1, 2: 5}
-    weighed, plain = FLAME(preprocess=AsDeclared()), FLAME()
+    weighed, plain = FLAME(preprocess=AsReported()), FLAME()
     assert set(weighed.step(start(weighed, sizes=sizes), updates(rows))[0].verdicts) == {0, 1, 2}
     state, _ = weighed.step(start(weighed, sizes=sizes), updates(rows))
     assert [v.accepted for v in state.verdicts.values()] == [False, False, True]
@@ -106,10 +106,10 @@ def test_weights_are_like_copies():
 
 
 def test_too_few_are_refused():
-    with pytest.raises(Infeasible, match=r"FLAME needs at least 2f \+ 1 = 5 clients in a round, got 4\. Lower f"):
+    with pytest.raises(InfeasibleError, match=r"FLAME needs at least 2f \+ 1 = 5 clients in a round, got 4\. Lower f"):
         FLAME(f=2).init(torch.zeros(2), dict.fromkeys(range(4), 1))
     algorithm = FLAME(f=2)
-    with pytest.raises(Infeasible, match=r"2f \+ 1 = 5 clients in a round, got 3"):
+    with pytest.raises(InfeasibleError, match=r"2f \+ 1 = 5 clients in a round, got 3"):
         algorithm.step(start(algorithm, 5), updates([[1.0, 0.0]] * 3))
 
 
@@ -124,7 +124,7 @@ def test_who_comes_late_is_weighed_with_the_others():
     state = algorithm.join(start(algorithm), 7, 20)
     assert state.sizes[7] == 20
     assert algorithm.step(state, updates([[1.0, 0.0]] * 4, clients=[0, 1, 2, 7]))[0].verdicts.keys() == {0, 1, 2, 7}
-    with pytest.raises(Infeasible, match="Client 7 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 7 takes part already"):
         algorithm.join(state, 7, 20)
 
 

@@ -10,10 +10,10 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import FoolsGoldWeights
 from phalanx.algorithms import FedAvg, FoolsGold
 from phalanx.attacks import LabelFlip
-from phalanx.core import Infeasible, Verdict
+from phalanx.core import InfeasibleError, Verdict
 from phalanx.data import Shards
-from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
+from phalanx.training.evaluation import Evaluation
 from toys import close, updates
 
 HALF = math.log(0.5 / 0.5) + 0.5  # of kappa = 1
@@ -89,7 +89,7 @@ def test_only_the_last_parameters_are_compared_and_kept():
     state, _ = algorithm.step(begin(algorithm, 3), updates([[1.0, 5.0], [-7.0, 1.0], [1.0, -1.0]]))
     assert state.alphas == {0: 0.0, 1: 0.0, 2: 1.0}
     assert [len(v) for v in state.sums.values()] == [1, 1, 1]
-    with pytest.raises(Infeasible, match="compare the last 3 parameters, and the model has 2"):
+    with pytest.raises(InfeasibleError, match="compare the last 3 parameters, and the model has 2"):
         begin(FoolsGold(last=3), 3)
 
 
@@ -118,7 +118,7 @@ def test_who_joins_later_has_no_past():
     state, _ = algorithm.step(begin(algorithm, 2), updates([[1.0, 0.0], [0.0, 1.0]]))
     state = algorithm.join(state, 2, 5)
     assert algorithm.step(state, updates([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))[0].alphas[2] == 1.0
-    with pytest.raises(Infeasible, match="Client 2 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 2 takes part already"):
         algorithm.join(state, 2, 5)
 
 

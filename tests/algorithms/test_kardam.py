@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from phalanx.algorithms import Kardam
-from phalanx.algorithms.fedasync import Constant, Exponential, Polynomial
-from phalanx.algorithms.kardam import Gradient, Record, exchanged, interpolated
+from phalanx.algorithms.kardam import ClientGradients, Gradient, exchanged, interpolated
+from phalanx.algorithms.staleness import Exponential, Polynomial, Undiscounted
 from phalanx.attacks import Rescale
-from phalanx.core import Infeasible, Verdict
+from phalanx.core import InfeasibleError, Verdict
 from rivals import accuracy, run
 from toys import close, updates
 
@@ -41,7 +41,7 @@ def _as_a_user_sees_it():
     jaxtyping.config.update("jaxtyping_disable", before)
 
 
-PLAIN = {"dampening": Constant(), "server_lr": 1.0}
+PLAIN = {"dampening": Undiscounted(), "server_lr": 1.0}
 
 
 def test_the_filters_by_hand():
@@ -98,7 +98,7 @@ def known(*coefficients):
 
 def remembered(n):
     """Of n clients a gradient of zero, at zero, and the coefficient 0.1."""
-    record = Record(Gradient(torch.zeros(1), torch.zeros(1)), (0.1,))
+    record = ClientGradients(Gradient(torch.zeros(1), torch.zeros(1)), (0.1,))
     return {"records": dict.fromkeys(range(n), record), "largest": (0.1,) * n}
 
 
@@ -120,7 +120,7 @@ def test_interpolation_lets_an_attacker_s_coefficient_in():
 def test_memory_keeps_the_largest_of_a_client_s_coefficients():
     algorithm = Kardam(f=0, memory=2)
     where = Gradient(torch.zeros(1), torch.zeros(1))
-    assert (Record(where, (5.0, 1.0)).largest, Record(where).largest) == (5.0, None)
+    assert (ClientGradients(where, (5.0, 1.0)).largest, ClientGradients(where).largest) == (5.0, None)
     arrivals = [(0, 0, 0, 0.0), (0, 1, 1, 4.0), (0, 2, 2, 6.0), (0, 3, 3, 7.0)]
     *_, last = feed(algorithm, begin(algorithm), arrivals)
     assert last.records[0].coefficients == (2.0, 1.0)
@@ -240,7 +240,7 @@ def test_compared_with_its_own_last_gradient():
 
 
 def test_mixing_moves_towards_the_client_s_model():
-    algorithm = Kardam(f=0, dampening=Constant(), server_lr=0.25, mixing=True)
+    algorithm = Kardam(f=0, dampening=Undiscounted(), server_lr=0.25, mixing=True)
     state = begin(algorithm)._replace(model=torch.tensor([8.0]))
     (state,) = feed(algorithm, state, [(0, 0, 2.0, -2.0)])
     assert close(state.model, [0.75 * 8 + 0.25 * (2 + 2)])
@@ -275,9 +275,9 @@ def test_the_catalyst_code_is_named_flags():
 
 
 def test_too_few_clients():
-    with pytest.raises(Infeasible, match=r"f = 2 attackers needs at least 3f \+ 1 = 7 clients, got 6\. Lower f"):
+    with pytest.raises(InfeasibleError, match=r"f = 2 attackers needs at least 3f \+ 1 = 7 clients, got 6\. Lower f"):
         begin(Kardam(f=2), 6)
-    with pytest.raises(Infeasible, match="Client 0 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 0 takes part already"):
         Kardam(f=1).join(begin(Kardam(f=1)), 0, 1)
 
 

@@ -12,15 +12,15 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from flower.federations import KEYS, SMALL
-from phalanx import privacy
 from phalanx.algorithms import FedAvg, Permuted, Private, QFedAvg, Quorum
 from phalanx.algorithms.private import entropy, privately, secretly
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.flower import participant_of
-from phalanx.flower.client import Worker
-from phalanx.flower.codec import Task, read_answer, task_content
-from phalanx.history import Record
+from phalanx.flower.client import ClientWorker
+from phalanx.flower.codec import TaskMessage, read_answer, task_content
 from phalanx.installation import installation
+from phalanx.runs import accounting as privacy
+from phalanx.runs.history import Record
 
 D = 20_000
 
@@ -81,8 +81,8 @@ def test_on_a_deployment_the_noise_is_the_systems_wherever_private_is():
 
 
 def sent_by(participant):
-    worker = Worker(participant)
-    task = Task("train", "abc", bytes(32), 1, 0, 0, "float32")
+    worker = ClientWorker(participant)
+    task = TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32")
     return worker.train(task_content(task, torch.zeros(worker.trainer.model.size)))
 
 
@@ -97,7 +97,7 @@ def test_a_participant_asks_the_system_and_sends_no_loss_unless_it_is_as_in_a_si
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(Infeasible, match="QFedAvg needs the exact loss of each client"):
+    with pytest.raises(InfeasibleError, match="QFedAvg needs the exact loss of each client"):
         Private(QFedAvg(), clip=1.0, noise_multiplier=1.0)
     for wrong in ({"clip": 0.0}, {"clip": math.inf}, {"noise_multiplier": -1.0}, {"noise_multiplier": math.nan}):
         with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -8,13 +8,13 @@ import torch
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Mean
 from phalanx.algorithms import FedAvg, Permuted, QFedAvg
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import Shards
-from phalanx.evaluation import Evaluation, evaluate
 from phalanx.models import MLP
-from phalanx.runs import Federation
-from phalanx.training import Exponential
-from phalanx.weighting import AsDeclared, Ignore
+from phalanx.runs.federation import Federation
+from phalanx.training.evaluation import Evaluation, evaluate
+from phalanx.training.sgd import ExponentialLR
+from phalanx.weighting import AsReported, Ignore
 from toys import close, updates
 
 
@@ -53,7 +53,7 @@ def as_printed(w, rows, F, q, lr, p):
 
 
 @pytest.mark.parametrize("q", [0.0, 0.1, 1.0, 2.5])
-@pytest.mark.parametrize("preprocess", [Ignore(), AsDeclared()])
+@pytest.mark.parametrize("preprocess", [Ignore(), AsReported()])
 def test_equals_the_printed_formula(q, preprocess):
     rng = torch.Generator().manual_seed(3)
     rows, losses = torch.randn(5, 40, generator=rng), 0.1 + torch.rand(5, generator=rng)
@@ -84,7 +84,7 @@ def test_extreme_losses_neither_overflow_nor_divide_by_zero():
 
 
 def test_the_learning_rate_can_follow_a_schedule():
-    constant, decaying = QFedAvg(q=1.0, lr=0.25), QFedAvg(q=1.0, lr=Exponential(0.5, 0.5))
+    constant, decaying = QFedAvg(q=1.0, lr=0.25), QFedAvg(q=1.0, lr=ExponentialLR(0.5, 0.5))
     batch = lossy([[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0])
     later = begin(decaying, 2)._replace(version=1)
     assert torch.equal(decaying.step(later, batch)[0].model, constant.step(begin(constant, 2), batch)[0].model)
@@ -100,10 +100,10 @@ def test_the_order_of_losses_is_that_of_clients():
 
 
 def test_who_joins_later_and_what_is_refused():
-    algorithm = QFedAvg(preprocess=AsDeclared())
+    algorithm = QFedAvg(preprocess=AsReported())
     state = algorithm.join(begin(algorithm, 2), 2, 30)
     assert state.weights == {0: 1.0, 1: 2.0, 2: 30.0}
-    with pytest.raises(Infeasible, match="Client 2 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 2 takes part already"):
         algorithm.join(state, 2, 1)
     with pytest.raises(ValueError, match="q must be at least 0 and finite, got -1"):
         QFedAvg(q=-1.0)

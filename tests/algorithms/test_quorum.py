@@ -10,9 +10,9 @@ import phalanx
 from phalanx.aggregators import Bucketing, Krum, MeaMed, Median
 from phalanx.algorithms import FLAME, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Quorum
 from phalanx.attacks import Gaussian, Rescale
-from phalanx.core import Gathering, Infeasible, Stalled
+from phalanx.core import InfeasibleError, QuorumStatus, StalledError
 from phalanx.data import PermutedLabels
-from phalanx.packing import pack
+from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import Ignore
 from toys import Scripted, close, updates
@@ -127,7 +127,7 @@ def test_who_joins_takes_part():
     state, ready = algorithm.step(state, arrival([4.0, 0.0], 0))
     assert state.model.tolist() == [3.0, 0.0]
     assert set(ready) == {0, 1, 5}
-    with pytest.raises(Infeasible, match="Client 5 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 5 takes part already"):
         algorithm.join(state, 5, 10)
 
 
@@ -217,12 +217,12 @@ def test_byzantine_clients_are_removed_and_the_quorum_shrinks_with_those_who_are
 
 def test_a_quorum_of_half_would_separate_nobody():
     """It strains here: Byzantine CFL needs more than half of all clients in a round."""
-    with pytest.raises(Infeasible, match=r"k = 3 is too small: ByzantineCFL removes nobody .* Or raise k\."):
+    with pytest.raises(InfeasibleError, match=r"k = 3 is too small: ByzantineCFL removes nobody .* Or raise k\."):
         Divided(7).run(Quorum(ByzantineCFL(threshold=0.0), 3), 60, attack=Gaussian(), byzantine={1}, **SLOW)
 
 
 def test_a_rule_that_needs_more_than_a_quorum_says_so():
-    with pytest.raises(Infeasible, match=r"Krum.* needs at least 2f \+ 3 = 5 rows, got 4"):
+    with pytest.raises(InfeasibleError, match=r"Krum.* needs at least 2f \+ 3 = 5 rows, got 4"):
         phalanx.run(
             Quorum(FedAvg(aggregate=Krum(1)), 4), Scripted({i: [1.0] for i in range(6)}), torch.zeros(2), until=9
         )
@@ -240,7 +240,7 @@ def test_what_is_refused():
         Quorum(Quorum(FedAvg(), 3), 3)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         Quorum(FedAvg(), 0)
-    with pytest.raises(Infeasible, match=r"A quorum of 5 clients needs as many, got 4\. Lower k, or ask more"):
+    with pytest.raises(InfeasibleError, match=r"A quorum of 5 clients needs as many, got 4\. Lower k, or ask more"):
         start(Quorum(FedAvg(), 5))
 
 
@@ -264,7 +264,7 @@ def test_what_is_refused():
     ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )
 def test_a_quorum_that_is_too_small_for_its_algorithm_fails_before_the_first_download(algorithm, told):
-    with pytest.raises(Infeasible) as failure:
+    with pytest.raises(InfeasibleError) as failure:
         Quorum(algorithm, k=4).init(torch.zeros(2), dict.fromkeys(range(9), 10))
     assert str(failure.value) == f"k = 4 is too small: {told} Or raise k."
     Quorum(algorithm, k=6).init(torch.zeros(2), dict.fromkeys(range(9), 10))
@@ -272,7 +272,7 @@ def test_a_quorum_that_is_too_small_for_its_algorithm_fails_before_the_first_dow
 
 def test_a_quorum_of_which_clients_stay_silent_says_how_many_are_wanted():
     answers, silent = {i: [1.0] for i in range(5)}, {3: range(99), 4: range(99)}
-    with pytest.raises(Stalled) as failure:
+    with pytest.raises(StalledError) as failure:
         phalanx.run(Quorum(MEAN, k=4), Scripted(answers, lost=silent), torch.zeros(2), until=50)
     told = (
         "Quorum waits for a quorum of 4 clients: 3 of them have answered, and no other can answer any more. Lower k, "
@@ -283,7 +283,7 @@ def test_a_quorum_of_which_clients_stay_silent_says_how_many_are_wanted():
 def test_a_quorum_asks_for_no_more_than_are_left():
     algorithm = Quorum(MEAN, k=3)
     state, _ = algorithm.step(start(algorithm), arrival([1.0, 0.0], 0))
-    assert algorithm.gathering(state) == Gathering(3, 1, "Lower k")
-    assert algorithm.gathering(state._replace(served=frozenset({0, 1}))).wanted == 2
-    assert Permuted(algorithm).gathering(state) == Gathering(3, 1, "Lower k")
-    assert MEAN.gathering(start(algorithm)) is None
+    assert algorithm.quorum_status(state) == QuorumStatus(3, 1, "Lower k")
+    assert algorithm.quorum_status(state._replace(served=frozenset({0, 1}))).wanted == 2
+    assert Permuted(algorithm).quorum_status(state) == QuorumStatus(3, 1, "Lower k")
+    assert MEAN.quorum_status(start(algorithm)) is None

@@ -12,11 +12,11 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import RFFL, MedianNorm, PerLayer, Whole
 from phalanx.algorithms.reputation import cos_sim, largest, places
 from phalanx.algorithms.rffl import coherence_of, renewed
-from phalanx.core import Infeasible, Local
-from phalanx.linalg import shortened
+from phalanx.core import InfeasibleError, Local
 from phalanx.models import MLP, XuLyuMnistCNN
+from phalanx.numerics.linalg import shortened
 from phalanx.rng import generator
-from phalanx.weighting import AsDeclared
+from phalanx.weighting import AsReported
 from toys import Scripted, close, updates
 
 AXES = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]  # their equal mean is (2/3, 1/3), with cosines 2, 2 and 1 over sqrt(5)
@@ -124,7 +124,7 @@ def test_the_warm_up_removes_nobody():
 
 
 def test_declared_sizes_begin_where_the_authors_do():
-    algorithm = dataclasses.replace(HAND, preprocess=AsDeclared())
+    algorithm = dataclasses.replace(HAND, preprocess=AsReported())
     state, _ = algorithm.init(torch.zeros(2), {0: 10, 1: 10, 2: 60})
     assert state.reputation == pytest.approx({0: 0.125, 1: 0.125, 2: 0.75})
     state, _ = algorithm.step(state, updates(AXES))
@@ -134,7 +134,7 @@ def test_declared_sizes_begin_where_the_authors_do():
 def test_the_preset_of_the_authors():
     layers = PerLayer((2, 2))
     assert RFFL.authors(layers) == RFFL(
-        fade=0.95, warmup=10, clip=0.5, allocation=layers, own="kept", preprocess=AsDeclared()
+        fade=0.95, warmup=10, clip=0.5, allocation=layers, own="kept", preprocess=AsReported()
     )
 
 
@@ -440,9 +440,9 @@ def test_errors_of_the_parts():
         MedianNorm(0.0)
     with pytest.raises(ValueError, match="positive numbers of entries"):
         PerLayer((3, 0))
-    with pytest.raises(Infeasible, match=r"5 entries together, and the model has 2\. Take PerLayer\.of"):
+    with pytest.raises(InfeasibleError, match=r"5 entries together, and the model has 2\. Take PerLayer\.of"):
         begin(RFFL(allocation=PerLayer((2, 3))), 2)
-    with pytest.raises(Infeasible, match="RFFL cannot take in client 9"):
+    with pytest.raises(InfeasibleError, match="RFFL cannot take in client 9"):
         RFFL().join(begin(RFFL(), 2)[0], 9, 10)
 
 

@@ -8,11 +8,11 @@ import torch
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAvg, SignSGD
 from phalanx.attacks import Rescale, SignFlip
-from phalanx.core import Infeasible
-from phalanx.evaluation import Evaluation
+from phalanx.core import InfeasibleError
 from phalanx.models import MLP
-from phalanx.training import Exponential
-from phalanx.weighting import AsDeclared
+from phalanx.training.evaluation import Evaluation
+from phalanx.training.sgd import ExponentialLR
+from phalanx.weighting import AsReported
 from toys import close, updates
 
 
@@ -49,7 +49,7 @@ def test_weight_decay_shrinks_the_model():
 
 
 def test_a_schedule_and_weights():
-    algorithm = SignSGD(server_lr=Exponential(1.0, 0.5), preprocess=AsDeclared())
+    algorithm = SignSGD(server_lr=ExponentialLR(1.0, 0.5), preprocess=AsReported())
     state, _ = algorithm.step(begin(algorithm, 3)._replace(version=2), updates([[1.0] * 3, [1.0] * 3, [-1.0] * 3]))
     assert close(state.model, [0.0] * 3), "1 + 2 votes against 3"
     state, _ = algorithm.step(begin(algorithm, 2)._replace(version=2), updates([[1.0] * 3, [-1.0] * 3]))
@@ -74,7 +74,7 @@ def test_who_joins_later_has_a_vote():
     algorithm = SignSGD()
     state = algorithm.join(begin(algorithm, 2), 2, 5)
     assert state.weights == {0: 1.0, 1: 1.0, 2: 1.0}
-    with pytest.raises(Infeasible, match="Client 2 takes part already"):
+    with pytest.raises(InfeasibleError, match="Client 2 takes part already"):
         algorithm.join(state, 2, 5)
 
 

@@ -32,7 +32,7 @@ from phalanx.algorithms import (
     Standalone,
     ZenoPlusPlus,
 )
-from phalanx.algorithms.wrappers import hartley
+from phalanx.algorithms.hidden import hartley
 from phalanx.attacks import Rescale
 from phalanx.core import Algorithm, Local
 from phalanx.data import PermutedLabels

@@ -12,7 +12,7 @@ from phalanx.data import ClassImbalance, LinearRamp, PermutedLabels, Uniform
 from phalanx.models import MLP
 from phalanx.report.ledger import attacked
 from phalanx.report.outcome import _twin
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
 ALONE = Run(clients=10, model=MLP((16,)), until=Until(3))
 

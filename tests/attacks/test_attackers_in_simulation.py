@@ -13,7 +13,6 @@ from phalanx.attacks import (
     ALIE,
     Attack,
     Backdoor,
-    DeclareSize,
     Gaussian,
     InnerProduct,
     LabelFlip,
@@ -21,18 +20,20 @@ from phalanx.attacks import (
     LazyFreeRider,
     MinMax,
     ModelNegation,
+    ReportSize,
     Rescale,
     Sybils,
     Together,
 )
-from phalanx.core import Infeasible, Until
+from phalanx.core import InfeasibleError, Until
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed
-from phalanx.runs import Run, simulate
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
 from phalanx.simulation import Lognormal, Simulation
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 
 def build(algorithm, attack, byzantine, clients=5, **options):
@@ -89,7 +90,7 @@ def test_attackers_see_the_round_in_the_order_of_ids():
 
 
 def test_the_weights_are_shown_to_those_that_try_out_the_rule():
-    simulation, start = build(FedAvg(), Together(Searcher(), DeclareSize(500)), {1})
+    simulation, start = build(FedAvg(), Together(Searcher(), ReportSize(500)), {1})
     simulation.send(dict.fromkeys(range(5), start), 0)
     simulation.receive(every=True)
     ((_, knowledge),) = Spy.seen
@@ -128,7 +129,9 @@ def test_model_negation_pulls_the_model_to_zero():
     "attack", [ALIE("search"), InnerProduct("search"), Sybils(Together(ALIE("search"), Rescale()))]
 )
 def test_a_search_without_a_rule_is_refused_at_the_door(attack):
-    with pytest.raises(Infeasible, match=r"FedAsync has none in a field `aggregate`\. Choose an algorithm that has"):
+    with pytest.raises(
+        InfeasibleError, match=r"FedAsync has none in a field `aggregate`\. Choose an algorithm that has"
+    ):
         build(FedAsync(), attack, {1})
     build(FedAsync(), attack, set())
 
@@ -170,11 +173,11 @@ def test_a_backdoor_opens_and_leaves_accuracy_alone():
 
 
 def test_flipped_labels_do_what_they_want_with_a_lie_about_the_size():
-    alone, lying = final(LabelFlip(1, 7)), final(Together(LabelFlip(1, 7), DeclareSize(10_000_000)))
+    alone, lying = final(LabelFlip(1, 7)), final(Together(LabelFlip(1, 7), ReportSize(10_000_000)))
     assert alone["attack_success"] < 0.3
     assert lying["attack_success"] > 0.7
 
 
 def test_a_shift_of_labels_with_a_lie_about_the_size_takes_over():
-    lying = final(Together(LabelShift(), DeclareSize(10_000_000)), byzantine=1)
+    lying = final(Together(LabelShift(), ReportSize(10_000_000)), byzantine=1)
     assert lying["accuracy"] < 0.1

@@ -16,8 +16,6 @@ from phalanx.attacks import (
     Backdoor,
     ClaimVersion,
     Colluding,
-    DeclareSize,
-    DeclareTimes,
     Duplicate,
     FangKrum,
     FangTrimmedMean,
@@ -43,21 +41,23 @@ from phalanx.attacks import (
     RandomRescale,
     RandomSigns,
     Replay,
+    ReportSize,
+    ReportTimes,
     Rescale,
     SignFlip,
     Sybils,
     Together,
     Update,
 )
-from phalanx.canonical import canonical
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.rng import generator
+from phalanx.runs.canonical import canonical
 
 DELTA = torch.tensor([1.0, -2.0, 0.0])
 UPDATE = Update(3, 0, torch.tensor([4.0, 5.0, -6.0]), DELTA)
 ON_DATA = [AllLabelsTo(), Backdoor(), LabelFlip(1, 2), LabelPermutation(), LabelShift(), LabelSwap(1, 2), NoiseInputs()]
-ON_SIZE = [DeclareSize(), DeclareTimes()]
+ON_SIZE = [ReportSize(), ReportTimes()]
 OMNISCIENT = [ALIE(), ALIE(1.5, "own"), FangKrum(), FangTrimmedMean(), InnerProduct(), Mimic(), MinMax(), MinSum()]
 RANDOM = [
     Gaussian(),
@@ -70,7 +70,7 @@ RANDOM = [
     FangTrimmedMean(draw="uniform"),
 ]
 FIXED = [ModelNegation(), NonFinite(), Rescale(), SignFlip()]
-MADE_OF_OTHERS = [Sybils(Gaussian()), Together(LabelShift(), DeclareSize()), Together(Rescale(2.0), ALIE())]
+MADE_OF_OTHERS = [Sybils(Gaussian()), Together(LabelShift(), ReportSize()), Together(Rescale(2.0), ALIE())]
 ON_TIME = [Flood(), Linger(), HoldBack(), Replay(), Duplicate(), ClaimVersion()]
 ALL = [*ON_DATA, *ON_SIZE, *ON_TIME, *OMNISCIENT, *RANDOM, *FIXED, *MADE_OF_OTHERS]
 
@@ -127,7 +127,7 @@ def test_omniscient_attackers_agree_and_draw_nothing(attack):
 
 @pytest.mark.parametrize("attack", [*OMNISCIENT, Sybils(Gaussian())], ids=name)
 def test_omniscient_attackers_that_are_shown_nothing_say_so(attack):
-    with pytest.raises(Infeasible, match=f"{name(attack)} needs to see what others send"):
+    with pytest.raises(InfeasibleError, match=f"{name(attack)} needs to see what others send"):
         attack.forge(UPDATE, None, rng())
 
 
@@ -323,8 +323,8 @@ def test_what_drives_the_mean_away(attack):
         lambda: MinSum(precision=math.inf),
         lambda: FangKrum(0.0),
         lambda: FangTrimmedMean(b=1.0),
-        lambda: DeclareSize(0),
-        lambda: DeclareTimes(0.0),
+        lambda: ReportSize(0),
+        lambda: ReportTimes(0.0),
     ],
 )
 def test_out_of_range(make):

@@ -9,7 +9,7 @@ import yaml
 
 from phalanx import attacks
 from phalanx.attacks import Attack
-from phalanx.cli import main
+from phalanx.cli.main import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text()
 COMMANDS = re.findall(r"^phalanx (run .*)$", PAGE, re.MULTILINE)

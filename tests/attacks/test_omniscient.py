@@ -13,7 +13,7 @@ from phalanx.attacks import ALIE, FangKrum, FangTrimmedMean, InnerProduct, Mimic
 from phalanx.attacks.fang import krum_choice
 from phalanx.attacks.minmax import halving
 from phalanx.attacks.omniscient import damage, line_search, supported
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 
 
 def one(attack, knowledge):
@@ -134,7 +134,7 @@ def test_search_counts_weights_as_the_server_does():
 def test_search_without_a_rule():
     assert ALIE("search").needs_rule
     assert InnerProduct("search").needs_rule
-    with pytest.raises(Infeasible, match="rule is not known"):
+    with pytest.raises(InfeasibleError, match="rule is not known"):
         one(ALIE("search"), cloud())
 
 

@@ -19,14 +19,14 @@ from phalanx.attacks import (
     Sybils,
     Together,
 )
-from phalanx.core import Stalled, Until
+from phalanx.core import StalledError, Until
 from phalanx.data import Dataset
-from phalanx.guard import Guard
+from phalanx.engine.guard import Guard
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Deadline, Simulation
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 D = 6
 OLD, NEW = Answer(3, torch.full((2,), 3.0)), Answer(7, torch.full((2,), 7.0))
@@ -103,7 +103,7 @@ def test_who_holds_back_speaks_when_nobody_else_is_waited_for():
     late = go(FedAsync(), HoldBack(3), until=20)
     assert len(mine(late)) >= 3
     assert all(now_version - version >= 3 for now_version, version in ages(late))
-    with pytest.raises(Stalled, match="No answer comes from 1 client") as stalled:
+    with pytest.raises(StalledError, match="No answer comes from 1 client") as stalled:
         go(FedAvg(), HoldBack(3))
     assert "client 0: holds its answer back" in str(stalled.value)
     assert len(go(FedAvg(), HoldBack(3), deadline=Deadline(5.0), until=3)) == 4, "a deadline ends that"

@@ -8,13 +8,13 @@ from phalanx.attacks import (
     ALIE,
     AllLabelsTo,
     Backdoor,
-    DeclareSize,
-    DeclareTimes,
     Gaussian,
     InnerProduct,
     LabelFlip,
     LabelShift,
     MinMax,
+    ReportSize,
+    ReportTimes,
     Rescale,
     Sybils,
     Together,
@@ -27,19 +27,19 @@ def images():
 
 
 def test_declared_sizes():
-    assert DeclareSize().declare(3) == 1_000_000
-    assert DeclareSize(7).declare(3) == 7
-    assert DeclareTimes(10.0).declare(3) == 30
-    assert DeclareTimes(0.5).declare(7) == 4
-    assert DeclareTimes(0.01).declare(3) == 1, "at least one example"
+    assert ReportSize().declare(3) == 1_000_000
+    assert ReportSize(7).declare(3) == 7
+    assert ReportTimes(10.0).declare(3) == 30
+    assert ReportTimes(0.5).declare(7) == 4
+    assert ReportTimes(0.01).declare(3) == 1, "at least one example"
 
 
 def test_together_poisons_declares_and_forges_in_turn():
-    attack = Together(AllLabelsTo(1), Together(Rescale(2.0), Together(DeclareSize(5), DeclareTimes(3.0))))
+    attack = Together(AllLabelsTo(1), Together(Rescale(2.0), Together(ReportSize(5), ReportTimes(3.0))))
     assert attack.poison(images(), rng()).y.unique().tolist() == [1]
     assert attack.declare(100) == 15
     assert attack.forge(update([1.0, -3.0]), None, rng()).tolist() == [2.0, -6.0]
-    assert Together(DeclareTimes(3.0), DeclareSize(5)).declare(100) == 5
+    assert Together(ReportTimes(3.0), ReportSize(5)).declare(100) == 5
     assert Together(Rescale(2.0), Rescale(-1.5)).forge(update([1.0]), None, rng()).tolist() == [-3.0]
     assert Together(LabelShift(), LabelFlip(2, 1)).poison(images(), rng()).y.tolist() == [1, 1, 0, 1, 1, 0]
 
@@ -48,7 +48,7 @@ def test_the_goal_is_that_of_the_first_that_has_one():
     backdoor, flip = Backdoor(target=2), LabelFlip(0, 1)
     for attack, one in (
         (Together(backdoor, flip), backdoor),
-        (Together(DeclareSize(), flip), flip),
+        (Together(ReportSize(), flip), flip),
         (Together(flip, Rescale()), flip),
     ):
         assert torch.equal(attack.goal(images()).x, one.goal(images()).x)
@@ -57,11 +57,11 @@ def test_the_goal_is_that_of_the_first_that_has_one():
 
 
 def test_together_sees_what_its_parts_see():
-    assert not Together(Rescale(), DeclareSize()).omniscient
+    assert not Together(Rescale(), ReportSize()).omniscient
     assert Together(Rescale(), ALIE()).omniscient
     assert Together(MinMax(), Rescale()).omniscient
     assert not Together(MinMax(), Rescale()).needs_rule
-    assert Together(DeclareSize(), ALIE("search")).needs_rule
+    assert Together(ReportSize(), ALIE("search")).needs_rule
     assert Sybils(InnerProduct("search")).needs_rule
 
     class Blind(Gaussian):
@@ -98,7 +98,7 @@ def test_sybils_by_hand():
 
 
 def test_sybils_poison_declare_and_want_what_their_attack_does():
-    attack = Sybils(Together(LabelFlip(0, 1), DeclareSize(9)))
+    attack = Sybils(Together(LabelFlip(0, 1), ReportSize(9)))
     assert attack.poison(images(), rng()).y.tolist() == [1, 1, 2, 1, 1, 2]
     assert attack.declare(2) == 9
     assert attack.goal(images()).y.tolist() == [1, 1]

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from phalanx.cli import main
+from phalanx.cli.main import main
 
 
 def configuration(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from rich.console import Console
 
-from phalanx import terminal
-from phalanx.checkpoint import Checkpoint
-from phalanx.cli import main
+from phalanx.cli import terminal
+from phalanx.cli.main import main
 from phalanx.core import Progress, Until
-from phalanx.history import Record
-from phalanx.runs import Run
+from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.history import Record
+from phalanx.runs.plan import Run
 
 
 @pytest.fixture(autouse=True)
@@ -345,7 +345,7 @@ def test_a_damaged_checkpoint_is_named_with_the_remedy(capsys, tmp_path, damage)
 
 
 def test_a_run_that_is_stopped_before_its_first_step(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("phalanx.runs.Federation", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("phalanx.runs.federation.Federation", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     status, _, err = phalanx(capsys, "run --folder here")
     assert (status, err) == (130, "\nStopped.\n")
     assert not (tmp_path / "here").exists()

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from phalanx.cli import main
+from phalanx.cli.main import main
+from phalanx.cli.weights import _points
+from phalanx.cli.weights_files import read_sizes, shown
 from phalanx.weighting import mwp, truncation_curve
-from phalanx.weighting.command import _points
-from phalanx.weighting.files import read_sizes, shown
 from phalanx.weighting.truncation import shortest, top
 
 ROOT = Path(__file__).parents[2]

@@ -7,17 +7,18 @@ import torch
 
 pytest.importorskip("ray")
 
+from test_packing import same
+
 from cluster.clusters import Mortal
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, FedAsync, QFedAvg
 from phalanx.attacks import LabelFlip, Rescale
-from phalanx.checkpoint import Checkpoint
-from phalanx.cluster import Cohorts
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, InMemory, PowerLaw
 from phalanx.models import MLP, LeNet
+from phalanx.ray import RayExecutors
 from phalanx.rng import generator
-from test_packing import same
+from phalanx.runs.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,7 @@ PLANS = {
 
 @pytest.fixture(scope="module")
 def cohorts(two_workers):
-    with Cohorts(two_workers) as made:
+    with RayExecutors(two_workers) as made:
         yield made
 
 
@@ -59,7 +60,7 @@ def states(plan, **options):
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_the_bits_are_those_of_one_process(plan, cohorts):
     assert len(cohorts.crew.members) == 2
-    there, here = states(plan, spread=cohorts), states(plan)
+    there, here = states(plan, executors=cohorts), states(plan)
     assert len(there[0]) > 2
     assert same(there[0], here[0])
     assert there[1:] == here[1:]
@@ -72,7 +73,7 @@ def test_a_run_that_began_in_one_process_goes_on_on_a_cluster(cohorts, tmp_path)
 
     with pytest.raises(KeyboardInterrupt):
         simulate(SMALL, folder=tmp_path, observers=[stop], checkpoint=Checkpoint(every_seconds=0))
-    record = simulate(SMALL, folder=tmp_path, spread=cohorts)
+    record = simulate(SMALL, folder=tmp_path, executors=cohorts)
     assert record.history == simulate(SMALL).history
 
 
@@ -80,11 +81,11 @@ def test_a_client_whose_worker_is_killed_is_trained_again(cohorts, tmp_path, cap
     plan = replace(SMALL, model=Mortal(str(tmp_path)))
     here = states(plan)
     (tmp_path / "die once").touch()
-    there = states(plan, spread=cohorts)
+    there = states(plan, executors=cohorts)
     assert not list(tmp_path.iterdir())
     assert same(there[0], here[0])
     assert "is trained again by another worker" in caplog.text
-    assert states(SMALL, spread=cohorts)[1] == states(SMALL)[1], "the crew is whole again"
+    assert states(SMALL, executors=cohorts)[1] == states(SMALL)[1], "the crew is whole again"
 
 
 def test_what_kills_every_worker_ends_the_run_with_a_sentence(cohorts, tmp_path):
@@ -92,14 +93,14 @@ def test_what_kills_every_worker_ends_the_run_with_a_sentence(cohorts, tmp_path)
     for number in range(3):
         (tmp_path / str(number)).touch()
     with pytest.raises(ConnectionError, match="3 workers have died over it, one after the other") as caught:
-        simulate(plan, spread=cohorts)
+        simulate(plan, executors=cohorts)
     assert "While client 0 was trained on the Ray cluster." in caught.value.__notes__
-    assert states(SMALL, spread=cohorts)[1] == states(SMALL)[1], "the next run is served"
+    assert states(SMALL, executors=cohorts)[1] == states(SMALL)[1], "the next run is served"
 
 
 def test_a_mistake_in_a_model_is_told_as_it_is(cohorts):
     plan = replace(SMALL, training=LocalSGD(lr=1e30, batch_size=5))
-    assert states(plan, spread=cohorts)[1] == states(plan)[1], "a run that diverges does so everywhere"
+    assert states(plan, executors=cohorts)[1] == states(plan)[1], "a run that diverges does so everywhere"
 
 
 @pytest.mark.parametrize(
@@ -111,5 +112,5 @@ def test_a_mistake_in_a_model_is_told_as_it_is(cohorts):
     ids=["arrivals", "device"],
 )
 def test_what_does_not_go_together_is_refused(plan, options, why, cohorts):
-    with pytest.raises(Infeasible, match=why):
-        simulate(plan, spread=cohorts, **options)
+    with pytest.raises(InfeasibleError, match=why):
+        simulate(plan, executors=cohorts, **options)

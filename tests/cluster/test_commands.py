@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("ray")
 
 from cluster.conftest import TOYS
-from phalanx.cli import main
-from phalanx.experiments.trace import Trace
-from phalanx.history import Record
+from phalanx.cli.main import main
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.history import Record
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 TOY = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers", "--seeds", "2"]

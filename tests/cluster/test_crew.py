@@ -8,9 +8,9 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RayError, RayTaskError
 
-from phalanx.cluster import crew as module
-from phalanx.cluster.crew import Again, Crew, Done, Failed, Given, Pause, Worker, check
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
+from phalanx.ray import crew as module
+from phalanx.ray.crew import Again, Crew, Done, Failed, Given, Pause, RayWorker, check
 
 HERE = {"torch": "2.7", "threads": 1}
 
@@ -88,7 +88,7 @@ def at(monkeypatch):
 
 
 def crew(count=None, ahead=1):
-    return Crew(Worker, count, ahead, HERE)
+    return Crew(RayWorker, count, ahead, HERE)
 
 
 def brings(*outcomes):
@@ -166,14 +166,14 @@ def test_where_no_worker_begins_at_all_it_is_told(at, monkeypatch):
 def test_a_cluster_whose_cpus_are_taken_is_not_waited_for(at, monkeypatch):
     monkeypatch.setattr(module, "FREED", 0.01)
     at(Cluster(cpus=0))
-    with pytest.raises(Infeasible, match="None of the 0 CPUs of the Ray cluster is free"), crew():
+    with pytest.raises(InfeasibleError, match="None of the 0 CPUs of the Ray cluster is free"), crew():
         pass
 
 
 def test_a_worker_that_computes_other_bits_is_refused_and_all_are_sent_home(at):
     cluster = at(Cluster(begins=lambda number: ("host1", HERE | {"torch": "2.6"})))
     why = r"The worker on host1 computes with torch 2\.6, and this is 2\.7: it would give other bits"
-    with pytest.raises(Infeasible, match=why), crew():
+    with pytest.raises(InfeasibleError, match=why), crew():
         pass
     assert sorted(cluster.killed) == [0, 1]
     check("host1", {**HERE, "unknown": "here"}, HERE)

@@ -9,13 +9,13 @@ pytest.importorskip("ray")
 
 from cluster.clusters import Complaining, Deadly
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.cluster import Cohorts, Sweep
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import Digits
-from phalanx.experiments.store import Store
-from phalanx.experiments.trace import Trace
-from phalanx.experiments.workers import Advanced, Began, Ended, Means, Warned
 from phalanx.models import MLP
+from phalanx.ray import RayExecutors, Sweep
+from phalanx.reproduce.store import Store
+from phalanx.reproduce.trace import Trace
+from phalanx.reproduce.workers import Advanced, Began, Ended, Means, Warned
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def test_records_are_those_of_this_process(two_workers, tmp_path):
     assert [event.kept for event in ended] == [True] * 3
     assert all(0 <= event.share <= 1 for event in of(Advanced, events))
     for plan in plans:
-        assert bare(store.find(plan)[0]) == bare(Trace.of(simulate(plan)))
+        assert bare(store.find(plan)[0]) == bare(Trace.of(plan, simulate(plan)))
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["records"]
     assert len(list((tmp_path / "results" / "records").iterdir())) == 3
 
@@ -53,7 +53,7 @@ def test_a_run_whose_worker_is_killed_is_carried_out_again(two_workers, tmp_path
     deaths = tmp_path / "deaths"
     deaths.mkdir()
     plan = replace(GOOD, attack=Deadly(str(deaths)), byzantine=1)
-    here = Trace.of(simulate(plan))
+    here = Trace.of(plan, simulate(plan))
     (deaths / "once").touch()
     events = carried_out(two_workers, Store(tmp_path / "results"), [plan])
     assert len(of(Began, events)) == 1
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_run_is_told_as_of_this_machine(two_workers, tmp_pa
 def test_a_process_that_computes_other_bits_is_not_joined(two_workers):
     torch.set_num_threads(2)
     try:
-        with pytest.raises(Infeasible, match="computes with threads 1, and this is 2: it would give other bits"):
-            Cohorts(two_workers).__enter__()
+        with pytest.raises(InfeasibleError, match="computes with threads 1, and this is 2: it would give other bits"):
+            RayExecutors(two_workers).__enter__()
     finally:
         torch.set_num_threads(1)

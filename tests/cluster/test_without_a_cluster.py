@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.cli import main
+from phalanx.cli.main import main
 from phalanx.installation import installation
 
 RUN = ["run", "--clients", "4", "--until.steps", "1"]
@@ -22,7 +22,7 @@ def _apart(tmp_path, monkeypatch):
 
 @pytest.fixture
 def _without_ray(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("phalanx.cluster")]:
+    for name in [name for name in sys.modules if name.startswith("phalanx.ray")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
 

@@ -16,7 +16,7 @@ from scipy.spatial.distance import squareform
 from sklearn.cluster import AgglomerativeClustering
 
 from phalanx.clustering import bipartition, cross_similarity
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
 
 
 def symmetric(upper, m):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.clustering import bipartition, correct, cross_similarity, intra_similarity, separation_gap
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
 
 
 def symmetric(upper, m):

@@ -23,7 +23,7 @@ from phalanx.clustering import (
     separation_gap,
     similarity_under_noise,
 )
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
 
 ROUNDING = 1e-9
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.clustering.tree import Tree, closest, spread
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
 
 RIGHT, UP, LEFT = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), torch.tensor([-1.0, 0.0])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonargparse
 import pytest
 
-from phalanx import cli
+from phalanx.cli import main as cli
 from phalanx.data import NO_LABEL, AGNews, Natural, Source, Topics
 from phalanx.data.words import END, UNKNOWN, words_of
 from phalanx.rng import numpy_generator

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from phalanx import data
-from phalanx.cli import main
+from phalanx.cli.main import main
 from phalanx.data import Groups, Partition, Source
 
 DOCS = Path(__file__).parents[2] / "docs"

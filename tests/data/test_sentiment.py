@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonargparse
 import pytest
 
-from phalanx import cli
+from phalanx.cli import main as cli
 from phalanx.data import MR, SST, Source, files
 from phalanx.data.words import PAD, UNKNOWN
 

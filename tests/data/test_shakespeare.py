@@ -11,7 +11,7 @@ import jsonargparse
 import pytest
 import torch
 
-from phalanx import cli
+from phalanx.cli import main as cli
 from phalanx.data import NO_LABEL, Natural, Shakespeare, Source
 from phalanx.data.shakespeare import CHARACTERS, CLASSES
 from phalanx.rng import numpy_generator

@@ -9,8 +9,7 @@ import torch
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Median
 from phalanx.attacks import SignFlip
-from phalanx.core import Infeasible
-from phalanx.evaluation import evaluate
+from phalanx.core import InfeasibleError
 from phalanx.fairness import (
     Contributions,
     CosineGame,
@@ -22,7 +21,8 @@ from phalanx.fairness import (
 )
 from phalanx.models import MLP
 from phalanx.rng import generator
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
+from phalanx.training.evaluation import evaluate
 from toys import close, updates
 
 
@@ -74,7 +74,9 @@ def test_efficiency_symmetry_null_player_and_additivity():
 
 
 def test_more_than_ten_are_refused():
-    with pytest.raises(Infeasible, match=r"11 clients have 2,048\. Take at most 10 clients, or monte_carlo_shapley"):
+    with pytest.raises(
+        InfeasibleError, match=r"11 clients have 2,048\. Take at most 10 clients, or monte_carlo_shapley"
+    ):
         shapley(lambda c: 0.0, range(11))
 
 

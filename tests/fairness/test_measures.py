@@ -9,8 +9,7 @@ from scipy import stats
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, FedAvg, Standalone
 from phalanx.attacks import RandomFreeRider
-from phalanx.core import Infeasible
-from phalanx.experiments.trace import Trace
+from phalanx.core import InfeasibleError
 from phalanx.fairness import (
     Correlation,
     Detection,
@@ -23,9 +22,10 @@ from phalanx.fairness import (
     reputations,
     spread,
 )
-from phalanx.history import Record
 from phalanx.models import MLP
+from phalanx.reproduce.trace import Trace
 from phalanx.rng import numpy_generator
+from phalanx.runs.history import Record
 
 
 def named(values):
@@ -79,9 +79,9 @@ def test_perfect_and_few():
 
 @pytest.mark.parametrize("other", [{0: 0.5, 2: 0.6}, {0: 0.5}, {}])
 def test_different_participants_are_refused(other):
-    with pytest.raises(Infeasible, match="must be of the same participants, at least two"):
+    with pytest.raises(InfeasibleError, match="must be of the same participants, at least two"):
         collaborative_fairness({0: 0.5, 1: 0.6}, other)
-    with pytest.raises(Infeasible, match="Run both with the same clients and attackers"):
+    with pytest.raises(InfeasibleError, match="Run both with the same clients and attackers"):
         gains({0: 0.5, 1: 0.6}, other)
     with pytest.raises(ValueError, match="level must lie in"):
         collaborative_fairness({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6}, level=1.0)
@@ -93,7 +93,7 @@ def test_gains_and_spread_by_hand():
     assert (three.mean, three.best, three.worst, three.variance) == pytest.approx((0.7, 0.9, 0.5, 800 / 3))
     eleven = spread(named(np.arange(11) / 10))
     assert eleven.worst == pytest.approx(0.05), "a tenth of eleven is two, rounded up"
-    with pytest.raises(Infeasible, match="at least one participant"):
+    with pytest.raises(InfeasibleError, match="at least one participant"):
         spread({})
 
 
@@ -152,7 +152,7 @@ def test_reputations_over_rounds(records):
     assert below_threshold(records["rffl"]) == gone
     for client, step in gone.items():
         assert step not in found.get(client, {})
-    with pytest.raises(Infeasible, match=r"keeps none\. Run RFFL"):
+    with pytest.raises(InfeasibleError, match=r"keeps none\. Run RFFL"):
         reputations(records["fedavg"])
 
 
@@ -169,5 +169,5 @@ def test_below_the_threshold_is_told_without_a_removal():
 
 
 def test_a_record_without_the_figure_says_what_to_do():
-    with pytest.raises(Infeasible, match=r"no line has received_accuracy\. Repeat the run"):
+    with pytest.raises(InfeasibleError, match=r"no line has received_accuracy\. Repeat the run"):
         received_accuracy(Record("old", {}, [{"step": 0, "accuracy": 0.5}], {}))

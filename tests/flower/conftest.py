@@ -2,7 +2,7 @@
 
 import pytest
 
-from phalanx.flower.speech import log
+from phalanx.flower.logs import log
 
 
 @pytest.fixture(autouse=True)

@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import phalanx
 from phalanx import LocalSGD, Run, Until
 from phalanx.data import Dataset, InMemory
-from phalanx.engine import everyone
+from phalanx.engine.participation import everyone
 from phalanx.flower import (
     Coordinator,
     FlowerTransport,
+    InProcessGrid,
     Member,
-    Patience,
-    Rehearsal,
     Roster,
+    Timeouts,
     client_app,
     codec,
     participant_of,
@@ -24,9 +24,9 @@ from phalanx.flower import (
 from phalanx.flower.identity import public_bytes
 from phalanx.models import MLP
 from phalanx.rng import generator
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
-QUICK = Patience(answer=20.0, absent=1.0, enrolment=5.0, poll=0.002, roll_call=0.02)
+QUICK = Timeouts(answer=20.0, absent=1.0, enrolment=5.0, poll=0.002, roll_call=0.02)
 FIRST_NODE = 100
 
 
@@ -71,8 +71,8 @@ class Stepwise(FlowerTransport):
 def states_over_flower(plan, folder, transfer="float32"):
     """The state at each line, over Flower's messages."""
     federation, states = Federation(plan), []
-    grid = Rehearsal(at_nodes(honest(plan, folder, federation)), stepwise=True)
-    with grid, Stepwise(grid, roster_of(plan.clients), patience=QUICK, transfer=transfer) as transport:
+    grid = InProcessGrid(at_nodes(honest(plan, folder, federation)), stepwise=True)
+    with grid, Stepwise(grid, roster_of(plan.clients), timeouts=QUICK, transfer=transfer) as transport:
         phalanx.run(
             plan.algorithm,
             transport,
@@ -113,7 +113,7 @@ def attacked(app, change, kind="train"):
 
 def resigned(message, content, key):
     """The content, signed by a key as the client of the task would."""
-    task = codec.Task(**{name: message.content[codec.WORDS][name] for name in codec.Task._fields})
+    task = codec.TaskMessage(**{name: message.content[codec.WORDS][name] for name in codec.TaskMessage._fields})
     content[codec.WORDS]["signature"] = key.sign(codec.stated(task, content))
     return content
 
@@ -140,6 +140,6 @@ def coordinator(plan, **options):
         federation.model.module,
         options.pop("roster", roster_of(plan.clients)),
         plan.until,
-        patience=options.pop("patience", QUICK),
+        timeouts=options.pop("timeouts", QUICK),
     )
     return dataclasses.replace(made, **options)

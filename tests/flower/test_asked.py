@@ -11,13 +11,13 @@ import pytest
 import phalanx
 from flower.federations import FIRST_NODE, SMALL, at_nodes, coordinator, honest
 from flower.test_server import Killed, killed_at
-from phalanx import privacy
 from phalanx.algorithms import FedAsync, FedAvg, Private
 from phalanx.core import Progress
-from phalanx.flower import Rehearsal, coordinate
-from phalanx.flower.asked import Asked
+from phalanx.flower import InProcessGrid, coordinate
 from phalanx.flower.audit import Audit
-from phalanx.history import Record
+from phalanx.flower.upload_counter import UploadCounter
+from phalanx.runs import accounting as privacy
+from phalanx.runs.history import Record
 
 
 def answered(plan, folder, *observers, **options):
@@ -34,7 +34,7 @@ def answered(plan, folder, *observers, **options):
 
     for watching in ([*observers], []) if observers else ([],):
         apps = {i: counted(i, app) for i, app in honest(plan, folder / "memory").items()}
-        with Rehearsal(at_nodes(apps)) as grid:
+        with InProcessGrid(at_nodes(apps)) as grid:
             try:
                 coordinate(grid, coordinator(plan, folder=folder / "run", observers=watching, **options))
             except Killed:
@@ -71,7 +71,7 @@ def test_tasks_that_are_open_at_the_end_count(killed, prefetch, tmp_path):
 
 def test_a_task_is_on_the_disk_before_it_is_sent_and_stays_there(tmp_path):
     path = tmp_path / "run" / "asked.jsonl"
-    first = Asked(path)
+    first = UploadCounter(path)
     assert not path.parent.exists(), "a run that cannot begin touches nothing"
     first.note([2, 0])
     assert path.read_text() == "[0, 2]\n"
@@ -79,13 +79,13 @@ def test_a_task_is_on_the_disk_before_it_is_sent_and_stays_there(tmp_path):
     first.note([2])
     with path.open("a") as file:
         file.write("[0, 1")  # killed while it wrote, before it sent anything
-    second = Asked(path)
+    second = UploadCounter(path)
     second.note([1])
-    assert second.counts == Asked(path).counts == {0: 1, 1: 1, 2: 2}
+    assert second.counts == UploadCounter(path).counts == {0: 1, 1: 1, 2: 2}
 
 
 def asked_in(folder):
-    asked = Asked(folder / "asked.jsonl")
+    asked = UploadCounter(folder / "asked.jsonl")
     return lambda: asked.note([0])
 
 
@@ -106,13 +106,13 @@ def test_the_name_of_a_new_file_is_on_the_disk_as_well(written_in, tmp_path, mon
 
 
 def test_a_server_sends_nothing_that_it_has_not_written_down(tmp_path):
-    class Looking(Rehearsal):
+    class Looking(InProcessGrid):
         def push_messages(self, messages):
             for message in (messages := [*messages]):
                 if message.metadata.message_type == "train":
                     client = message.metadata.dst_node_id - FIRST_NODE
                     sent[client] += 1
-                    assert Asked(tmp_path / "asked.jsonl").counts[client] >= sent[client]
+                    assert UploadCounter(tmp_path / "asked.jsonl").counts[client] >= sent[client]
             return super().push_messages(messages)
 
     sent, plan = Counter(), plan_of(FedAvg(), 2)
@@ -126,4 +126,4 @@ def test_a_server_sends_nothing_that_it_has_not_written_down(tmp_path):
 def test_a_damaged_file_is_not_counted_from(line, tmp_path):
     (tmp_path / "asked.jsonl").write_text(f"[0]\n{line}\n[1]\n")
     with pytest.raises(ValueError, match=r"line 2: .* move it away and keep it"):
-        Asked(tmp_path / "asked.jsonl")
+        UploadCounter(tmp_path / "asked.jsonl")

@@ -10,7 +10,7 @@ import phalanx
 from flower.federations import FIRST_NODE, KEYS, QUICK, SMALL, at_nodes, attacked, coordinator, honest, roster_of
 from flower.federations import resigned as signed
 from phalanx.algorithms import FedAsync
-from phalanx.flower import Discipline, Rehearsal, Roster, client_app, codec, coordinate, participant_of
+from phalanx.flower import InProcessGrid, Roster, Suspension, client_app, codec, coordinate, participant_of
 from phalanx.flower.audit import read
 from phalanx.flower.identity import public_bytes
 
@@ -43,7 +43,7 @@ def test_a_client_that_is_entered_while_a_run_goes_on_takes_part(trail, tmp_path
             once(lambda: ("enrolled", 3) in trail())
 
     made = coordinator(PLAN, roster=file, folder=tmp_path / "run", observers=[observer])
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, made)
     assert came[1] == came[2] == {0, 1, 2}
     assert came[4] == came[5] == {0, 1, 2, 3}
@@ -72,9 +72,9 @@ def test_a_client_keeps_its_strikes_under_a_new_key(trail, tmp_path):
 
     apps = honest(PLAN, tmp_path)
     apps[1] = with_nan(apps[1], KEYS[1])
-    discipline = Discipline(strikes=4)
-    made = coordinator(PLAN, roster=file, folder=tmp_path / "run", observers=[observer], discipline=discipline)
-    with Rehearsal(at_nodes(apps)) as grid:
+    suspension = Suspension(strikes=4)
+    made = coordinator(PLAN, roster=file, folder=tmp_path / "run", observers=[observer], suspension=suspension)
+    with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
     assert [client for event, client in trail() if event == "refused"] == [1] * 4
     (why,) = [line["why"] for line in read(tmp_path / "run" / "audit.jsonl") if line["event"] == "suspended"]
@@ -89,9 +89,9 @@ def test_a_node_that_is_gone_is_one_miss_and_not_as_many_as_there_is_time_for(tr
         if progress.step == 2:
             grid.disconnect(FIRST_NODE + 3)
 
-    patience = dataclasses.replace(QUICK, roll_call=20.0)
-    made = coordinator(plan, folder=tmp_path / "run", observers=[observer], patience=patience)
-    with Rehearsal(at_nodes(honest(plan, tmp_path))) as grid:
+    timeouts = dataclasses.replace(QUICK, roll_call=20.0)
+    made = coordinator(plan, folder=tmp_path / "run", observers=[observer], timeouts=timeouts)
+    with InProcessGrid(at_nodes(honest(plan, tmp_path))) as grid:
         coordinate(grid, made)
     assert trail().count(("lost", 3)) == 1
     assert ("suspended", 3) not in trail()

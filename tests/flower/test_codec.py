@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from flower.federations import KEYS
 from phalanx.flower import Malformed, codec
-from phalanx.flower.codec import BLOCK, VECTOR, WORDS, Answer, Task
+from phalanx.flower.codec import BLOCK, VECTOR, WORDS, Answer, TaskMessage
 from phalanx.flower.identity import signed_by, statement
 
 D = 300
-TASK = Task("train", "a1b2", bytes(32), 3, 7, 2, "float32")
+TASK = TaskMessage("train", "a1b2", bytes(32), 3, 7, 2, "float32")
 TRANSFERS = ("float32", "bfloat16", "int8")
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-from phalanx.cli import main
+from phalanx.cli.flower import cause, clear, excluded
+from phalanx.cli.main import main
 from phalanx.flower import Roster, load_key
-from phalanx.flower.command import cause, clear, excluded
 from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import public_bytes
 from phalanx.flower.live import told
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.register import SERVED
-from phalanx.runs import simulate
+from phalanx.runs.session import simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
@@ -125,7 +125,7 @@ def test_certificates_are_not_written_over(capsys):
 def test_a_run_that_failed_is_told_by_its_error_alone():
     log = (
         'Loading project configuration...\nTraceback (most recent call last):\n  File "server.py", line 3, in main\n'
-        "    coordinate()\nphalanx.core.Infeasible: 2 of the 3 clients enrolled.\n  node 7: its key is not in the "
+        "    coordinate()\nphalanx.core.InfeasibleError: 2 of the 3 clients enrolled.\n  node 7: its key is not in the "
         "roster\n"
         "\x1b[91mERROR \x1b[0m:     Exit Code: 201\n\nAn unhandled exception occurred in the ServerApp.\n"
     )

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from phalanx.flower import Discipline, Standing
+from phalanx.flower import Standing, Suspension
 
-RULES = Discipline(strikes=2, misses=3, sentence=100.0)
+RULES = Suspension(strikes=2, misses=3, sentence=100.0)
 
 
 def test_strikes_add_up_and_are_not_forgiven():
@@ -34,7 +34,7 @@ def test_misses_count_in_a_row():
 
 
 def test_a_sentence_can_be_for_ever():
-    assert Discipline(strikes=1, sentence=math.inf).struck(Standing(), 5.0, "NaN").until == math.inf
+    assert Suspension(strikes=1, sentence=math.inf).struck(Standing(), 5.0, "NaN").until == math.inf
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_sentence_can_be_for_ever():
 )
 def test_rules_that_cannot_be_are_refused(given, why):
     with pytest.raises(ValueError, match=why):
-        Discipline(**given)
+        Suspension(**given)

@@ -16,13 +16,13 @@ from flower.federations import FIRST_NODE, KEYS, QUICK, SMALL, at_nodes, attacke
 from flower.test_codec import bad_arrays, claiming
 from phalanx import Guard
 from phalanx.algorithms import FedAsync, FedAvg
-from phalanx.core import Infeasible, Stalled
-from phalanx.flower import Discipline, FlowerTransport, Rehearsal, codec
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, codec
 from phalanx.flower.audit import Note
-from phalanx.flower.codec import VECTOR, WORDS, Answer, Malformed, Task, answer_content, stated
+from phalanx.flower.codec import VECTOR, WORDS, Answer, Malformed, TaskMessage, answer_content, stated
 from phalanx.flower.register import Register
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
 PLAN = dataclasses.replace(SMALL, clients=4, model=MLP((4,)), until=phalanx.Until(3))
 BAD = 3  # the client that misbehaves
@@ -51,21 +51,21 @@ class Told:
         return [set(line.updates.clients) for line in self.lines if line.updates is not None]
 
 
-def run(folder, bad, *, algorithm=None, grid=Rehearsal, least=3, until=3, roster=None, **options):
+def run(folder, bad, *, algorithm=None, grid=InProcessGrid, least=3, until=3, roster=None, **options):
     """A run in which one app is replaced by `bad` of it."""
     plan = dataclasses.replace(PLAN, algorithm=algorithm or FedAvg(), until=phalanx.Until(until))
     apps = honest(plan, folder)
     apps[BAD] = bad(apps[BAD])
-    patience = dataclasses.replace(options.pop("patience", QUICK), least=least)
+    timeouts = dataclasses.replace(options.pop("timeouts", QUICK), least=least)
     told, nodes = Told(), at_nodes({i: app for i, app in apps.items() if app})
     guard = options.pop("guard", Guard())
     roster, options = roster or roster_of(4), {"tell": told.notes.append, **options}
-    with grid(nodes) as made, FlowerTransport(made, roster, patience=patience, **options) as transport:
+    with grid(nodes) as made, FlowerTransport(made, roster, timeouts=timeouts, **options) as transport:
         told.transport, begun = transport, time.monotonic()
         try:
             start = Federation(plan).start
             phalanx.run(plan.algorithm, transport, start, until=plan.until, guard=guard, observers=[transport, told])
-        except (Infeasible, Stalled) as error:
+        except (InfeasibleError, StalledError) as error:
             told.error = error
         told.seconds = time.monotonic() - begun
     return told
@@ -148,11 +148,11 @@ def in_turn(bads):
     return of
 
 
-PATIENT = Discipline(strikes=1000, misses=1000)
+PATIENT = Suspension(strikes=1000, misses=1000)
 
 
 def test_what_is_signed_and_not_fit_is_refused_and_a_strike(tmp_path, caplog):
-    told = run(tmp_path, in_turn([bad for bad, _ in SIGNED.values()]), until=len(SIGNED), discipline=PATIENT)
+    told = run(tmp_path, in_turn([bad for bad, _ in SIGNED.values()]), until=len(SIGNED), suspension=PATIENT)
     assert told.error is None
     came = {name: line.refused.get(BAD, "taken") for name, line in zip(SIGNED, told.lines[1:], strict=True)}
     assert {name: reason for name, reason in came.items() if not re.search(SIGNED[name][1], reason)} == {}
@@ -172,7 +172,7 @@ def test_what_an_array_says_of_its_size_takes_no_memory(tmp_path):
     ]
     tracemalloc.start()
     try:
-        told = run(tmp_path, in_turn([update(array) for array in claims]), until=3, discipline=PATIENT)
+        told = run(tmp_path, in_turn([update(array) for array in claims]), until=3, suspension=PATIENT)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -247,7 +247,7 @@ def answering_another_task():
     """The answer to client 0's task: right in all, but for another task."""
 
     def change(message, reply, context):
-        task = codec.Task(**{name: message.content[WORDS][name] for name in codec.Task._fields})
+        task = codec.TaskMessage(**{name: message.content[WORDS][name] for name in codec.TaskMessage._fields})
         other = task._replace(client=0, nonce=b"x" * 32)
         reply.content[WORDS]["nonce"] = other.nonce
         reply.content[WORDS]["signature"] = KEYS[BAD].sign(codec.stated(other, reply.content))
@@ -271,7 +271,7 @@ UNSIGNED = {
 
 def test_what_is_not_surely_signed_is_refused_and_no_strike(tmp_path, caplog):
     ways = [lambda app, change=change: attacked(app, change) for change, _ in UNSIGNED.values()]
-    told = run(tmp_path, in_turn(ways), until=len(ways), discipline=PATIENT)
+    told = run(tmp_path, in_turn(ways), until=len(ways), suspension=PATIENT)
     assert told.error is None
     assert told.served == [{0, 1, 2}] * len(ways)
     for (name, (_, why)), reason in zip(UNSIGNED.items(), told.refused, strict=True):
@@ -300,7 +300,7 @@ def test_an_answer_that_is_replayed_is_taken_once(tmp_path, caplog):
     assert warned(caplog) == [("refused", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 
 
-class Twice(Rehearsal):
+class Twice(InProcessGrid):
     """Hands out each reply twice, and the first reply of each node for all later messages too."""
 
     def __init__(self, nodes):
@@ -328,7 +328,7 @@ def test_a_second_copy_counts_for_nothing_and_an_old_one_answers_nothing_new(tmp
 # --- what never comes
 
 
-class Announced(Rehearsal):
+class Announced(InProcessGrid):
     """One node announces its replies and uploads nothing: whoever pulls them is blocked for long."""
 
     def pull_messages(self, message_ids):
@@ -344,7 +344,7 @@ SHORT = dataclasses.replace(QUICK, answer=1.0)
 
 
 def test_a_reply_that_is_announced_and_never_uploaded_holds_nobody_beyond_the_deadline(tmp_path):
-    told = run(tmp_path, lambda app: app, grid=Announced, patience=SHORT, until=2)
+    told = run(tmp_path, lambda app: app, grid=Announced, timeouts=SHORT, until=2)
     assert told.served == [{0, 1, 2}] * 2
     assert told.lost == ["no answer within 1 s"] * 2
     assert 2.0 <= told.seconds < 5.0
@@ -358,7 +358,7 @@ def test_in_an_asynchronous_run_nobody_waits_for_it_at_all(tmp_path):
 
 
 def test_a_client_that_never_answers_is_lost_at_the_deadline_and_then_suspended(tmp_path, caplog):
-    told = run(tmp_path, silent(), patience=SHORT, until=5)
+    told = run(tmp_path, silent(), timeouts=SHORT, until=5)
     assert told.served == [{0, 1, 2}] * 5
     why = "no answer within 1 s"
     assert told.lost == [why] * 3, "after three misses it is not asked any more"
@@ -380,7 +380,7 @@ def test_an_app_that_fails_is_lost_with_what_it_said(tmp_path):
     assert all(reason.startswith("its app failed: disk [31m full!!!") and len(reason) < 250 for reason in told.lost)
 
 
-class Unreadable(Rehearsal):
+class Unreadable(InProcessGrid):
     """What one node sends makes Flower raise."""
 
     def pull_messages(self, message_ids):
@@ -429,7 +429,7 @@ def test_a_client_that_declares_an_impossible_size_does_not_take_part(value, why
 
 @pytest.mark.parametrize("value", [True, [1, 2], b"\x00"])
 def test_a_size_that_is_no_number_at_all_is_not_let_in(value, tmp_path, caplog):
-    told = run(tmp_path, declares(value), until=1, patience=dataclasses.replace(QUICK, enrolment=1.5))
+    told = run(tmp_path, declares(value), until=1, timeouts=dataclasses.replace(QUICK, enrolment=1.5))
     assert told.served == [{0, 1, 2}]
     turned_away("as its number of examples", told, caplog)
 
@@ -442,12 +442,12 @@ def test_of_a_size_in_words_the_beginning_is_kept(tmp_path):
 
 
 def register_at(grid):
-    return Register(grid, roster_of(4), QUICK, Discipline(), came=lambda: None)
+    return Register(grid, roster_of(4), QUICK, Suspension(), came=lambda: None)
 
 
 def test_an_integer_of_any_length_is_not_let_in():
     """Flower 1.41 carries none beyond 64 bits."""
-    register, task = register_at(Rehearsal({})), Task("enrol", "abc", bytes(32), -1, 0, 0, "float32")
+    register, task = register_at(InProcessGrid({})), TaskMessage("enrol", "abc", bytes(32), -1, 0, 0, "float32")
 
     def introduced(size):
         key = KEYS[BAD].public_key().public_bytes_raw()
@@ -466,7 +466,7 @@ def test_of_strangers_only_those_that_are_connected_are_remembered():
     def nobody(message, context):
         return Message(RecordDict(), reply_to=message)
 
-    with Rehearsal({}) as grid:
+    with InProcessGrid({}) as grid:
         register = register_at(grid)
         register.begin("abc")
         for node in range(50, 55):
@@ -506,23 +506,23 @@ STRANGERS = {
 
 @pytest.mark.parametrize(("bad", "why"), STRANGERS.values(), ids=STRANGERS)
 def test_strangers_are_not_let_in(bad, why, tmp_path, caplog):
-    patience = dataclasses.replace(SHORT, enrolment=1.8)
-    told = run(tmp_path, bad, until=2, patience=patience)
+    timeouts = dataclasses.replace(SHORT, enrolment=1.8)
+    told = run(tmp_path, bad, until=2, timeouts=timeouts)
     assert told.served == [{0, 1, 2}] * 2
     turned_away(why, told, caplog)
 
 
 def test_a_client_that_never_enrols_is_named(tmp_path):
-    patience = dataclasses.replace(QUICK, enrolment=1.0)
-    told = run(tmp_path, lambda app: None, least=4, patience=patience)
-    assert isinstance(told.error, Infeasible)
+    timeouts = dataclasses.replace(QUICK, enrolment=1.0)
+    told = run(tmp_path, lambda app: None, least=4, timeouts=timeouts)
+    assert isinstance(told.error, InfeasibleError)
     assert str(told.error).startswith("3 of the 4 clients that are needed enrolled within 1 s. Missing: 3 (clinic-3).")
     assert told.seconds < 3
 
 
 def test_a_revoked_client_is_not_let_in(tmp_path):
-    patience = dataclasses.replace(QUICK, enrolment=2.0)
-    told = run(tmp_path, lambda app: app, roster=roster_of(4).changing(BAD, revoked=True), until=1, patience=patience)
+    timeouts = dataclasses.replace(QUICK, enrolment=2.0)
+    told = run(tmp_path, lambda app: app, roster=roster_of(4).changing(BAD, revoked=True), until=1, timeouts=timeouts)
     assert told.served == [{0, 1, 2}]
     assert told.transport.register.strangers[FIRST_NODE + BAD] == "client 3 (clinic-3) is revoked"
 
@@ -531,7 +531,7 @@ def test_a_revoked_client_is_not_let_in(tmp_path):
 
 
 def test_after_enough_strikes_a_client_is_not_asked_until_its_sentence_is_over(tmp_path):
-    told = run(tmp_path, filled(np.nan), until=40, discipline=Discipline(strikes=2, sentence=0.5))
+    told = run(tmp_path, filled(np.nan), until=40, suspension=Suspension(strikes=2, sentence=0.5))
     assert 2 < len(told.refused) < 20
     assert told.error is None
 
@@ -547,7 +547,7 @@ def test_a_suspended_client_is_let_in_again_by_the_server(tmp_path):
 
     apps[BAD] = attacked(apps[BAD], change)
     served = []
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
 
         def observer(progress):
             served.append(set(progress.updates.clients) if progress.updates else None)
@@ -570,7 +570,7 @@ def test_a_new_term_in_the_roster_lets_a_suspended_client_in_again(tmp_path):
 
     apps = honest(PLAN, tmp_path)
     apps[BAD] = bad(apps[BAD])
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, path, patience=QUICK) as transport:
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, path, timeouts=QUICK) as transport:
 
         def observer(progress):
             seen.append(BAD in progress.refused)
@@ -587,7 +587,10 @@ def test_a_new_term_in_the_roster_lets_a_suspended_client_in_again(tmp_path):
 def test_a_client_that_is_revoked_in_mid_run_is_not_asked_any_more(tmp_path):
     path, served = tmp_path / "roster.yaml", []
     roster_of(4).save(path)
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, FlowerTransport(grid, path, patience=QUICK) as transport:
+    with (
+        InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid,
+        FlowerTransport(grid, path, timeouts=QUICK) as transport,
+    ):
 
         def observer(progress):
             served.append(set(progress.updates.clients) if progress.updates else None)
@@ -625,9 +628,9 @@ def test_who_answers_at_once_gets_no_more_turns_than_the_others(tmp_path):
     def share(interval):
         apps = {i: app if i == BAD else slow(app) for i, app in honest(PLAN, tmp_path).items()}
         arrivals = []
-        with Rehearsal(at_nodes(apps)) as grid:
-            discipline = Discipline(interval=interval)
-            with FlowerTransport(grid, roster_of(4), patience=QUICK, discipline=discipline) as transport:
+        with InProcessGrid(at_nodes(apps)) as grid:
+            suspension = Suspension(interval=interval)
+            with FlowerTransport(grid, roster_of(4), timeouts=QUICK, suspension=suspension) as transport:
                 observe = lambda p: arrivals.extend(p.updates.clients if p.updates else ())  # noqa: E731
                 phalanx.run(FedAsync(), transport, Federation(PLAN).start, until=24, observers=[observe])
         return arrivals.count(BAD) / len(arrivals)

@@ -13,10 +13,10 @@ from sklearn.datasets import load_digits
 
 from flower.federations import FIRST_NODE, KEYS, roster_of
 from phalanx.data import Dataset
-from phalanx.evaluation import evaluate
-from phalanx.flower import Rehearsal, new_key
+from phalanx.flower import InProcessGrid, new_key
 from phalanx.flower.demo import deal
-from phalanx.vector import FlatModule
+from phalanx.training.evaluation import evaluate
+from phalanx.training.vector import FlatModule
 
 FOLDER = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -67,7 +67,7 @@ def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, di
     roster.save(tmp_path / "roster.yaml")
     assert len(KEYS) >= 4
     run_config = {"roster": str(tmp_path / "roster.yaml"), "folder": str(tmp_path / "run"), "rounds": 12}
-    with Rehearsal(dict.fromkeys(config, hospitals("client").app), config) as grid:
+    with InProcessGrid(dict.fromkeys(config, hospitals("client").app), config) as grid:
         hospitals("server").app(grid, grid.context(run_config))
     model = hospitals("plan").model()
     model.load_state_dict(torch.load(tmp_path / "run" / "model.pt", weights_only=True))

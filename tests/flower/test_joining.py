@@ -12,9 +12,9 @@ from flower.federations import FIRST_NODE, QUICK, SMALL, at_nodes, examples, hon
 from phalanx import LocalSGD
 from phalanx.algorithms import RFFL, AsyncRFFL, ClusteredFL
 from phalanx.data import InMemory, PermutedLabels
-from phalanx.flower import FlowerTransport, Rehearsal
+from phalanx.flower import FlowerTransport, InProcessGrid
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.federation import Federation
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 
@@ -41,7 +41,7 @@ def joined(plan, folder):
     federation, lines = Federation(plan), []
     nodes = at_nodes(honest(plan, folder, federation))
     late = nodes.pop(FIRST_NODE + LATE)
-    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as transport:
+    with InProcessGrid(nodes) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as transport:
 
         def observer(progress):
             lines.append(progress)
@@ -125,13 +125,13 @@ def test_who_enrols_while_a_step_is_computed_is_told_of_after_a_kill(tmp_path):
         else:
             served[progress.step] = LATE in progress.updates.clients
 
-    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as transport:
+    with InProcessGrid(nodes) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as transport:
         with pytest.raises(Killed):
-            phalanx.run(plan.algorithm, transport, start, until=plan.until, keep=keep, observers=[begins])
+            phalanx.run(plan.algorithm, transport, start, until=plan.until, on_snapshot=keep, observers=[begins])
         assert transport.register.kept()[0].keys() == {0, 1, 2, 3, 4, LATE}, "the record of the run names it"
     (snapshot,) = held
     everybody = at_nodes(honest(plan, tmp_path))
-    with Rehearsal(everybody) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as transport:
+    with InProcessGrid(everybody) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as transport:
         phalanx.run(plan.algorithm, transport, start, until=plan.until, observers=[goes_on], resume=snapshot)
     assert served == {2: False, 3: True, 4: True}
 
@@ -143,7 +143,7 @@ def test_who_is_told_of_to_a_wait_that_is_interrupted_is_told_of_after_it_as_wel
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as first:
+    with InProcessGrid(nodes) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as first:
         assert first.enroll().keys() == {0, 1, 2, 3, 4}
         first.send({0: Federation(SMALL).start}, 0)
         enter(first, late)
@@ -151,7 +151,7 @@ def test_who_is_told_of_to_a_wait_that_is_interrupted_is_told_of_after_it_as_wel
         with pytest.raises(KeyboardInterrupt):
             first.receive(every=True)
         kept = first.snapshot()
-    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(6), patience=PATIENCE) as second:
+    with InProcessGrid(nodes) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as second:
         second.restore(kept)
         enter(second, late)
         assert second.receive(every=True).joined.keys() == {LATE}

@@ -21,7 +21,7 @@ from phalanx.flower.audit import read
 from phalanx.flower.certificates import make_certificates, make_node_key
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.local import MARK, LocalFederation, free_ports, marked
-from phalanx.history import Record
+from phalanx.runs.history import Record
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, coordinator, examples, honest, roster_of, states_in_simulation
 from phalanx import LocalSGD
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum, Rotated
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import InMemory, PermutedLabels
-from phalanx.evaluation import evaluate
-from phalanx.flower import Coordinator, Rehearsal, choose, coordinate, coordinator_of, hide, offered
+from phalanx.flower import Coordinator, InProcessGrid, choose, coordinate, coordinator_of, hide, offered
 from phalanx.models import MLP
-from phalanx.runs import Federation
-from phalanx.vector import FlatModule
+from phalanx.runs.federation import Federation
+from phalanx.training.evaluation import evaluate
+from phalanx.training.vector import FlatModule
 
 SPLIT = ClusteredFL(split_rounds=(1,), min_gap=0.0)
 OPPOSED = dataclasses.replace(
@@ -33,8 +33,8 @@ OPPOSED = dataclasses.replace(
 def carried_out(plan, folder):
     """The last state of a run with real clients, and its federation."""
     federation = Federation(plan)
-    with Rehearsal(at_nodes(honest(plan, folder / "clients", federation))) as grid:
-        made = coordinator_of(plan, roster_of(plan.clients), federation, folder=folder / "run", patience=QUICK)
+    with InProcessGrid(at_nodes(honest(plan, folder / "clients", federation))) as grid:
+        made = coordinator_of(plan, roster_of(plan.clients), federation, folder=folder / "run", timeouts=QUICK)
         return coordinate(grid, made), federation
 
 
@@ -97,7 +97,7 @@ def test_models_of_an_earlier_run_are_not_taken_for_those_of_one_that_failed(tmp
             raise Broken
 
     plan = dataclasses.replace(SMALL, algorithm=FedAvg())
-    with Rehearsal(at_nodes(honest(plan, tmp_path / "clients"))) as grid, pytest.raises(Broken):
+    with InProcessGrid(at_nodes(honest(plan, tmp_path / "clients"))) as grid, pytest.raises(Broken):
         coordinate(grid, coordinator(plan, folder=folder, observers=[breaks]))
     assert not (folder / "models").exists()
     with pytest.raises(FileNotFoundError, match=r"There are no models in .*: the run is not over, or it failed"):
@@ -141,7 +141,9 @@ def test_a_server_that_sees_no_model_in_the_clear_trains_the_same(kind, tmp_path
 def test_a_server_is_not_given_the_seed():
     hidden = Permuted(SPLIT, seed=7)
     for algorithm in (hidden, Quorum(hidden, 2)):
-        with pytest.raises(Infeasible, match=r"Permuted hides models .* Give it .*ClusteredFL\(.* Only clients run"):
+        with pytest.raises(
+            InfeasibleError, match=r"Permuted hides models .* Give it .*ClusteredFL\(.* Only clients run"
+        ):
             coordinator(dataclasses.replace(SMALL, algorithm=algorithm))
     made = coordinator_of(dataclasses.replace(OPPOSED, algorithm=Quorum(hidden, 2)), roster_of(6))
     assert made.algorithm == Quorum(SPLIT, 2)
@@ -151,7 +153,7 @@ def test_a_server_is_not_given_the_seed():
 def test_only_what_hides_can_hide():
     module = MLP((4,)).build((5,), 2)
     before = FlatModule(module).read()
-    with pytest.raises(Infeasible, match="hides nothing"):
+    with pytest.raises(InfeasibleError, match="hides nothing"):
         hide(module, FedAvg())
     hide(module, Quorum(Permuted(FedAvg(), seed=1), 2))
     assert torch.equal(FlatModule(module).read(), Permuted(FedAvg(), seed=1).hidden(before))

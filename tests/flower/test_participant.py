@@ -9,13 +9,13 @@ import torch
 from flower.federations import KEYS, SMALL
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import ALIE, Duplicate, Flood, Gaussian, HoldBack, LazyFreeRider, Replay, Rescale, Together
-from phalanx.core import Infeasible, Local
+from phalanx.core import InfeasibleError, Local
 from phalanx.flower import Malformed, participant_of
-from phalanx.flower.client import Known, Memory, Worker
-from phalanx.flower.codec import VECTOR, Task, answer_content, encode, read_answer, read_update, task_content
-from phalanx.runs import Federation
+from phalanx.flower.client import ClientWorker, Known, Memory
+from phalanx.flower.codec import VECTOR, TaskMessage, answer_content, encode, read_answer, read_update, task_content
+from phalanx.runs.federation import Federation
 
-TASK = Task("train", "abc", bytes(32), 1, 0, 0, "float32")
+TASK = TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32")
 
 
 def known(value):
@@ -30,7 +30,9 @@ def attacker(attack, tmp_path):
 
 
 def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
-    with pytest.raises(Infeasible, match="ALIE needs to see what others send, and a real client sees only its own"):
+    with pytest.raises(
+        InfeasibleError, match="ALIE needs to see what others send, and a real client sees only its own"
+    ):
         attacker(ALIE(), tmp_path)
 
 
@@ -38,7 +40,7 @@ def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
     "attack", [Flood(), HoldBack(), Replay(), Duplicate(), Together(Rescale(2.0), Flood())], ids=str
 )
 def test_attacks_by_time_are_refused_with_the_reason(attack, tmp_path):
-    with pytest.raises(Infeasible, match="acts by when it answers, or how often"):
+    with pytest.raises(InfeasibleError, match="acts by when it answers, or how often"):
         attacker(attack, tmp_path)
 
 
@@ -48,7 +50,7 @@ def test_local_attacks_are_not(attack, tmp_path):
 
 
 def test_who_has_to_remember_needs_a_place_for_it(tmp_path):
-    with pytest.raises(Infeasible, match="LazyFreeRider remembers something from task to task"):
+    with pytest.raises(InfeasibleError, match="LazyFreeRider remembers something from task to task"):
         dataclasses.replace(attacker(LazyFreeRider(), tmp_path), memory=None)
 
 
@@ -88,7 +90,7 @@ def test_what_is_remembered_is_no_pickle(tmp_path):
 
 def test_a_client_trains_as_it_is_told_to(tmp_path):
     federation = Federation(SMALL)
-    worker = Worker(participant_of(SMALL, 1, KEYS[1], tmp_path, federation))
+    worker = ClientWorker(participant_of(SMALL, 1, KEYS[1], tmp_path, federation))
     content = worker.train(task_content(TASK, federation.start))
     out, expected = torch.empty_like(federation.start), torch.empty_like(federation.start)
     read_update(content, "float32", out)
@@ -100,7 +102,7 @@ def test_a_client_trains_as_it_is_told_to(tmp_path):
 
 
 def test_a_client_does_not_train_what_is_not_its_model(tmp_path):
-    worker = Worker(participant_of(SMALL, 1, KEYS[1], tmp_path))
+    worker = ClientWorker(participant_of(SMALL, 1, KEYS[1], tmp_path))
     with pytest.raises(Malformed, match=r"says it is float32 \(3,\)"):
         worker.train(task_content(TASK, torch.zeros(3)))
     with pytest.raises(Malformed, match="records are 'phalanx', expected"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
+from test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
@@ -26,12 +27,11 @@ from flower.federations import (
     roster_of,
 )
 from phalanx.algorithms import AsyncRFFL, FedAsync, FedAvg
-from phalanx.core import Infeasible, Prefetching, Verdict
-from phalanx.flower import Discipline, FlowerTransport, Rehearsal, coordinate
+from phalanx.core import InfeasibleError, Prefetching, Verdict
+from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, coordinate
 from phalanx.flower.codec import WORDS
 from phalanx.models import MLP
-from phalanx.runs import Federation
-from test_packing import same
+from phalanx.runs.federation import Federation
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 
@@ -62,12 +62,14 @@ def slow(app, seconds=0.0, events=()):
     return node
 
 
-def run(folder, apps=None, *, grid=Rehearsal, kind=FlowerTransport, plan=PLAN, observers=(), roster=None, **options):
+def run(
+    folder, apps=None, *, grid=InProcessGrid, kind=FlowerTransport, plan=PLAN, observers=(), roster=None, **options
+):
     """What observers were told of a run with one task sent ahead."""
-    lines, patience = [], dataclasses.replace(options.pop("patience", QUICK), least=1)
+    lines, timeouts = [], dataclasses.replace(options.pop("timeouts", QUICK), least=1)
     nodes = at_nodes(honest(plan, folder) | (apps or {}))
     roster = roster or roster_of(plan.clients)
-    with grid(nodes) as made, kind(made, roster, patience=patience, prefetch=True, **options) as transport:
+    with grid(nodes) as made, kind(made, roster, timeouts=timeouts, prefetch=True, **options) as transport:
         federation = Federation(plan)
         phalanx.run(
             plan.algorithm,
@@ -113,7 +115,7 @@ def test_every_asynchronous_algorithm_runs_and_nothing_is_refused(algorithm, tmp
 def test_ages_are_what_they_are(tmp_path):
     """Two clients in turns.  By hand: 0, 1, 1, then 2, and 3 for ever; without a second task it is 0, then 1."""
     plan = dataclasses.replace(PLAN, clients=2, until=phalanx.Until(9))
-    lines = run(tmp_path, plan=plan, grid=partial(Rehearsal, stepwise=True), kind=Stepwise)
+    lines = run(tmp_path, plan=plan, grid=partial(InProcessGrid, stepwise=True), kind=Stepwise)
     assert [client for client, _, _ in arrivals(lines)] == [0, 1] * 4 + [0]
     assert [version for _, version, _ in arrivals(lines)] == [0, 0, 1, 1, 2, 2, 3, 4, 5]
 
@@ -121,25 +123,25 @@ def test_ages_are_what_they_are(tmp_path):
 def test_a_client_is_not_asked_more_often_than_the_discipline_allows(tmp_path):
     at = []
 
-    class Timed(Rehearsal):
+    class Timed(InProcessGrid):
         def push_messages(self, messages):
             messages = [*messages]
             at.extend((time.monotonic(), turn_of(m)) for m in messages if m.metadata.dst_node_id == FIRST_NODE)
             return super().push_messages(messages)
 
-    run(tmp_path, grid=Timed, discipline=Discipline(interval=0.4))
+    run(tmp_path, grid=Timed, suspension=Suspension(interval=0.4))
     times = [when for when, turn in at if turn is not None]
     assert len(times) > 2
     assert min(b - a for a, b in itertools.pairwise(times)) >= 0.39
 
 
 def test_rounds_have_no_second_task(tmp_path):
-    with pytest.raises(Infeasible, match="FedAvg is synchronous: nothing can be sent ahead"):
+    with pytest.raises(InfeasibleError, match="FedAvg is synchronous: nothing can be sent ahead"):
         run(tmp_path, plan=dataclasses.replace(PLAN, algorithm=FedAvg()))
 
 
 def test_a_transport_says_whether_it_sends_ahead(tmp_path):
-    with Rehearsal({}) as grid, FlowerTransport(grid, roster_of(1)) as transport:
+    with InProcessGrid({}) as grid, FlowerTransport(grid, roster_of(1)) as transport:
         assert isinstance(transport, Prefetching)
         assert transport.prefetch is False
     assert not isinstance(Federation(PLAN).transport, Prefetching)
@@ -148,7 +150,7 @@ def test_a_transport_says_whether_it_sends_ahead(tmp_path):
 # --- order and deadlines
 
 
-class Swapped(Rehearsal):
+class Swapped(InProcessGrid):
     """The answer to turn 0 of a client comes when it is told to, and that to turn 1 would be there before it."""
 
     def __init__(self, nodes):
@@ -232,8 +234,8 @@ def test_the_second_deadline_counts_from_the_end_of_the_first(tmp_path):
 
     apps = honest(PLAN, tmp_path)
     plan = dataclasses.replace(PLAN, until=phalanx.Until(seconds=3.0))
-    patience = dataclasses.replace(QUICK, answer=1.2)
-    run(tmp_path, {BAD: mute(apps[BAD])}, plan=plan, patience=patience, observers=[observer])
+    timeouts = dataclasses.replace(QUICK, answer=1.2)
+    run(tmp_path, {BAD: mute(apps[BAD])}, plan=plan, timeouts=timeouts, observers=[observer])
     assert [what for what, _ in ends][:2] == ["first", "no answer within 1.2 s"]
     assert ends[1][1] - ends[0][1] == pytest.approx(1.2, abs=0.3)
 
@@ -253,8 +255,8 @@ def test_both_tasks_of_a_silent_client_are_lost_one_after_the_other(tmp_path):
         return observe
 
     plan = dataclasses.replace(PLAN, until=phalanx.Until(seconds=3.5))
-    patience = dataclasses.replace(QUICK, answer=1.2)
-    run(tmp_path, {BAD: mute}, plan=plan, patience=patience, observers=[observer], discipline=Discipline(misses=2))
+    timeouts = dataclasses.replace(QUICK, answer=1.2)
+    run(tmp_path, {BAD: mute}, plan=plan, timeouts=timeouts, observers=[observer], suspension=Suspension(misses=2))
     assert len(lost) == 3, "two deadlines; then it is suspended, with its third task under way"
     assert lost[1] - lost[0] == pytest.approx(1.2, abs=0.5)
     assert lost[2] - lost[1] < 0.3
@@ -284,7 +286,7 @@ def test_of_a_client_that_is_suspended_the_second_task_is_given_up(tmp_path):
 
     apps = honest(PLAN, tmp_path)
     others = {i: slow(app, 0.05) for i, app in apps.items() if i != BAD}
-    lines = run(tmp_path, others | {BAD: ill(apps[BAD])}, discipline=Discipline(strikes=1))
+    lines = run(tmp_path, others | {BAD: ill(apps[BAD])}, suspension=Suspension(strikes=1))
     check_that_nothing_came_after(lines, 0)
     assert [line.refused[BAD] for line in lines if line.refused] == ["loss is -1.0, not a finite number of at least 0"]
     (lost,) = [line.lost for line in lines if line.lost]
@@ -399,7 +401,7 @@ def test_a_server_that_was_killed_gives_both_tasks_again(algorithm, tmp_path):
 
     for _ in range(2):
         made = coordinator(plan, folder=tmp_path / "run", observers=[observer], prefetch=True)
-        with Rehearsal(at_nodes(honest(plan, tmp_path))) as grid:
+        with InProcessGrid(at_nodes(honest(plan, tmp_path))) as grid:
             try:
                 coordinate(grid, made)
             except Killed:
@@ -425,8 +427,11 @@ def test_a_snapshot_holds_both_tasks_in_order(tmp_path):
             held.append(snapshot)
 
     start, roster = Federation(PLAN).start, roster_of(4)
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster, patience=QUICK, prefetch=True) as transport:
-        phalanx.run(PLAN.algorithm, transport, start, until=6, keep=keep)
+    with (
+        InProcessGrid(at_nodes(apps)) as grid,
+        FlowerTransport(grid, roster, timeouts=QUICK, prefetch=True) as transport,
+    ):
+        phalanx.run(PLAN.algorithm, transport, start, until=6, on_snapshot=keep)
         never.set()
     (snapshot,) = held
     underway = snapshot.transport
@@ -439,14 +444,14 @@ def test_a_snapshot_holds_both_tasks_in_order(tmp_path):
 
     lines, turns = [], []
 
-    class Noted(Rehearsal):
+    class Noted(InProcessGrid):
         def push_messages(self, messages):
             messages = [*messages]
             turns.extend(turn_of(m) for m in messages if m.metadata.dst_node_id == FIRST_NODE + BAD)
             return super().push_messages(messages)
 
     grid, more = Noted(at_nodes(honest(PLAN, tmp_path))), snapshot.step + 12
-    with grid, FlowerTransport(grid, roster, patience=QUICK, prefetch=True) as transport:
+    with grid, FlowerTransport(grid, roster, timeouts=QUICK, prefetch=True) as transport:
         phalanx.run(PLAN.algorithm, transport, start, until=more, observers=[lines.append], resume=snapshot)
     assert [turn for turn in turns if turn is not None][:3] == [0, 1, 2]
     assert not any(line.refused or line.lost for line in lines)
@@ -464,7 +469,7 @@ def test_a_run_goes_on_without_second_tasks_where_it_began_with_them(tmp_path):
 
     for prefetch in (True, False):
         made = coordinator(plan, folder=tmp_path / "run", observers=[observer], prefetch=prefetch)
-        with Rehearsal(at_nodes(honest(plan, tmp_path))) as grid:
+        with InProcessGrid(at_nodes(honest(plan, tmp_path))) as grid:
             try:
                 coordinate(grid, made)
             except Killed:

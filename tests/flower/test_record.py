@@ -14,13 +14,13 @@ from flower.test_server import Killed, killed_at
 from phalanx.aggregators import Median
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
-from phalanx.cli import main
-from phalanx.core import Infeasible, Progress, Verdict
-from phalanx.flower import Discipline, Rehearsal, Roster, codec, coordinate, coordinator_of, live
+from phalanx.cli.main import main
+from phalanx.core import InfeasibleError, Progress, Verdict
+from phalanx.flower import InProcessGrid, Roster, Suspension, codec, coordinate, coordinator_of, live
 from phalanx.flower.audit import FIELDS, Audit, Note, read
-from phalanx.history import Record
 from phalanx.report import write
-from phalanx.runs import simulate
+from phalanx.runs.history import Record
+from phalanx.runs.session import simulate
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(3))
 ATTACKED = dataclasses.replace(PLAN, algorithm=FedAvg(aggregate=Median()), attack=Rescale(-10.0), byzantine=1)
@@ -42,8 +42,8 @@ def told(path):
 
 def test_a_run_that_everybody_knows_has_the_record_of_its_simulation(tmp_path):
     """Population, detection, rejections, accuracies: what the report shows, to the bit."""
-    made = coordinator_of(ATTACKED, roster_of(4), folder=tmp_path / "run", patience=QUICK)
-    with Rehearsal(at_nodes(honest(ATTACKED, tmp_path / "memory"))) as grid:
+    made = coordinator_of(ATTACKED, roster_of(4), folder=tmp_path / "run", timeouts=QUICK)
+    with InProcessGrid(at_nodes(honest(ATTACKED, tmp_path / "memory"))) as grid:
         coordinate(grid, made)
     record, wanted = Record.load(tmp_path / "run"), simulate(ATTACKED, folder=tmp_path / "simulated")
     assert record.name == "FedAvg(Median), Rescale x 1"
@@ -63,9 +63,9 @@ def test_a_run_that_everybody_knows_has_the_record_of_its_simulation(tmp_path):
 def test_of_real_clients_the_record_says_what_they_declare_and_did_and_the_report_shows_it(tmp_path, capsys):
     apps = honest(PLAN, tmp_path)
     apps[2] = attacked(apps[2], lambda message, reply, context: None)
-    patience = dataclasses.replace(QUICK, answer=1.0)
-    with Rehearsal(at_nodes(apps)) as grid:
-        coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", patience=patience, roster=roster_of(4)))
+    timeouts = dataclasses.replace(QUICK, answer=1.0)
+    with InProcessGrid(at_nodes(apps)) as grid:
+        coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", timeouts=timeouts, roster=roster_of(4)))
     record = Record.load(tmp_path / "run")
     assert record.name == "FedAvg(Mean), real clients"
     assert record.config["engine"] == "flower"
@@ -88,11 +88,11 @@ def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path
             raise KeyboardInterrupt
 
     made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
         coordinate(grid, made)
     assert Record.load(tmp_path / "run").summary["status"] == "stopped"
     assert told(tmp_path / "run" / "audit.jsonl")[-1] == ("ended", None, 2, "stopped", None)
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, dataclasses.replace(made, observers=()))
     record = Record.load(tmp_path / "run")
     assert record.summary["status"] == "finished"
@@ -102,18 +102,18 @@ def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path
 def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_record(tmp_path, capsys):
     nodes = at_nodes(honest(PLAN, tmp_path))
     del nodes[103]
-    patience = dataclasses.replace(QUICK, enrolment=0.5)
-    made = coordinator(PLAN, folder=tmp_path / "run", patience=patience)
-    with Rehearsal(nodes) as grid, pytest.raises(Infeasible, match=r"Missing: 3 \(clinic-3\)"):
+    timeouts = dataclasses.replace(QUICK, enrolment=0.5)
+    made = coordinator(PLAN, folder=tmp_path / "run", timeouts=timeouts)
+    with InProcessGrid(nodes) as grid, pytest.raises(InfeasibleError, match=r"Missing: 3 \(clinic-3\)"):
         coordinate(grid, made)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "status.json"]
     assert main(["flower", "watch", str(tmp_path / "run")]) == 0, "and it ends"
     assert "The run did not begin: 3 of the 4 clients that are needed enrolled within 0.5 s." in capsys.readouterr().out
-    with Rehearsal(nodes) as grid:
-        coordinate(grid, dataclasses.replace(made, patience=dataclasses.replace(patience, least=3)))
+    with InProcessGrid(nodes) as grid:
+        coordinate(grid, dataclasses.replace(made, timeouts=dataclasses.replace(timeouts, least=3)))
     assert Record.load(tmp_path / "run").summary["missing"] == {"3": "clinic-3"}
     before = (tmp_path / "run" / "summary.json").read_bytes()
-    with Rehearsal(nodes) as grid, pytest.raises(Infeasible, match=r"Missing: 3 \(clinic-3\)"):
+    with InProcessGrid(nodes) as grid, pytest.raises(InfeasibleError, match=r"Missing: 3 \(clinic-3\)"):
         coordinate(grid, made)
     assert (tmp_path / "run" / "summary.json").read_bytes() == before, "nor does it take one away"
     assert "of the 4 clients that are needed" in live.status(tmp_path / "run")["why"]
@@ -121,7 +121,7 @@ def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_recor
 
 
 def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(Killed):
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(Killed):
         coordinate(grid, coordinator(PLAN, folder=tmp_path / "run", observers=[killed_at(2)]))
     (tmp_path / "run" / "summary.json").unlink()  # what SIGKILL leaves
     with pytest.raises(FileNotFoundError, match=r"To go on, start its server again, with this folder\."):
@@ -203,7 +203,7 @@ def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_i
 
 
 def test_lines_stand_in_the_order_of_their_time_also_of_those_who_came_before_the_run_began(tmp_path):
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, coordinator(PLAN, folder=tmp_path / "run"))
     lines = read(tmp_path / "run" / "audit.jsonl")
     assert [line["event"] for line in lines] == [*["enrolled"] * 4, "begun", "ended"]
@@ -217,7 +217,7 @@ def test_a_killed_run_has_one_line_for_each_thing_that_happened(tmp_path):
     for observers in ([killed_at(2)], []):
         apps = honest(plan, tmp_path / "memory")
         made = coordinator(plan, folder=tmp_path / "run", observers=observers)
-        with Rehearsal(at_nodes(apps)) as grid:
+        with InProcessGrid(at_nodes(apps)) as grid:
             try:
                 coordinate(grid, made)
             except Killed:
@@ -256,9 +256,9 @@ def test_strikes_suspension_readmission_and_the_roster_are_on_record(tmp_path):
                 time.sleep(0.01)
 
     made = coordinator(
-        plan, roster=file, folder=tmp_path / "run", observers=[observer], discipline=Discipline(strikes=1)
+        plan, roster=file, folder=tmp_path / "run", observers=[observer], suspension=Suspension(strikes=1)
     )
-    with Rehearsal(at_nodes(apps)) as grid:
+    with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
     assert noted() == [
         ("refused", 1, 1),
@@ -304,12 +304,12 @@ def test_a_trail_that_cannot_be_ended_keeps_no_summary_from_being_written(tmp_pa
 
     monkeypatch.setattr(Audit, "end", full)
     made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt) as stopped:
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt) as stopped:
         coordinate(grid, made)
     assert "How the run ended is not all on record: [Errno 28] No space left" in stopped.value.__notes__[0]
     assert "[Errno 28] No space left" in caplog.text
     assert Record.load(tmp_path / "run").summary["status"] == "stopped"
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(OSError, match="No space left"):
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(OSError, match="No space left"):
         coordinate(grid, dataclasses.replace(made, observers=()))
     assert Record.load(tmp_path / "run").summary["status"] == "finished"
 

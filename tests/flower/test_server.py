@@ -7,6 +7,8 @@ import time
 
 import pytest
 import torch
+from test_checkpoint import Personal
+from test_packing import same
 
 import phalanx
 from flower.federations import (
@@ -21,12 +23,10 @@ from flower.federations import (
     states_in_simulation,
 )
 from phalanx.algorithms import FedAsync, FedAvg
-from phalanx.core import Infeasible, Stalled
-from phalanx.flower import Discipline, FlowerTransport, Patience, Rehearsal, coordinate, server_app
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, server_app
 from phalanx.flower.codec import WORDS
-from phalanx.runs import Federation
-from test_checkpoint import Personal
-from test_packing import same
+from phalanx.runs.federation import Federation
 
 PLAN = dataclasses.replace(SMALL, clients=4)
 
@@ -51,7 +51,7 @@ def test_a_server_that_was_killed_goes_on_to_the_same_bits(algorithm, step, tmp_
     states = []
     for observers in ([killed_at(step)], [lambda progress: states.append(progress.state)]):
         made = coordinator(plan, folder=tmp_path / "run", observers=observers)
-        with Rehearsal(at_nodes(honest(plan, tmp_path / "memory"))) as grid:
+        with InProcessGrid(at_nodes(honest(plan, tmp_path / "memory"))) as grid:
             try:
                 coordinate(grid, made)
             except Killed:
@@ -68,7 +68,7 @@ def test_tasks_under_way_are_given_again_after_a_kill(tmp_path):
     plan = dataclasses.replace(PLAN, algorithm=FedAsync(), until=phalanx.Until(9))
     seen = []
     for observers in ([killed_at(4)], [seen.append]):
-        with Rehearsal(at_nodes(honest(plan, tmp_path))) as grid:
+        with InProcessGrid(at_nodes(honest(plan, tmp_path))) as grid:
             try:
                 coordinate(grid, coordinator(plan, folder=tmp_path / "run", observers=observers))
             except Killed:
@@ -80,12 +80,12 @@ def test_tasks_under_way_are_given_again_after_a_kill(tmp_path):
 
 def test_strikes_survive_a_kill(tmp_path):
     roster = roster_of(4)
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
-        with FlowerTransport(grid, roster, patience=QUICK) as first:
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
+        with FlowerTransport(grid, roster, timeouts=QUICK) as first:
             first.enroll()
             first.register.struck(2, "NaN")
             kept = first.snapshot()
-        with FlowerTransport(grid, roster, patience=QUICK) as second:
+        with FlowerTransport(grid, roster, timeouts=QUICK) as second:
             second.restore(kept)
             assert second.register.standing(2).strikes == 1
             assert second.register.session == kept.session
@@ -95,8 +95,8 @@ def test_the_log_of_an_app_says_for_programs_who_what_and_when(tmp_path, capfd):
     plan = dataclasses.replace(PLAN, until=phalanx.Until(2))
     apps = honest(plan, tmp_path)
     apps[1] = attacked(apps[1], lambda message, reply, context: reply.content[WORDS].update(nonce=bytes(32)) or reply)
-    app = server_app(coordinator(plan, log="json", discipline=Discipline(misses=2)))
-    with Rehearsal(at_nodes(apps)) as grid:
+    app = server_app(coordinator(plan, log="json", suspension=Suspension(misses=2)))
+    with InProcessGrid(at_nodes(apps)) as grid:
         app(grid, grid.context({}))
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert all(line["time"].endswith("Z") and line["message"] for line in lines)
@@ -118,9 +118,9 @@ def test_the_log_of_an_app_says_for_programs_who_what_and_when(tmp_path, capfd):
 )
 def test_an_asynchronous_run_without_an_interval_is_warned_of(algorithm, interval, warns, tmp_path, caplog):
     plan = dataclasses.replace(PLAN, algorithm=algorithm, until=phalanx.Until(1))
-    with Rehearsal(at_nodes(honest(plan, tmp_path))) as grid:
-        coordinate(grid, coordinator(plan, discipline=Discipline(interval=interval)))
-    assert ("Set Discipline(interval=...)" in caplog.text) is warns
+    with InProcessGrid(at_nodes(honest(plan, tmp_path))) as grid:
+        coordinate(grid, coordinator(plan, suspension=Suspension(interval=interval)))
+    assert ("Set Suspension(interval=...)" in caplog.text) is warns
 
 
 # --- who comes and goes
@@ -143,7 +143,7 @@ class Switchable:
 
 def test_clients_that_leave_are_not_waited_for_and_are_asked_again_when_they_are_back(tmp_path):
     apps, served = honest(PLAN, tmp_path), []
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
 
         def observer(progress):
             served.append(set(progress.updates.clients) if progress.updates else None)
@@ -164,14 +164,14 @@ def test_clients_that_leave_are_not_waited_for_and_are_asked_again_when_they_are
 def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
     plan = dataclasses.replace(SMALL, until=phalanx.Until(3))
     apps = {i: Switchable(app) for i, app in honest(plan, tmp_path).items()}
-    patience, lines = dataclasses.replace(QUICK, answer=1.0), []
+    timeouts, lines = dataclasses.replace(QUICK, answer=1.0), []
 
     def observer(progress):
         lines.append(progress)
         if progress.step == 1:
             apps[0].on = apps[1].on = False
 
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), patience=patience) as transport:
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), timeouts=timeouts) as transport:
         begun = time.monotonic()
         phalanx.run(FedAvg(), transport, Federation(plan).start, until=plan.until, observers=[observer])
     assert [set(line.updates.clients) for line in lines[1:]] == [set(range(6))] + [{2, 3, 4, 5}] * 2
@@ -190,7 +190,7 @@ def test_a_third_of_the_clients_gone_holds_up_no_arrivals(tmp_path):
         if progress.step == 10:
             apps[0].on = apps[1].on = False
 
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), patience=QUICK) as transport:
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(6), timeouts=QUICK) as transport:
         begun = time.monotonic()
         phalanx.run(plan.algorithm, transport, Federation(plan).start, until=plan.until, observers=[observer])
     assert set(order[:10]) == set(range(6))
@@ -201,14 +201,14 @@ def test_a_third_of_the_clients_gone_holds_up_no_arrivals(tmp_path):
 
 
 def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(tmp_path):
-    patience = dataclasses.replace(QUICK, answer=1.0)
+    timeouts = dataclasses.replace(QUICK, answer=1.0)
     apps = honest(PLAN, tmp_path)
     apps[0] = Switchable(apps[0], seconds=2.5)
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=timeouts) as transport:
         lines = []
         phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=1, observers=[lines.append])
         assert lines[-1].lost == {0: "no answer within 1 s"}
-    with Rehearsal(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+    with InProcessGrid(at_nodes(apps)) as grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
         order = []
         observe = lambda p: order.extend(p.updates.clients if p.updates else ())  # noqa: E731
         phalanx.run(FedAsync(), transport, Federation(PLAN).start, until=9, observers=[observe])
@@ -217,9 +217,9 @@ def test_a_slow_client_holds_up_rounds_to_the_deadline_and_arrivals_not_at_all(t
 
 
 def test_where_nobody_is_left_the_run_ends_and_says_who_is_missing(tmp_path):
-    patience = dataclasses.replace(QUICK, absent=0.1)
-    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
-    with grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
+    timeouts = dataclasses.replace(QUICK, absent=0.1)
+    grid = InProcessGrid(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), timeouts=timeouts) as transport:
 
         def observer(progress):
             if progress.step == 1 and progress.updates is not None:
@@ -227,7 +227,7 @@ def test_where_nobody_is_left_the_run_ends_and_says_who_is_missing(tmp_path):
                     grid.disconnect(FIRST_NODE + i)
                 time.sleep(0.3)
 
-        with pytest.raises(Stalled, match=r"client 0: .*(not connected|no longer connected)"):
+        with pytest.raises(StalledError, match=r"client 0: .*(not connected|no longer connected)"):
             phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=5, observers=[observer])
 
 
@@ -235,32 +235,35 @@ def test_enrolment_waits_for_the_last_one(tmp_path):
     apps = honest(PLAN, tmp_path)
     nodes = at_nodes(apps)
     late = nodes.pop(FIRST_NODE + 3)
-    with Rehearsal(nodes) as grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+    with InProcessGrid(nodes) as grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
         threading.Timer(0.5, grid.connect, (FIRST_NODE + 3, late)).start()
         assert transport.enroll().keys() == {0, 1, 2, 3}
 
 
 def test_fewer_clients_than_are_needed_are_not_asked(tmp_path):
-    patience = dataclasses.replace(QUICK, least=4, absent=0.1)
-    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
-    with grid, FlowerTransport(grid, roster_of(4), patience=patience) as transport:
+    timeouts = dataclasses.replace(QUICK, least=4, absent=0.1)
+    grid = InProcessGrid(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), timeouts=timeouts) as transport:
 
         def observer(progress):
             if progress.step == 1 and progress.updates is not None:
                 grid.disconnect(FIRST_NODE)
                 time.sleep(0.3)
 
-        with pytest.raises(Stalled, match=r"waits until 4 clients can be reached|not connected"):
+        with pytest.raises(StalledError, match=r"waits until 4 clients can be reached|not connected"):
             phalanx.run(FedAvg(), transport, Federation(PLAN).start, until=5, observers=[observer])
 
 
 def test_a_model_that_is_not_float32_is_refused(tmp_path):
-    grid, why = Rehearsal(at_nodes(honest(PLAN, tmp_path))), r"travel as float32 from the CPU, got torch.float64 on cpu"
-    with grid, FlowerTransport(grid, roster_of(4)) as transport, pytest.raises(Infeasible, match=why):
+    grid, why = (
+        InProcessGrid(at_nodes(honest(PLAN, tmp_path))),
+        r"travel as float32 from the CPU, got torch.float64 on cpu",
+    )
+    with grid, FlowerTransport(grid, roster_of(4)) as transport, pytest.raises(InfeasibleError, match=why):
         transport.send({0: torch.zeros(3, dtype=torch.float64)}, 0)
 
 
 @pytest.mark.parametrize("bad", [{"answer": 0}, {"poll": float("inf")}, {"least": 0}])
 def test_patience_that_cannot_be_is_refused(bad):
     with pytest.raises(ValueError, match="must be"):
-        Patience(**bad)
+        Timeouts(**bad)

@@ -12,13 +12,14 @@ import pytest
 
 import phalanx
 from flower.federations import SMALL, at_nodes, coordinator, honest
-from phalanx.cli import main
-from phalanx.flower import Rehearsal, command, server_app
+from phalanx.cli import flower as command
+from phalanx.cli.main import main
+from phalanx.flower import InProcessGrid, server_app
 from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
+from phalanx.flower.lock import exclusive
 from phalanx.flower.signals import handed_on, stopped_like_ctrl_c
-from phalanx.flower.sole import sole
-from phalanx.history import Record
+from phalanx.runs.history import Record
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -41,7 +42,7 @@ def test_a_server_that_is_asked_to_end_writes_its_record_and_tells_flower_then(n
             os.kill(os.getpid(), number)
 
     made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
         server_app(made)(grid, grid.context({}))
     assert told == [number]
     assert Record.load(tmp_path / "run").summary["status"] == "stopped"
@@ -126,7 +127,7 @@ def stopped(tmp_path):
 
     def lie():
         made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
-        with Rehearsal(at_nodes(honest(PLAN, tmp_path / "memory"))) as grid, pytest.raises(KeyboardInterrupt):
+        with InProcessGrid(at_nodes(honest(PLAN, tmp_path / "memory"))) as grid, pytest.raises(KeyboardInterrupt):
             phalanx.flower.coordinate(grid, made)
 
     return lie
@@ -199,7 +200,7 @@ def test_what_up_was_told_is_written_whole_or_not_at_all(up, tmp_path, monkeypat
 def test_a_folder_in_which_a_server_works_is_not_cleared(stopped, tmp_path, capsys):
     stopped()
     before = sorted((tmp_path / "run").iterdir())
-    with sole(tmp_path / "run"):
+    with exclusive(tmp_path / "run"):
         assert main(["flower", "up", "--folder", str(tmp_path), "--again"]) == 2
     assert f"Another server works in {tmp_path / 'run'}, and two would write" in capsys.readouterr().err
     assert sorted((tmp_path / "run").iterdir()) == before

@@ -13,7 +13,7 @@ from torch import nn
 from flower.test_codec import bad_arrays
 from phalanx import Guard
 from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
-from phalanx.flower import PhalanxStrategy, Rehearsal
+from phalanx.flower import InProcessGrid, PhalanxStrategy
 from phalanx.weighting import Ignore, Truncate
 
 
@@ -65,7 +65,7 @@ def quickstart(strategy, clients, rounds=1, timeout=60.0):
             train_config=ConfigRecord({"lr": 0.1}),
         )
 
-    with Rehearsal({10 + i: client for i, client in enumerate(clients)}) as grid:
+    with InProcessGrid({10 + i: client for i, client in enumerate(clients)}) as grid:
         app(grid, grid.context({}))
     return kept["start"], kept["result"]
 
@@ -211,7 +211,7 @@ def test_sizes_that_cannot_be_truncated_change_nothing_until_enough_nodes_have_a
     assert moved(start, result) == pytest.approx(3.0, abs=1e-5)
 
 
-class FromNobody(Rehearsal):
+class FromNobody(InProcessGrid):
     """Beside those who were asked, a node answers that was not."""
 
     def send_and_receive(self, messages, *, timeout=None):
@@ -225,7 +225,7 @@ class FromNobody(Rehearsal):
 @pytest.mark.parametrize(
     ("change", "grid", "why"),
     [
-        (record_of(Array(np.full(2, np.nan, np.float32))), Rehearsal, {14: "2 NaN of"}),
+        (record_of(Array(np.full(2, np.nan, np.float32))), InProcessGrid, {14: "2 NaN of"}),
         (lambda reply: None, FromNobody, {99: "unasked"}),
     ],
     ids=["NaN", "unasked"],
@@ -240,7 +240,7 @@ def test_the_size_of_who_is_refused_shapes_nobodys_weight(change, grid, why):
             strategy.start(grid=made, initial_arrays=ArrayRecord(Net().state_dict()), num_rounds=1)
         return {node: verdict.weight for node, verdict in strategy.verdicts[1].items()}, strategy.refused[1]
 
-    alone, _ = weights(clients, Rehearsal)
+    alone, _ = weights(clients, InProcessGrid)
     beside, refused = weights([*clients, liar], grid)
     assert beside == alone
     assert refused.keys() == why.keys()
@@ -275,7 +275,7 @@ def test_a_limit_on_norms_is_a_defence():
 def test_a_node_that_answers_twice_counts_once():
     strategy = PhalanxStrategy(Mean(), Ignore())
 
-    class Twice(Rehearsal):
+    class Twice(InProcessGrid):
         def send_and_receive(self, messages, *, timeout=None):
             replies = super().send_and_receive(messages, timeout=timeout)
             return replies + [r for r in replies if r.metadata.src_node_id == 13] * 3

@@ -7,16 +7,16 @@ import torch
 
 from flower.federations import FIRST_NODE, QUICK, roster_of
 from flower.test_door import BAD, run
-from phalanx.flower import Discipline, Rehearsal
-from phalanx.flower.codec import Task
-from phalanx.flower.courier import Courier, Errand
+from phalanx.flower import InProcessGrid, Suspension
+from phalanx.flower.codec import TaskMessage
+from phalanx.flower.dispatcher import Dispatch, Dispatcher
 from phalanx.flower.register import Register
 
 
 def refusing(answer, until=None):
     """A grid that gives this answer to tasks for one node, and takes as many of them as there are before `until`."""
 
-    class Refusing(Rehearsal):
+    class Refusing(InProcessGrid):
         refused = 0
 
         def push_messages(self, messages):
@@ -61,14 +61,14 @@ def test_a_node_that_flower_does_not_know_is_not_there_until_the_next_look(answe
         def gone(self, node):
             noted.append(node)
 
-    class Refusing(Rehearsal):
+    class Refusing(InProcessGrid):
         def push_messages(self, messages):
             return answer
 
     grid = Refusing({})
-    courier = Courier(grid, Noting(grid, roster_of(1), QUICK, Discipline(), came=lambda: None), QUICK)
-    task, vector = Task("train", "abc", bytes(32), 0, 0, 0, "float32"), torch.zeros(3)
-    errand = Errand(task, vector, vector, FIRST_NODE, time.monotonic() + QUICK.answer)
+    courier = Dispatcher(grid, Noting(grid, roster_of(1), QUICK, Suspension(), came=lambda: None), QUICK)
+    task, vector = TaskMessage("train", "abc", bytes(32), 0, 0, 0, "float32"), torch.zeros(3)
+    errand = Dispatch(task, vector, vector, FIRST_NODE, time.monotonic() + QUICK.answer)
     courier.send(errand)
     assert errand.sent.wait(QUICK.answer)
     courier.close()

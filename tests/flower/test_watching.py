@@ -17,14 +17,14 @@ from rich.console import Console
 
 import phalanx
 from flower.federations import QUICK, SMALL, at_nodes, coordinator, honest, roster_of
-from phalanx.cli import main
-from phalanx.core import Infeasible, Progress, Verdict
-from phalanx.flower import FlowerTransport, Rehearsal, board, coordinate, live
-from phalanx.flower.board import Board
-from phalanx.flower.discipline import Standing
+from phalanx.cli.main import main
+from phalanx.core import InfeasibleError, Progress, Verdict
+from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live, status
+from phalanx.flower.lock import LOCK, exclusive
+from phalanx.flower.logs import JSONFormatter
 from phalanx.flower.metrics import Metrics
-from phalanx.flower.sole import LOCK, sole
-from phalanx.flower.speech import AsJSON
+from phalanx.flower.status import StatusBoard
+from phalanx.flower.suspension import Standing
 from phalanx.installation import installation
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(2))
@@ -180,10 +180,10 @@ def test_in_a_terminal_it_is_one_picture_that_is_renewed_until_the_run_is_over(t
 
 
 def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(tmp_path):
-    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
-    with grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+    grid = InProcessGrid(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
         transport.enroll()
-        with Board(tmp_path / "status.json", transport.register, 0.02) as kept:
+        with StatusBoard(tmp_path / "status.json", transport.register, 0.02) as kept:
             state = SimpleNamespace(version=7, verdicts={2: Verdict(False, 0.0, 0.1, "far away", final=True)})
             kept(Progress(3, 1.0, state, None, {}, {}))
             for _ in range(3):
@@ -203,11 +203,11 @@ def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(
 
 
 def test_the_status_is_a_sign_of_life_where_nothing_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(board, "BEAT", 0.05)
-    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
-    with grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+    monkeypatch.setattr(status, "BEAT", 0.05)
+    grid = InProcessGrid(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
         transport.enroll()
-        with Board(tmp_path / "status.json", transport.register, 60.0) as kept:
+        with StatusBoard(tmp_path / "status.json", transport.register, 60.0) as kept:
             kept(Progress(0, 0.0, SimpleNamespace(version=0, verdicts={}), None, {}, {}))
             first = (tmp_path / "status.json").stat().st_mtime_ns
             deadline = time.monotonic() + 20
@@ -224,11 +224,11 @@ def test_a_file_that_is_removed_while_somebody_looks_is_as_one_that_is_not_there
 
 @pytest.fixture
 def kept(tmp_path):
-    """A board, before the run begins."""
-    grid = Rehearsal(at_nodes(honest(PLAN, tmp_path)))
-    with grid, FlowerTransport(grid, roster_of(4), patience=QUICK) as transport:
+    """A status, before the run begins."""
+    grid = InProcessGrid(at_nodes(honest(PLAN, tmp_path)))
+    with grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
         transport.enroll()
-        yield Board(tmp_path / "status.json", transport.register, 60.0)
+        yield StatusBoard(tmp_path / "status.json", transport.register, 60.0)
 
 
 BEGUN = Progress(0, 0.0, SimpleNamespace(version=0, verdicts={}), None, {}, {})
@@ -254,10 +254,10 @@ def test_before_a_run_goes_on_nobody_counts_as_suspended_by_a_clock_that_is_not_
 
 
 def test_the_status_says_at_last_how_the_run_ended(kept, tmp_path):
-    with suppress(Infeasible), kept:
+    with suppress(InfeasibleError), kept:
         kept(BEGUN)
         assert live.status(tmp_path)["phase"] == "running"
-        raise Infeasible("nobody is left")
+        raise InfeasibleError("nobody is left")
     told = live.status(tmp_path)
     assert (told["phase"], told["why"]) == ("over", "nobody is left")
     assert live.ended(tmp_path)
@@ -268,8 +268,8 @@ def test_a_status_that_cannot_be_written_at_last_hides_no_error(kept, tmp_path, 
         raise OSError(28, "No space left on device")
 
     kept.__enter__()
-    monkeypatch.setattr(Board, "_write", full)
-    assert not kept.__exit__(Infeasible, Infeasible("nobody is left"), None)
+    monkeypatch.setattr(StatusBoard, "_write", full)
+    assert not kept.__exit__(InfeasibleError, InfeasibleError("nobody is left"), None)
     assert "status.json cannot be written: [Errno 28] No space left on device" in caplog.text
 
 
@@ -292,7 +292,7 @@ def test_a_server_that_waits_for_its_clients_gives_signs_of_life_whatever_lies_i
 
     for wrap, observers in ((lambda app: app, [before] if before else []), (watched, [])):
         apps = {i: wrap(app) for i, app in honest(PLAN, tmp_path / "memory").items()}
-        with Rehearsal(at_nodes(apps)) as grid, suppress(KeyboardInterrupt):
+        with InProcessGrid(at_nodes(apps)) as grid, suppress(KeyboardInterrupt):
             coordinate(grid, coordinator(PLAN, folder=folder, observers=observers))
         assert live.ended(folder)
         os.utime(folder / "status.json", (0, 0))
@@ -302,14 +302,16 @@ def test_a_server_that_waits_for_its_clients_gives_signs_of_life_whatever_lies_i
 
 def test_one_server_works_in_a_folder_and_no_other_as_long_as_it_does(tmp_path):
     def another(progress):
-        with pytest.raises(Infeasible, match=r"Another server works in .*run, and two would write over each other\."):
+        with pytest.raises(
+            InfeasibleError, match=r"Another server works in .*run, and two would write over each other\."
+        ):
             coordinate(grid, made)
 
     made = coordinator(PLAN, folder=tmp_path / "run")
-    with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+    with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, dataclasses.replace(made, observers=[another]))
     assert live.status(tmp_path / "run")["why"] == "finished"
-    with sole(tmp_path / "run"):
+    with exclusive(tmp_path / "run"):
         assert (tmp_path / "run" / LOCK).stat().st_size == 0
 
 
@@ -318,8 +320,8 @@ def test_where_there_are_no_locks_it_is_said(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", none)
-    with pytest.raises(Infeasible, match=r"Operation not supported\. Choose a folder on a file system that has"):
-        coordinate(Rehearsal({}), coordinator(PLAN, folder=tmp_path))
+    with pytest.raises(InfeasibleError, match=r"Operation not supported\. Choose a folder on a file system that has"):
+        coordinate(InProcessGrid({}), coordinator(PLAN, folder=tmp_path))
 
 
 # --- the log
@@ -331,7 +333,7 @@ def test_the_log_can_be_one_json_object_per_line():
     except ValueError:
         error = sys.exc_info()
     record = logging.LogRecord("phalanx.flower", logging.WARNING, "f.py", 1, "client %d: %s", (2, 'a\n"b"'), error)
-    (line,) = AsJSON().format(record).splitlines()
+    (line,) = JSONFormatter().format(record).splitlines()
     told = json.loads(line)
     assert (told["level"], told["message"], told["logger"]) == ("WARNING", 'client 2: a\n"b"', "phalanx.flower")
     assert told["time"].endswith("Z")
@@ -387,7 +389,7 @@ def test_they_are_served_while_the_run_goes_on_if_asked_for_and_only_then(tmp_pa
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        with Rehearsal(at_nodes(honest(PLAN, tmp_path))) as grid:
+        with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
             coordinate(grid, coordinator(PLAN, metrics=0, observers=[observer]))
     finally:
         log.removeHandler(handler)
@@ -401,7 +403,7 @@ def test_a_port_that_is_taken_is_said():
     one, other = Metrics(dict), Metrics(dict)
     port = one.serve(0)
     try:
-        with pytest.raises(Infeasible, match=f"Metrics cannot be served at port {port}: .* Choose another one."):
+        with pytest.raises(InfeasibleError, match=f"Metrics cannot be served at port {port}: .* Choose another one."):
             other.serve(port)
     finally:
         one.close()

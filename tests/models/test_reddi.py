@@ -11,7 +11,7 @@ from torch.nn.utils import vector_to_parameters
 
 from phalanx.models import CharLSTM, Model
 from phalanx.rng import borrowed, generator
-from phalanx.vector import FlatModule
+from phalanx.training.vector import FlatModule
 
 SMALL = CharLSTM(embedding=3, hidden=5, layers=2)
 

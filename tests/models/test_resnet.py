@@ -11,7 +11,7 @@ from phalanx.data import Dataset, InMemory
 from phalanx.models import Model, ResNet18
 from phalanx.models.resnet import _Residual
 from phalanx.rng import borrowed, generator
-from phalanx.vector import FlatModule
+from phalanx.training.vector import FlatModule
 
 CIFAR = (3, 32, 32)
 

@@ -12,8 +12,8 @@ from phalanx import models
 from phalanx.data import Dataset
 from phalanx.models import KimCNN, Model, WordLSTM
 from phalanx.rng import borrowed, generator
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 SMALL_LSTM = WordLSTM(embedding=6, hidden=8)
 SMALL_CNN = KimCNN(vocabulary=12, embedding=6, filters=4, widths=(2, 3), dropout=0.0)

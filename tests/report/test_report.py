@@ -185,10 +185,10 @@ def test_numbers_that_are_not_there() -> None:
 
 @pytest.mark.parametrize("history", [[], [{"step": 0, "version": 0, "seconds": 0.0, "accuracy": 0.1}]])
 def test_failed_run_shows_its_error_first(history: list) -> None:
-    summary = {"status": "failed", "error": "Stalled: nobody is left.\nwaited for 3, 4", "steps": 0}
+    summary = {"status": "failed", "error": "StalledError: nobody is left.\nwaited for 3, 4", "steps": 0}
     page = render([Record("Krum", {"algorithm": {"class_path": "phalanx.Krum"}}, history, summary)], "t")
     text = words(page)
-    assert "Krum: failed after 0 steps: Stalled: nobody is left." in text
+    assert "Krum: failed after 0 steps: StalledError: nobody is left." in text
     assert "This run failed." in text
     assert "waited for 3, 4" in text
     assert 'role="alert"' in page

@@ -16,7 +16,7 @@ from phalanx.report.counterfactual import columns, rows, sentences
 from phalanx.report.figures.weights import picture
 from phalanx.report.ledger import Ledger
 from phalanx.report.weightings import Weightings, weightings
-from phalanx.weighting import AsDeclared, Ignore, Truncate
+from phalanx.weighting import AsReported, Ignore, Truncate
 
 LIAR = {0: 1, 1: 2, 2: 3, 3: 1000}  # U* is 6 for alpha = 1/4 and alpha* = 1/2: 6 of 1 + 2 + 3 + 6
 EVEN = dict.fromkeys(range(20), 50)
@@ -133,14 +133,14 @@ def test_infeasible_in_the_words_of_the_library() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "used", "words"),
     [
-        (FedAvg(), "declared", "This run weighed clients by the sizes that they declared: AsDeclared()."),
+        (FedAvg(), "declared", "This run weighed clients by the sizes that they declared: AsReported()."),
         (
             FedAvg(preprocess=Ignore()),
             "uniform",
             "This run weighed all clients alike, whatever they declared: Ignore().",
         ),
         (ByzantineCFL(), "uniform", "This run weighed all clients alike, whatever they declared: Ignore()."),
-        (ByzantineCFL(preprocess=AsDeclared()), "declared", "This run weighed clients by the sizes"),
+        (ByzantineCFL(preprocess=AsReported()), "declared", "This run weighed clients by the sizes"),
         (FedAvg(preprocess=Truncate(0.2, 0.3)), "truncated", "Truncate(alpha=0.2, alpha_star=0.3, scope=population)."),
         (
             FedAsync(),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from untrained import ARRIVALS, ROUNDS, ById, arrivals, go, news
 
-from phalanx.core import Stalled, Until
+from phalanx.core import StalledError, Until
 from phalanx.simulation import (
     Availability,
     AvailabilityTrace,
@@ -21,7 +21,7 @@ from phalanx.simulation import (
     OnOff,
     Period,
     Silent,
-    Task,
+    Workload,
 )
 from phalanx.simulation.availability import Attendance
 
@@ -78,16 +78,16 @@ def test_time_jumps_over_the_absence_of_all():
 
 
 def test_who_never_comes_back_is_named():
-    with pytest.raises(Stalled, match="No answer comes from 1 client,") as stalled:
+    with pytest.raises(StalledError, match="No answer comes from 1 client,") as stalled:
         go(ARRIVALS, clients=1, availability=Times(((0.0, 1.5),)), until=9)
     assert "client 0: left, and does not come back" in str(stalled.value)
-    with pytest.raises(Stalled, match="brought nothing, and 0 clients owe an answer") as stalled:
+    with pytest.raises(StalledError, match="brought nothing, and 0 clients owe an answer") as stalled:
         go(ARRIVALS, clients=1, availability=Times(((0.0, 1.5),), keeps=False), until=9)
     assert "client 0: cannot be reached, and does not come back" in str(stalled.value)
 
 
 def test_silent_clients_are_learnt_of_by_a_deadline():
-    with pytest.raises(Stalled, match=r"No answer comes from 2 clients.*Set a deadline") as stalled:
+    with pytest.raises(StalledError, match=r"No answer comes from 2 clients.*Set a deadline") as stalled:
         go(ROUNDS, clients=10, availability=Silent(0.2, after=2.5), until=9)
     assert str(stalled.value).count("sends nothing any more since 2.5 s") == 2
     seen = go(ROUNDS, clients=10, availability=Silent(0.2, after=2.5), deadline=Deadline(4.0), until=4)
@@ -106,16 +106,16 @@ def test_in_an_asynchronous_run_each_download_has_its_deadline():
 
 
 def test_silence_of_all_ends_the_run():
-    with pytest.raises(Stalled, match="all 3 clients that can be asked were refused or lost"):
+    with pytest.raises(StalledError, match="all 3 clients that can be asked were refused or lost"):
         go(ARRIVALS, clients=3, availability=Silent(1.0), deadline=Deadline(5.0), until=9)
-    with pytest.raises(Stalled, match="No answer comes from 3 clients"):
+    with pytest.raises(StalledError, match="No answer comes from 3 clients"):
         go(ARRIVALS, clients=3, availability=Silent(1.0), until=9)
 
 
 def test_a_crash_costs_the_task_and_the_client_comes_back():
     @dataclass(frozen=True)
     class Second(Availability):
-        def crash(self, task: Task, seconds, seed):
+        def crash(self, task: Workload, seconds, seed):
             return Crash(0.25 * seconds, 2.0) if (task.client, task.turn) == (0, 1) else None
 
     seen = go(ARRIVALS, clients=2, latency=ById(4.0, 3.0), availability=Second(), until=6)
@@ -124,13 +124,13 @@ def test_a_crash_costs_the_task_and_the_client_comes_back():
 
 
 def test_crashes_are_as_likely_as_asked_for_and_end_in_time():
-    crashes = [Crashes(0.2, 30.0).crash(Task(i), 10.0, seed=1) for i in range(4000)]
+    crashes = [Crashes(0.2, 30.0).crash(Workload(i), 10.0, seed=1) for i in range(4000)]
     found = [crash for crash in crashes if crash]
     assert len(found) / len(crashes) == pytest.approx(0.2, abs=0.02)
     assert all(0 < crash.after <= 10.0 and crash.back > 0 for crash in found)
     assert sum(crash.back for crash in found) / len(found) == pytest.approx(30, rel=0.1)
     assert sum(crash.after for crash in found) / len(found) == pytest.approx(5, rel=0.1)
-    assert not any(Crashes(0.0).crash(Task(i), 1.0, 0) for i in range(100))
+    assert not any(Crashes(0.0).crash(Workload(i), 1.0, 0) for i in range(100))
 
 
 @pytest.mark.parametrize("probability", [0.5, 1.0])
@@ -138,7 +138,7 @@ def test_crashing_runs_end_one_way_or_the_other(probability):
     options = {"clients": 5, "availability": Crashes(probability, 3.0), "until": 20}
     for algorithm in (ROUNDS, ARRIVALS):
         if probability == 1.0:
-            with pytest.raises(Stalled, match="all 5 clients"):
+            with pytest.raises(StalledError, match="all 5 clients"):
                 go(algorithm, **options)
         else:
             assert arrivals(go(algorithm, **options))[-1][0] > 0
@@ -167,7 +167,7 @@ def test_both_intersects():
     expected = [(1.0, 2.0), (3.0, 4.0), (6.0, 7.0), (8.0, 9.0), (20.0, 30.0)]
     assert list(Both(one, other).periods(0, 0)) == list(Both(other, one).periods(0, 0)) == expected
     both = Both(Crashes(1.0), Silent(0.5, 7.0))
-    assert both.crash(Task(0), 5.0, 1) == Crashes(1.0).crash(Task(0), 5.0, 1)
+    assert both.crash(Workload(0), 5.0, 1) == Crashes(1.0).crash(Workload(0), 5.0, 1)
     assert both.silent(4, 1) == Silent(0.5, 7.0).silent(4, 1)
     assert not Both(OnOff(answers=False), Silent()).keeps
 

@@ -7,9 +7,9 @@ from untrained import ARRIVALS, ROUNDS, ById, arrivals, federation, go, news
 import phalanx
 from phalanx import Run
 from phalanx.algorithms import FedAsync
-from phalanx.core import Infeasible, Stalled
-from phalanx.engine import Participation
-from phalanx.guard import Guard
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine.guard import Guard
+from phalanx.engine.participation import Participation
 from phalanx.simulation import Deadline
 
 SLOW = ById(1.0, 1.0, 5.0)  # client 2 takes five seconds
@@ -52,7 +52,7 @@ def test_a_round_in_which_nobody_is_in_time_ends_with_the_first_that_comes():
 
 
 def test_without_grace_it_is_lost_and_the_run_ends_when_it_always_is():
-    with pytest.raises(Stalled, match="all 2 clients") as stalled:
+    with pytest.raises(StalledError, match="all 2 clients") as stalled:
         go(ROUNDS, clients=2, latency=ById(3.0, 7.0), deadline=Deadline(2.0), until=3)
     assert "client 1: no answer within 2 s" in str(stalled.value)
 
@@ -80,7 +80,7 @@ def test_who_is_late_is_not_drawn_for_the_next_round():
 
 
 def test_asynchronous_algorithms_have_no_grace():
-    with pytest.raises(Infeasible, match="FedAsync has no rounds in which a late answer could count"):
+    with pytest.raises(InfeasibleError, match="FedAsync has no rounds in which a late answer could count"):
         go(ARRIVALS, deadline=Deadline(2.0, grace=1))
     with pytest.raises(ValueError, match=r"deadline\.grace is 1, and FedAsync has no rounds"):
         Run(algorithm=FedAsync(), deadline=Deadline(2.0, grace=1))

@@ -12,8 +12,8 @@ from untrained import D, arrivals, federation
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import ClaimVersion, Duplicate, Flood, Gaussian, HoldBack, Linger, Replay, Together
-from phalanx.checkpoint import pack, unpack
-from phalanx.core import Arrivals, Infeasible, Stalled, Until
+from phalanx.core import Arrivals, InfeasibleError, StalledError, Until
+from phalanx.runs.checkpoint import pack, unpack
 from phalanx.simulation import Both, Constant, Crashes, Deadline, Lognormal, Normal, OnOff, Silent, Stragglers, Zipf
 
 ATTACKS = [
@@ -97,7 +97,7 @@ def watched(plan, until=25):
     transport, seen, end = Watched(made(plan)), [], None
     try:
         phalanx.run(plan["algorithm"], transport, torch.zeros(D), until=until, observers=[seen.append])
-    except Stalled as stalled:
+    except StalledError as stalled:
         end = stalled
     return transport, seen, end
 
@@ -155,9 +155,9 @@ def test_a_run_that_goes_on_from_a_snapshot_comes_to_the_same_bits(plan, stop):
     def carried_out(transport, **options):
         try:
             state = phalanx.run(
-                algorithm, transport, torch.zeros(D), until=25, observers=[seen.append], keep=keep, **options
+                algorithm, transport, torch.zeros(D), until=25, observers=[seen.append], on_snapshot=keep, **options
             )
-        except (Stalled, Infeasible) as error:
+        except (StalledError, InfeasibleError) as error:
             return str(error)
         return state.version, state.model.tolist()
 

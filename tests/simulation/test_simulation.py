@@ -8,14 +8,14 @@ import torch
 import phalanx
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import Attack, Gaussian, Rescale
-from phalanx.core import Algorithm, Infeasible, Local
+from phalanx.core import Algorithm, InfeasibleError, Local
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Constant, Lognormal, Simulation
 from phalanx.simulation.latency import Latency
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 
 def build(algorithm, clients=4, *, recipe=None, seed=0, dropout=0.0, **options):
@@ -145,9 +145,9 @@ def test_data_and_sizes_of_attackers_only():
 
 
 def test_byzantine_clients_need_an_attack_and_must_exist():
-    with pytest.raises(Infeasible, match="no attack"):
+    with pytest.raises(InfeasibleError, match="no attack"):
         build(FedAvg(), byzantine={0})
-    with pytest.raises(Infeasible, match=r"\[9\] are not among the 4 clients"):
+    with pytest.raises(InfeasibleError, match=r"\[9\] are not among the 4 clients"):
         build(FedAvg(), byzantine={9}, attack=Gaussian())
 
 

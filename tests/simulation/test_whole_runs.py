@@ -9,12 +9,12 @@ import torch
 from phalanx import Run, Until, simulate
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import Flood, HoldBack, Replay, Rescale, Together
-from phalanx.checkpoint import Checkpoint
-from phalanx.evaluation import Evaluation
 from phalanx.models import MLP
-from phalanx.runs import Federation
+from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.federation import Federation
 from phalanx.simulation import Both, Crashes, Deadline, LatencyTrace, Lognormal, OnOff, Silent, Stragglers
-from phalanx.training import LocalSGD, ServerTraining, Trainer
+from phalanx.training.evaluation import Evaluation
+from phalanx.training.sgd import LocalSGD, ServerTraining, Trainer
 
 SMALL = Run(algorithm=FedAsync(), model=MLP(()), clients=6, until=Until(30), evaluation=Evaluation(10))
 BUSY = replace(

@@ -12,8 +12,8 @@ from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed
 from phalanx.simulation import Latency, Simulation
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import FlatModule
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
 
 D = 6  # parameters of the model
 

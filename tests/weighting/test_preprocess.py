@@ -7,15 +7,15 @@ import torch
 
 from phalanx.aggregators import FLAMEFilter, GeometricMedian, Krum, Mean, Median, MultiKrum, TrimmedMean
 from phalanx.algorithms import ByzantineCFL, FedAvg
-from phalanx.core import Infeasible
-from phalanx.weighting import AsDeclared, Ignore, Truncate, mwp
+from phalanx.core import InfeasibleError
+from phalanx.weighting import AsReported, Ignore, Truncate, mwp
 from toys import close, updates
 
 
 @pytest.mark.parametrize(
     ("preprocess", "expected"),
     [
-        (AsDeclared(), {3: 10.0, 1: 1.0, 7: 5e8}),
+        (AsReported(), {3: 10.0, 1: 1.0, 7: 5e8}),
         (Ignore(), {3: 1.0, 1: 1.0, 7: 1.0}),
         (Truncate(alpha=0.1, alpha_star=0.5), {3: 10.0, 1: 1.0, 7: 11.0}),
     ],
@@ -29,11 +29,11 @@ def test_weights_by_client(preprocess, expected):
     assert sizes == {3: 10, 1: 1, 7: 500_000_000}
 
 
-@pytest.mark.parametrize("kind", [AsDeclared, Ignore, Truncate])
+@pytest.mark.parametrize("kind", [AsReported, Ignore, Truncate])
 def test_equal_values(kind):
     assert kind() == kind()
     assert hash(kind()) == hash(kind())
-    assert AsDeclared() != Ignore()
+    assert AsReported() != Ignore()
 
 
 def test_no_lie_gets_more_than_alpha_star():
@@ -54,7 +54,7 @@ def test_settings_out_of_range():
         object.__setattr__(misspelt, "scope", scope)  # types are checked in tests, and not where users call
         with pytest.raises(ValueError, match=f'scope must be "population" or "cohort", got {scope!r}'):
             misspelt.__post_init__()
-    with pytest.raises(Infeasible, match=r"largest feasible alpha is 0\.3 "):
+    with pytest.raises(InfeasibleError, match=r"largest feasible alpha is 0\.3 "):
         Truncate(alpha=0.4)({0: 5, 1: 5, 2: 5})
 
 
@@ -69,7 +69,7 @@ def test_composes_with_every_rule_and_algorithm_that_weighs(algorithm, rule):
     rows = (torch.randn(7, 5, generator=torch.Generator().manual_seed(3)) / 10 + 1).tolist()
     declared, true = dict.fromkeys(range(6), 10) | {6: 10**9}, dict.fromkeys(range(6), 10) | {6: 60}
     models = []
-    for sizes, preprocess in ((declared, Truncate(0.1, 0.5)), (true, AsDeclared())):
+    for sizes, preprocess in ((declared, Truncate(0.1, 0.5)), (true, AsReported())):
         state, _ = algorithm(aggregate=rule, preprocess=preprocess).init(torch.zeros(5), sizes)
         state, _ = algorithm(aggregate=rule, preprocess=preprocess).step(state, updates(rows))
         models.append(state.model)
@@ -96,7 +96,7 @@ def test_the_scope_of_a_cohort_by_hand(algorithm):
 def test_a_cohort_that_is_too_small_ends_the_run_in_words():
     algorithm = FedAvg(preprocess=Truncate(0.1, 0.5, scope="cohort"))
     state, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 1})
-    with pytest.raises(Infeasible, match="No alpha is feasible with fewer than 2 clients"):
+    with pytest.raises(InfeasibleError, match="No alpha is feasible with fewer than 2 clients"):
         algorithm.step(state, updates([[1.0]]))
 
 

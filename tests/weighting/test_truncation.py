@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.data import DirichletMultinomialSizes
 from phalanx.weighting import TradeOff, mwp, truncation_bound, truncation_curve
 
@@ -35,7 +35,7 @@ def by_search(sizes: list[int], alpha: float, alpha_star: float) -> int | None:
 def test_the_bound_is_the_largest_that_keeps_the_promise(sizes, alpha, alpha_star):
     expected = by_search(sizes, alpha, alpha_star)
     if expected is None:
-        with pytest.raises(Infeasible):
+        with pytest.raises(InfeasibleError):
             truncation_bound(dict(enumerate(sizes)), alpha, alpha_star)
     else:
         assert truncation_bound(dict(enumerate(sizes)), alpha, alpha_star) == expected
@@ -49,7 +49,7 @@ def test_the_curve_is_what_each_alpha_gives_alone(sizes, alpha_star):
     assert curve == [TradeOff(alpha, truncation_bound(N, alpha, alpha_star)) for alpha, _ in curve]
     assert sorted((point.bound for point in curve), reverse=True) == [point.bound for point in curve]
     if (following := (len(curve) + 1) / K) < 1:
-        with pytest.raises(Infeasible):
+        with pytest.raises(InfeasibleError):
             truncation_bound(N, following, alpha_star)
 
 
@@ -95,11 +95,11 @@ def test_the_authors_partition():
 def test_infeasible_settings_name_the_largest_feasible_alpha():
     N = dict.fromkeys(range(10), 5)
     with pytest.raises(
-        Infeasible, match=r"means 5 of them, who hold 0.5 .* The largest feasible alpha is 0.4 \(4 of 10 clients\)"
+        InfeasibleError, match=r"means 5 of them, who hold 0.5 .* The largest feasible alpha is 0.4 \(4 of 10 clients\)"
     ):
         truncation_bound(N, 0.41, 0.49)
     assert truncation_bound(N, 0.4, 0.49) == 5
-    with pytest.raises(Infeasible, match="No alpha is feasible with fewer than 3 clients"):
+    with pytest.raises(InfeasibleError, match="No alpha is feasible with fewer than 3 clients"):
         truncation_bound({0: 1, 1: 1}, 0.1, 0.4)
     assert truncation_curve({0: 1, 1: 1}, 0.4) == []
 
@@ -155,7 +155,7 @@ def test_a_million_clients_take_less_than_a_second():
 
 @pytest.mark.parametrize("K", range(2, 60))
 def test_the_alpha_that_an_error_names_is_feasible(K):
-    with pytest.raises(Infeasible) as error:
+    with pytest.raises(InfeasibleError) as error:
         truncation_bound(dict.fromkeys(range(K), 3), 0.9, 0.49)
     if K > 2:
         named = float(str(error.value).partition("feasible alpha is ")[2].partition(" ")[0])

@@ -6,7 +6,7 @@ from flwr.app import Context
 
 from hospitals import plan
 from phalanx import Guard
-from phalanx.flower import Coordinator, Discipline, Patience, server_app
+from phalanx.flower import Coordinator, Suspension, Timeouts, server_app
 from phalanx.rng import borrowed
 
 
@@ -21,8 +21,8 @@ def coordinator(context: Context) -> Coordinator:
         until=int(config["rounds"]),
         folder=Path(str(config["folder"])),
         guard=Guard(max_norm=100.0),
-        patience=Patience(answer=120.0, enrolment=180.0, least=2),
-        discipline=Discipline(strikes=3, sentence=24 * 3600.0),
+        timeouts=Timeouts(answer=120.0, enrolment=180.0, least=2),
+        suspension=Suspension(strikes=3, sentence=24 * 3600.0),
     )
 
 

@@ -5,7 +5,7 @@ from phalanx.aggregators.bulyan import Bulyan
 from phalanx.aggregators.caf import CAF
 from phalanx.aggregators.centered_clipping import CenteredClipping
 from phalanx.aggregators.dnc import DnC
-from phalanx.aggregators.flame import FLAMEFilter
+from phalanx.aggregators.flame import DensestMajority, FLAMEFilter
 from phalanx.aggregators.foolsgold import FoolsGoldWeights
 from phalanx.aggregators.geometric_median import GeometricMedian
 from phalanx.aggregators.krum import Krum, MultiKrum
@@ -32,6 +32,7 @@ __all__ = [
     "Chain",
     "Choice",
     "Clip",
+    "DensestMajority",
     "DnC",
     "FLAMEFilter",
     "FoolsGoldWeights",

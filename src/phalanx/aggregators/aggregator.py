@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators.points import Mixture, Points
-from phalanx.core import Infeasible, Matrix, Vector, Weights
+from phalanx.core import InfeasibleError, Matrix, Vector, Weights
 from phalanx.rng import numpy_generator
 
 BELOW_HALF = nextafter(0.5, 0.0)  # share of the weight that a median stands: not one half itself
 
 
-class TooFew(Infeasible):
+class TooFew(InfeasibleError):
     """There are fewer rows than a rule needs."""
 
 
@@ -69,7 +69,7 @@ class Aggregator(ABC):
 
         Raises:
             ValueError: an argument is not as described.
-            Infeasible: the rule needs more rows, which is `TooFew`, or can do nothing with these.
+            InfeasibleError: the rule needs more rows, which is `TooFew`, or can do nothing with these.
         """
         return self.aggregate(Points.of(deltas, weights, turn, previous))
 
@@ -77,7 +77,7 @@ class Aggregator(ABC):
     def aggregate(self, points: Points) -> Vector:
         """The rule itself, on checked rows of positive weight."""
 
-    def stands(self) -> float | None:
+    def breakdown_point(self) -> float | None:
         """The share of the weight that attackers may hold by the rule's own theory; None if that counts rows."""
         return None
 
@@ -249,7 +249,7 @@ def check_rows(rule: Aggregator, m: int, option: str) -> None:
         rule(_trial_rows(m))
     except TooFew as error:
         raise TooFew(f"{option} = {m} is too small: {error} Or raise {option}.") from error
-    except Infeasible:
+    except InfeasibleError:
         return  # of these rows; others may do
 
 
@@ -257,7 +257,7 @@ def weighs_rows(rule: Aggregator, m: int) -> bool:
     """Whether a rule says how much each of m rows counts; if it can do nothing with those it is tried on, it may."""
     try:
         return rule.explained(_trial_rows(m))[1] is not None
-    except Infeasible:
+    except InfeasibleError:
         return True
 
 

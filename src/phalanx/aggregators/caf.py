@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
-from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
-from phalanx.linalg import Square, root
-from phalanx.threads import alone
+from phalanx.numerics.columns import ROUNDING
+from phalanx.numerics.linalg import Square, root
+from phalanx.numerics.threads import alone
 
 SAME = 1e-9  # values that differ by less than this share are the same
 

@@ -14,7 +14,7 @@ import torch
 from phalanx.aggregators.aggregator import Aggregator, Choice
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
-from phalanx.linalg import root
+from phalanx.numerics.linalg import root
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.caf import principal
-from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.monna import lowest
 from phalanx.aggregators.points import Points
-from phalanx.core import Infeasible, Weights
-from phalanx.linalg import squared_distances
+from phalanx.core import InfeasibleError, Weights
+from phalanx.numerics.columns import ROUNDING
+from phalanx.numerics.linalg import squared_distances
 from phalanx.rng import numpy_generator
 
 
@@ -76,14 +76,14 @@ class DnC(Selection):
         m, share = len(points), points.share
         require(self, m, 2 * self.f + 1, "2f + 1")
         if self.c * self.f >= m:
-            raise Infeasible(f"{self} leaves out c f = {self.c * self.f:g} of {m} rows. Lower c or f.")
+            raise InfeasibleError(f"{self} leaves out c f = {self.c * self.f:g} of {m} rows. Lower c or f.")
         kept, scores = share, torch.zeros(m, dtype=torch.float64)
         for iteration in range(self.iterations):
             s = self._outlyingness(points, iteration)
             kept = torch.minimum(kept, lowest(s, share, 1 - self.c * self.f / m))
             scores = torch.maximum(scores, s)
         if float(kept.sum()) <= ROUNDING:
-            raise Infeasible(f"{self} left out each of {m} rows in one iteration or other. Lower c or iterations.")
+            raise InfeasibleError(f"{self} left out each of {m} rows in one iteration or other. Lower c or iterations.")
         reasons = ["" if part > 0 else "far out in the direction of the largest variance" for part in kept]
         return Choice(kept / kept.sum(), scores.tolist(), reasons)
 

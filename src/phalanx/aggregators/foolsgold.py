@@ -22,8 +22,8 @@ import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.points import Points
-from phalanx.core import Infeasible, Weights
-from phalanx.linalg import Square
+from phalanx.core import InfeasibleError, Weights
+from phalanx.numerics.linalg import Square
 
 BLURRED = 1e-6  # 1 - cosine below which two rows point in the same direction, as far as single precision can tell
 FULL = 0.99  # what stands for a rescaled alpha of 1
@@ -57,7 +57,7 @@ class FoolsGoldWeights(Selection):
         cs = points.cosines.clone().fill_diagonal_(0)
         parts = learning_rates(cs)
         if not bool(parts.any()):
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{self} found nobody among {len(cs)} rows who does not point in the direction of another: all look "
                 "like Sybils. Leave copies out, or use a rule that does not look for them."
             )

@@ -18,7 +18,7 @@ class Mean(Selection):
         tensor([1., 2.])
     """
 
-    def stands(self) -> float:
+    def breakdown_point(self) -> float:
         """See `Aggregator`."""
         return 0.0
 

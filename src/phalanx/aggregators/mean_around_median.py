@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator, require
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
 from phalanx.aggregators.median import weighted_middle
-from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
+from phalanx.numerics import column_kernels as kernels
+from phalanx.numerics.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
+from phalanx.numerics.network import sorting_network
 
 
 @dataclass(frozen=True)

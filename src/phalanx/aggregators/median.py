@@ -22,12 +22,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
-from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
+from phalanx.numerics import column_kernels as kernels
+from phalanx.numerics.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
+from phalanx.numerics.network import sorting_network
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Median(Aggregator):
         tensor([0.5000])
     """
 
-    def stands(self) -> float:
+    def breakdown_point(self) -> float:
         """See `Aggregator`."""
         return BELOW_HALF
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
-from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
-from phalanx.core import Infeasible, Weights
-from phalanx.linalg import root
+from phalanx.core import InfeasibleError, Weights
+from phalanx.numerics.columns import ROUNDING
+from phalanx.numerics.linalg import root
 
 TIES = 1e-9  # two scores that differ by less than this share of themselves are the same
 
@@ -77,11 +77,11 @@ class MoNNA(Selection):
         require(self, m, 2 * self.f + 1, "2f + 1")
         if self.reference >= len(there):
             rows = len(there)
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{self} trusts row {self.reference}, but there are {rows} rows: give a number below {rows}."
             )
         if not there[self.reference]:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{self} trusts row {self.reference}, which has weight 0: it is not there. Give it a weight, or trust "
                 "another row."
             )

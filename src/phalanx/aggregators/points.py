@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Matrix, Vector, Weights
-from phalanx.linalg import (
+from phalanx.numerics.linalg import (
     Square,
     cosines_of,
     finite,
@@ -31,7 +31,7 @@ from phalanx.linalg import (
     squared_distances_to,
     sums_of_few,
 )
-from phalanx.memory import room
+from phalanx.numerics.memory import room
 
 Sums = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # coefficients @ rows, written to a matrix
 NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
@@ -71,6 +71,7 @@ class Points:
             ValueError: not a matrix of floating-point numbers, or not as many sensible weights.
         """
         w = checked_weights(rows, weights)
+        rows = rows.detach()  # a rule is no part of anybody's graph
         there = w > 0
         if bool(there.all()):
             return Points(rows, w, turn, previous)
@@ -104,7 +105,7 @@ class Points:
         if not bad:
             raise ValueError("Entries are so large that sums or squares of them overflow. Scale the rows first.")
         raise ValueError(
-            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.guard.Guard does."
+            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.engine.guard.Guard does."
         )
 
     def _taken_as_finite_if(self, evidence: Tensor) -> None:
@@ -373,7 +374,7 @@ def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:
         raise ValueError(f"A rule needs a floating-point matrix with a row per client, got {got}.")
     if weights is None:
         return torch.ones(len(rows), dtype=torch.float64)
-    w = torch.as_tensor(weights).to("cpu", torch.float64)
+    w = torch.as_tensor(weights).detach().to("cpu", torch.float64)
     if w.shape != (len(rows),) or bool((w < 0).any()) or not 0 < float(w.sum()) < float("inf"):
         raise ValueError(
             f"Weights must be {len(rows)} finite non-negative numbers, at least one positive, got {w.tolist()}."

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
-from phalanx.aggregators.columns import ROUNDING, equal
 from phalanx.aggregators.points import Points
-from phalanx.core import Infeasible
-from phalanx.kernels import compiled
-from phalanx.linalg import Square, root
-from phalanx.threads import alone
+from phalanx.core import InfeasibleError
+from phalanx.numerics.columns import ROUNDING, equal
+from phalanx.numerics.kernels import compiled
+from phalanx.numerics.linalg import Square, root
+from phalanx.numerics.threads import alone
 
 SUBSETS = 200_000  # as many are looked at
 BATCH = 1 << 8  # subsets that are looked at before the smallest eigenvalue so far is taken anew
@@ -101,7 +101,7 @@ class SMEA(Selection):
 
     def _check(self, subsets: int, m: int) -> None:
         if subsets > SUBSETS:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{self} looks at every way to leave out f of {m} rows, and there are more than {SUBSETS} of them. "
                 "Lower f, or use CAF, which filters by the same variance."
             )

@@ -24,12 +24,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.aggregators import kernels
 from phalanx.aggregators.aggregator import Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
-from phalanx.aggregators.network import sorting_network
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
+from phalanx.numerics import column_kernels as kernels
+from phalanx.numerics.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
+from phalanx.numerics.network import sorting_network
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TrimmedMean(Aggregator):
                 f"beta must lie in [0, 0.5), got {self.beta}: what is removed at both ends leaves something."
             )
 
-    def stands(self) -> float:
+    def breakdown_point(self) -> float:
         """See `Aggregator`: nothing is proven of the form "strict"."""
         return self.beta if self.form == "weight" else 0.0
 

@@ -23,7 +23,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from phalanx.algorithms.fedasync import one_by_one
+from phalanx.algorithms.arrivals import one_by_one
 from phalanx.algorithms.zeno import own_change
 from phalanx.core import Algorithm, Updates, Vector, Verdict
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from phalanx.core import Infeasible, Matrix
+from phalanx.core import InfeasibleError, Matrix
 from phalanx.models import Model
 
 
@@ -97,10 +97,10 @@ class ByClass:
             d: entries of the model's vector.
 
         Raises:
-            Infeasible: it is too short.
+            InfeasibleError: it is too short.
         """
         if self.stop > d:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"The output layer would end at entry {self.stop:,}, and the model has {d:,}. "
                 "Take ByClass.of(model, shape, classes) of the model that is trained."
             )

@@ -32,9 +32,9 @@ import torch
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.reputation import (
     Allocation,
+    CumulativeClient,
     MedianNorm,
     Own,
-    Participant,
     Whole,
     check_reputation,
     cos_sim,
@@ -42,7 +42,7 @@ from phalanx.algorithms.reputation import (
     places,
 )
 from phalanx.core import Updates, Vector, Verdict
-from phalanx.linalg import norms, shortened
+from phalanx.numerics.linalg import norms, shortened
 
 
 class Account(NamedTuple):
@@ -68,7 +68,7 @@ class AsyncRFFLState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AsyncRFFL(Participant[AsyncRFFLState]):
+class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     """`RFFL` on arrivals: whoever reports is judged, and paid, at once.  Nor is anybody taken in later.
 
     Args:

@@ -31,8 +31,8 @@ import torch
 
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.fedasync import Arrival, one_by_one, told_of_age
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
+from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
 from phalanx.wording import plural
 
 
@@ -112,7 +112,7 @@ class BASGD(Algorithm[BASGDState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[BASGDState, Set[int]]:
         """See `Algorithm`."""
         if len(sizes) < self.buffers:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"BASGD with {self.buffers} buffers needs at least {self.buffers} clients, got {len(sizes)}: an empty "
                 "buffer stops it. Lower buffers, or ask more clients."
             )
@@ -124,7 +124,7 @@ class BASGD(Algorithm[BASGDState]):
     def join(self, state: BASGDState, client: int, size: int) -> BASGDState:
         """See `Algorithm`.  It takes the next rank."""
         if client in state.assigned:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(assigned={**state.assigned, client: len(state.assigned) % self.buffers})
 
     def step(self, state: BASGDState, updates: Updates) -> tuple[BASGDState, Set[int]]:

@@ -39,10 +39,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
 from phalanx.clustering import bipartition, cross_similarity
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
-from phalanx.linalg import cosine_similarity
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.numerics.linalg import cosine_similarity
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -68,11 +68,11 @@ class AboveNoise:
         """The threshold for m clients and d parameters.
 
         Raises:
-            Infeasible: the model is so small that no cosine is above it.
+            InfeasibleError: the model is so small that no cosine is above it.
         """
         if (threshold := self.margin + self.factor * noise_floor(m, d)) < 1:
             return threshold
-        raise Infeasible(
+        raise InfeasibleError(
             f"With {m} clients and {d:,} parameters chance makes cosines of {noise_floor(m, d):.2f}, and no threshold "
             "below 1 is well above that. Take a larger model, or set threshold to a number."
         )
@@ -166,7 +166,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     def check_round(self, m: int, population: int) -> None:
         """See `Algorithm`."""
         if 2 * m <= population:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"ByzantineCFL removes nobody unless more than half of all enrolled clients go on, and a round of {m} "
                 f"of {population} can show no such majority: nobody would ever be removed. Have more than half of the "
                 "clients take part in each round."
@@ -175,7 +175,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     def join(self, state: ByzantineCFLState, client: int, size: int) -> ByzantineCFLState:
         """See `Algorithm`: a new client is taken for benign until its update is not."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         weights = self.preprocess.enrolled(sizes)
         threshold = self._threshold(len(sizes), len(state.model))

@@ -49,8 +49,7 @@ import torch
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.aggregators.flame import DensestMajority
-from phalanx.algorithms.fedasync import Constant, Staleness
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.arrivals import alone, merged
 from phalanx.algorithms.flame import (
     Compare,
     aggregated,
@@ -60,9 +59,10 @@ from phalanx.algorithms.flame import (
     clipped_verdicts,
     compared,
 )
-from phalanx.algorithms.wrappers import alone, merged
-from phalanx.core import Algorithm, Gathering, Infeasible, Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms, shortened
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.staleness import Staleness, Undiscounted
+from phalanx.core import Algorithm, InfeasibleError, Matrix, QuorumStatus, Updates, Vector, Verdict, Weights
+from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -122,7 +122,7 @@ class Part(NamedTuple):
     choice: Choice | None  # what the rule made of each
 
 
-class Late(NamedTuple):
+class LateUpdate(NamedTuple):
     """What the late updates of one version come to."""
 
     change: Vector  # what is added to the model
@@ -186,7 +186,7 @@ class Catalyst(Algorithm[CatalystState]):
     @classmethod
     def as_published(cls, f: int) -> "Catalyst":
         """Catalyst as the authors' published program has it in their experiments, for f attackers."""
-        return cls(f, staleness=Constant(), compare="models", judge_late=False, least_age=2)
+        return cls(f, staleness=Undiscounted(), compare="models", judge_late=False, least_age=2)
 
     @property
     def needed(self) -> int:
@@ -203,7 +203,9 @@ class Catalyst(Algorithm[CatalystState]):
         n, q = len(sizes), self.needed
         if n < q:
             formula = "" if self.quorum else "max(2, 2f + 1) = " if self.f == 0 else "2f + 1 = "
-            raise Infeasible(f"Catalyst needs at least {formula}{q} clients, got {n}. Lower f, or ask more clients.")
+            raise InfeasibleError(
+                f"Catalyst needs at least {formula}{q} clients, got {n}. Lower f, or ask more clients."
+            )
         if n - self.f < q:
             warnings.warn(
                 f"If {self.f} of {n} clients stay silent, {n - self.f} are left, and a quorum of {q} never comes "
@@ -219,13 +221,13 @@ class Catalyst(Algorithm[CatalystState]):
     def join(self, state: CatalystState, client: int, size: int) -> CatalystState:
         """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
-    def gathering(self, state: CatalystState) -> Gathering:
+    def quorum_status(self, state: CatalystState) -> QuorumStatus:
         """See `Algorithm`."""
-        return Gathering(self.needed, state.waiting, "Lower f" if self.quorum is None else "Lower quorum")
+        return QuorumStatus(self.needed, state.waiting, "Lower f" if self.quorum is None else "Lower quorum")
 
     def step(self, state: CatalystState, updates: Updates) -> tuple[CatalystState, Set[int]]:
         """See `Algorithm`."""
@@ -287,7 +289,7 @@ class Catalyst(Algorithm[CatalystState]):
         )
         return new, set(W.clients)  # lines 26 to 29
 
-    def _late(self, state: CatalystState, i: int) -> Late:
+    def _late(self, state: CatalystState, i: int) -> LateUpdate:
         """Lines 16 to 18, and the term of version i in line 21."""
         tau, L = state.version - i, state.pending[i]
         W = merged([state.processed[i], *L.values()])
@@ -302,7 +304,7 @@ class Catalyst(Algorithm[CatalystState]):
         for (c, verdict), weight in zip(judged.items(), (sf * part.shares).tolist(), strict=True):
             if c in L:
                 verdicts[c] = verdict._replace(weight=weight, reason="; ".join(filter(None, (told, verdict.reason))))
-        return Late(sf * part.change, verdicts)
+        return LateUpdate(sf * part.change, verdicts)
 
     def _part(self, state: CatalystState, W: Updates, n: Weights, rows: Matrix, late: Sequence[bool]) -> Part:
         """What the late updates among those of a version come to, by the rule."""

@@ -41,11 +41,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Choice, Mean
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
 from phalanx.clustering import bipartition, cross_similarity
 from phalanx.clustering.tree import Edges, Node, Sent, Tree, spread
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
-from phalanx.linalg import cosines_of, gram
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict, Weights
+from phalanx.numerics.linalg import cosines_of, gram
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -156,7 +156,7 @@ class ClusteredFLState(NamedTuple):
             return 0
         return self.newcomers[client] if client in self.newcomers else self.tree.leaf_of(client)
 
-    def offers(self, client: int) -> dict[int, Vector]:
+    def candidate_models(self, client: int) -> dict[int, Vector]:
         """All models that a client can be given, from the root's, the most general one, to that of its cluster."""
         return {v: self.tree.nodes[v].model for v in self.tree.path(self.node_of(client))}
 
@@ -239,15 +239,15 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """See `Algorithm`: the model of the client's cluster, or of the node that a new client has come to."""
         return state.tree.nodes[state.node_of(client)].model
 
-    def offers(self, state: ClusteredFLState, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: ClusteredFLState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`: the models on the client's path, from the root's to that of its cluster, by cluster."""
-        return state.offers(client)
+        return state.candidate_models(client)
 
     def step(self, state: ClusteredFLState, updates: Updates) -> tuple[ClusteredFLState, Set[int]]:
         """See `Algorithm`.
 
         Raises:
-            Infeasible: of no cluster that reported are there enough clients for the rule.
+            InfeasibleError: of no cluster that reported are there enough clients for the rule.
         """
         leaves = state.tree.leaves
         reports = {v: updates.of(leaf.clients) for v, leaf in leaves.items()}  # line 12
@@ -289,7 +289,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         nothing.
         """
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         state = state._replace(sizes={**state.sizes, client: size})
         if state.tree.nodes[0].children is None:
             self.preprocess.enrolled(state.sizes)  # raises if nothing can be made of them
@@ -302,15 +302,15 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         self, state: ClusteredFLState, reports: Mapping[int, Updates]
     ) -> tuple[dict[int, Round], dict[int, Verdict]]:
         """The rounds of those clusters that can take one, and the verdicts on the clients of the others."""
-        rounds, errors = dict[int, Round](), dict[int, Infeasible]()
+        rounds, errors = dict[int, Round](), dict[int, InfeasibleError]()
         for v, report in reports.items():
             try:
                 rounds[v] = self._round(state, v, report)
-            except Infeasible as error:
+            except InfeasibleError as error:
                 errors[v] = error
         if errors and not rounds:
             v, why = next(iter(errors.items()))
-            raise Infeasible(str(why) if v == 0 else f"No cluster can go on. Of cluster {v}: {why}") from why
+            raise InfeasibleError(str(why) if v == 0 else f"No cluster can go on. Of cluster {v}: {why}") from why
         told = {v: Verdict(False, 0.0, None, f"cluster {v} stays as it is: {why}") for v, why in errors.items()}
         return rounds, {i: verdict for v, verdict in told.items() for i in reports[v].clients}
 
@@ -395,7 +395,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         report = c.report.of(members)
         try:
             self.aggregate(report.deltas, self._weights(state, members, report))
-        except Infeasible as error:
+        except InfeasibleError as error:
             yield f"not split: with {plural(len(part), 'client')}, {error}"
 
     def _edges(self, c: Round, look: Look) -> Edges:
@@ -437,7 +437,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """Why nothing can be made of the sizes of a leaf's clients and a new one; empty if it can."""
         try:
             self.preprocess.enrolled({i: state.sizes[i] for i in tree.nodes[leaf].clients | {client}})
-        except Infeasible as error:
+        except InfeasibleError as error:
             return f"with it in cluster {leaf}, {error}"
         return ""
 

@@ -4,17 +4,14 @@ McMahan, Moore, Ramage, Hampson and Agüera y Arcas, "Communication-Efficient Le
 Decentralized Data", 2017.  `FedAvg` is Algorithm 1; `FedAvg(aggregate=Median())` is the usual robust variant of it.
 """
 
-import warnings
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-
-from phalanx.aggregators import Aggregator, Choice, Mean
-from phalanx.aggregators.aggregator import BELOW_HALF
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
-from phalanx.weighting import AsDeclared, Preprocess, Truncate
+from phalanx.aggregators import Aggregator, Mean
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.weighting import AsReported, Preprocess
 
 
 class FedAvgState(NamedTuple):
@@ -41,7 +38,7 @@ class FedAvg(Algorithm[FedAvgState]):
     """
 
     aggregate: Aggregator = Mean()
-    preprocess: Preprocess = AsDeclared()
+    preprocess: Preprocess = AsReported()
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
@@ -57,7 +54,7 @@ class FedAvg(Algorithm[FedAvgState]):
     def join(self, state: FedAvgState, client: int, size: int) -> FedAvgState:
         """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
@@ -72,43 +69,3 @@ class FedAvg(Algorithm[FedAvgState]):
             verdicts=verdicts_of(updates, n, choice),
         )
         return new, state.weights.keys()
-
-
-def weights_of(preprocess: Preprocess, enrolled: Mapping[int, float], updates: Updates) -> Weights:
-    """The weights of those clients that sent `updates`, in their order, float64.
-
-    Args:
-        preprocess: what declared sizes count for.
-        enrolled: what its `enrolled` returned.
-        updates: of clients that are enrolled.
-    """
-    weights = preprocess.among(enrolled, updates.clients)
-    return torch.tensor([weights[i] for i in updates.clients], dtype=torch.float64, device=updates.deltas.device)
-
-
-def warn_of_weights(preprocess: Preprocess, rule: Aggregator) -> None:
-    """Warns if truncation leaves attackers more of the weight than the rule stands."""
-    stands = rule.stands()
-    if not isinstance(preprocess, Truncate) or stands is None or stands >= preprocess.alpha_star:
-        return
-    limit, choice = f"no more than {stands:.3g}", f"Set alpha_star to {stands:.3g} or less"
-    if stands == BELOW_HALF:
-        limit, choice = "less than one half", "Set alpha_star to 0.49, say"
-    if stands == 0:
-        limit, choice = "nothing by any proof", "Take a rule that stands attackers, such as Median"
-    warnings.warn(
-        f"{preprocess} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} stands {limit}. "
-        f"{choice}.",
-        stacklevel=4,
-    )
-
-
-def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None) -> dict[int, Verdict]:
-    """What a rule made of each update; where it does not treat updates as a whole, each has its share of the weight."""
-    if choice is None:
-        return {i: Verdict(True, w) for i, w in zip(updates.clients, (weights / weights.sum()).tolist(), strict=True)}
-    verdicts = {}
-    for k, (i, share) in enumerate(zip(updates.clients, choice.shares.tolist(), strict=True)):
-        score = None if choice.scores is None else float(choice.scores[k])
-        verdicts[i] = Verdict(share > 0, share, score, choice.reasons[k] if choice.reasons else "")
-    return verdicts

@@ -25,9 +25,10 @@ import torch
 
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.fedasync import Arrival, Polynomial, Staleness, one_by_one, told_of_age
-from phalanx.algorithms.fedavg import warn_of_weights
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
+from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
+from phalanx.algorithms.rounds import warn_of_weights
+from phalanx.algorithms.staleness import Polynomial, Staleness
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict, Weights
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -93,7 +94,7 @@ class FedBuff(Algorithm[FedBuffState]):
     def join(self, state: FedBuffState, client: int, size: int) -> FedBuffState:
         """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 

@@ -30,9 +30,9 @@ import torch
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
-from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms, shortened
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
+from phalanx.core import Algorithm, InfeasibleError, Matrix, Updates, Vector, Verdict, Weights
+from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 
 Compare = Literal["updates", "models"]
@@ -94,7 +94,7 @@ class FLAME(Algorithm[FLAMEState]):
     def join(self, state: FLAMEState, client: int, size: int) -> FLAMEState:
         """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
@@ -118,7 +118,7 @@ class FLAME(Algorithm[FLAMEState]):
     def check_round(self, m: int, population: int) -> None:
         """See `Algorithm`."""
         if m < (least := 2 * self.f + 1):
-            raise Infeasible(
+            raise InfeasibleError(
                 f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or ask more."
             )
 
@@ -180,13 +180,13 @@ def clipped_verdicts(verdicts: Mapping[int, Verdict], e: Weights, S: float) -> d
 
 
 def check_chooses(rule: Aggregator, m: int, compare: Compare) -> None:
-    """Raises `Infeasible` if models are compared, and the rule is none that can choose m updates by them."""
+    """Raises `InfeasibleError` if models are compared, and the rule is none that can choose m updates by them."""
     if compare == "models" and not weighs_rows(rule, m):
         raise _cannot_choose(rule)
 
 
-def _cannot_choose(rule: Aggregator) -> Infeasible:
-    return Infeasible(
+def _cannot_choose(rule: Aggregator) -> InfeasibleError:
+    return InfeasibleError(
         f"{rule} does not weigh whole updates, so that it cannot choose them by their models. "
         'Compare "updates", or choose another rule.'
     )

@@ -37,8 +37,8 @@ from torch import Tensor
 
 from phalanx.aggregators.foolsgold import learning_rates
 from phalanx.aggregators.points import Points
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict, Weights
-from phalanx.linalg import cosine_similarity
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict, Weights
+from phalanx.numerics.linalg import cosine_similarity
 
 
 class FoolsGoldState(NamedTuple):
@@ -85,7 +85,7 @@ class FoolsGold(Algorithm[FoolsGoldState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FoolsGoldState, Set[int]]:
         """See `Algorithm`."""
         if self.last is not None and self.last > len(model):
-            raise Infeasible(
+            raise InfeasibleError(
                 f"FoolsGold is to compare the last {self.last:,} parameters, and the model has {len(model):,}. "
                 "Set last to the number of parameters of its output layer, or to None for all."
             )
@@ -94,7 +94,7 @@ class FoolsGold(Algorithm[FoolsGoldState]):
     def join(self, state: FoolsGoldState, client: int, size: int) -> FoolsGoldState:
         """See `Algorithm`."""
         if client in state.clients:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(clients=state.clients | {client})
 
     def step(self, state: FoolsGoldState, updates: Updates) -> tuple[FoolsGoldState, Set[int]]:

@@ -43,8 +43,9 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
-from phalanx.algorithms.fedasync import Arrival, Exponential, Staleness, one_by_one, told_of_age
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
+from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
+from phalanx.algorithms.staleness import Exponential, Staleness
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
 from phalanx.wording import plural
 
 Compared = Literal["used", "own"]
@@ -66,7 +67,7 @@ class Gradient(NamedTuple):
         return math.inf if math.isnan(k) else k
 
 
-class Record(NamedTuple):
+class ClientGradients(NamedTuple):
     """What the server knows of a client."""
 
     last: Gradient
@@ -84,7 +85,7 @@ class KardamState(NamedTuple):
     version: int  # t, gradients used
     model: Vector  # x_t
     clients: frozenset[int]
-    records: Mapping[int, Record]  # of clients that have sent something
+    records: Mapping[int, ClientGradients]  # of clients that have sent something
     largest: tuple[float, ...]  # the largest coefficient of each of them that has one, in increasing order
     used: tuple[Gradient, ...]  # the last one used, and the last one used at another model
     recent: tuple[int, ...]  # who computed the last 2f that were used, newest last
@@ -157,7 +158,7 @@ class Kardam(Algorithm[KardamState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[KardamState, Set[int]]:
         """See `Algorithm`."""
         if len(sizes) <= 3 * self.f:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"Kardam against f = {self.f} attackers needs at least 3f + 1 = {3 * self.f + 1} clients, got "
                 f"{len(sizes)}. Lower f, or ask more clients."
             )
@@ -166,7 +167,7 @@ class Kardam(Algorithm[KardamState]):
     def join(self, state: KardamState, client: int, size: int) -> KardamState:
         """See `Algorithm`.  If each is compared with its "own" last gradient, its first one is not used."""
         if client in state.clients:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(clients=state.clients | {client})
 
     def step(self, state: KardamState, updates: Updates) -> tuple[KardamState, Set[int]]:
@@ -203,14 +204,14 @@ class Kardam(Algorithm[KardamState]):
         found = (candidate.coefficient(other) for other in others)
         return next((k for k in found if k is not None), None)
 
-    def _recorded(self, record: Record | None, candidate: Gradient) -> Record:
+    def _recorded(self, record: ClientGradients | None, candidate: Gradient) -> ClientGradients:
         """The record of a client with its newest gradient; one at the same model as the last has no coefficient."""
         if record is None:
-            return Record(candidate)
+            return ClientGradients(candidate)
         k = candidate.coefficient(record.last)
         if k is None:
             return record
-        return Record(candidate, (*record.coefficients, k)[-self.memory :])
+        return ClientGradients(candidate, (*record.coefficients, k)[-self.memory :])
 
     def _threshold(self, known: Sequence[float], n: int) -> float | None:
         """K, the quantile over clients, of coefficients in order; None as long as all of them could be attackers'."""

@@ -2,7 +2,7 @@
 
 The Gaussian mechanism, as in Dwork and Roth, "The Algorithmic Foundations of Differential Privacy", 2014, Appendix A;
 of whole clients, as in McMahan et al., "Learning Differentially Private Recurrent Language Models", 2018, but with the
-noise added by each client and not by the server, which is not trusted here.  `phalanx.privacy` says what that
+noise added by each client and not by the server, which is not trusted here.  `phalanx.runs.accounting` says what that
 guarantees, and `docs/privacy.md` what it costs and what it does not hide.
 
 Where the noise comes from.  In a simulation from the stream "privacy" of `seed`, named besides by what is sent, so that
@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.algorithms.wrappers import Wrapper
-from phalanx.core import Algorithm, Infeasible, Local, Updates, Vector
+from phalanx.algorithms.wrapper import Wrapper
+from phalanx.core import Algorithm, InfeasibleError, Local, Updates, Vector
 from phalanx.rng import numpy_generator
 
 
@@ -44,7 +44,7 @@ class Private(Wrapper):
         seed: of the noise in a simulation; None: the noise is the operating system's, and no run can be repeated.
 
     Raises:
-        Infeasible: the algorithm needs the exact loss of each client, which is not protected.
+        InfeasibleError: the algorithm needs the exact loss of each client, which is not protected.
     """
 
     clip: float
@@ -57,7 +57,7 @@ class Private(Wrapper):
         if not 0 <= self.noise_multiplier < math.inf:
             raise ValueError(f"noise_multiplier must be at least 0 and finite, got {self.noise_multiplier}.")
         if self.exact_losses:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{type(self.algorithm).__name__} needs the exact loss of each client, and that tells of its examples "
                 "what the noise on updates is to hide. Choose an algorithm that does not, or leave Private out."
             )
@@ -86,9 +86,9 @@ class Private(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.download(state, client)
 
-    def offers(self, state: Any, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`."""
-        return self.algorithm.offers(state, client)
+        return self.algorithm.candidate_models(state, client)
 
     def join(self, state: Any, client: int, size: int) -> Any:
         """See `Algorithm`."""

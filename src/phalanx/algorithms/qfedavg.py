@@ -34,9 +34,9 @@ from typing import ClassVar, NamedTuple
 
 from phalanx.aggregators import Choice
 from phalanx.aggregators.points import Points
-from phalanx.algorithms.fedavg import verdicts_of, weights_of
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
-from phalanx.training import Schedule
+from phalanx.algorithms.rounds import verdicts_of, weights_of
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
 LEAST = 1e-10  # added to each loss
@@ -87,7 +87,7 @@ class QFedAvg(Algorithm[QFedAvgState]):
     def join(self, state: QFedAvgState, client: int, size: int) -> QFedAvgState:
         """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from phalanx.core import Algorithm, Infeasible, Local, Matrix, State, Vector, Weights
-from phalanx.linalg import cosine_similarity, shortened
+from phalanx.core import Algorithm, InfeasibleError, Local, Matrix, State, Vector, Weights
 from phalanx.models import Model
+from phalanx.numerics.linalg import cosine_similarity, shortened
 
 Own = Literal["subtracted", "kept", "replaced"]
 ROUNDING = 1e-9  # by which a quota may miss a whole number of entries
@@ -50,7 +50,7 @@ class Allocation(ABC):
             d: entries of the vector.
 
         Raises:
-            Infeasible: a vector of d entries has no such parts.
+            InfeasibleError: a vector of d entries has no such parts.
         """
 
 
@@ -99,14 +99,14 @@ class PerLayer(Allocation):
     def parts(self, d: int) -> tuple[int, ...]:
         """See `Allocation`."""
         if sum(self.sizes) != d:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"The layers have {sum(self.sizes):,} entries together, and the model has {d:,}. "
                 "Take PerLayer.of(model, shape, classes) of the model that is trained, or Whole()."
             )
         return self.sizes
 
 
-class Participant(Algorithm[State]):
+class CumulativeClient(Algorithm[State]):
     """The client role of Algorithm 1: a model of one's own, which grows by one's own updates and by what is allocated.
 
     The line w_i + dw_i + dw_*i is summed up over the rounds: a download is w^(0) plus all that its receiver was ever
@@ -174,7 +174,7 @@ def largest(vector: Vector, place: Float[Tensor, "d"], quota: float) -> Vector:
     return torch.where(place < quota - ROUNDING, vector, torch.zeros((), dtype=vector.dtype, device=vector.device))
 
 
-def check_reputation(algorithm: Participant[State], *more: tuple[bool, str]) -> None:
+def check_reputation(algorithm: CumulativeClient[State], *more: tuple[bool, str]) -> None:
     """Refuses hyper-parameters out of range.
 
     Args:

@@ -9,7 +9,7 @@ Where the paper is silent or contradicts itself:
   server.  Without that one long random vector is the aggregate: it is similar to itself, and the honest are removed.
   `clip` is Gamma, or by default the median norm of the round, which needs no search; None is the paper to the letter.
 * "Initialised equally to be 0" makes the first aggregate zero.  The first round weighs participants equally, or by
-  what `preprocess` makes of their declared sizes: `AsDeclared` is what the code does.
+  what `preprocess` makes of their declared sizes: `AsReported` is what the code does.
 * "r_th = 1/3 |R|" exceeds every reputation.  Read as r_th = 1 / (3 |R|).
 * Reputations sum to one "without loss of generality", but cosines do not: each round divides by the sum before the
   threshold is applied, and again when somebody has left.  So alpha mixes a share, about 1 / |R|, with a cosine, and
@@ -44,12 +44,11 @@ from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.agreement import Agreement, ByClass
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights
 from phalanx.algorithms.reputation import (
     Allocation,
+    CumulativeClient,
     MedianNorm,
     Own,
-    Participant,
     PerLayer,
     Whole,
     check_reputation,
@@ -57,9 +56,10 @@ from phalanx.algorithms.reputation import (
     largest,
     places,
 )
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights
 from phalanx.core import Matrix, Updates, Vector, Verdict, Weights
-from phalanx.linalg import norms, shortened
-from phalanx.weighting import AsDeclared, Ignore, Preprocess
+from phalanx.numerics.linalg import norms, shortened
+from phalanx.weighting import AsReported, Ignore, Preprocess
 
 
 class RFFLState(NamedTuple):
@@ -107,7 +107,7 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RFFL(Participant[RFFLState]):
+class RFFL(CumulativeClient[RFFLState]):
     """Aggregates by reputation, pays each participant in proportion, and removes those of little reputation.
 
     Every participant has a model of its own.  Reputation is similarity to the aggregate: participants with rare data
@@ -168,7 +168,7 @@ class RFFL(Participant[RFFLState]):
             layers: of the model.
             clip: Gamma: 0.5 for MNIST, 0.15 for CIFAR-10, 1 for texts.
         """
-        return cls(fade=0.95, warmup=10, clip=clip, allocation=layers, own="kept", preprocess=AsDeclared())
+        return cls(fade=0.95, warmup=10, clip=clip, allocation=layers, own="kept", preprocess=AsReported())
 
     @property
     def knows_layout(self) -> bool:

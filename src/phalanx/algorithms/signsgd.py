@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from phalanx.aggregators import Choice, SignMajority
-from phalanx.algorithms.fedavg import verdicts_of, weights_of
-from phalanx.core import Algorithm, Infeasible, Matrix, Updates, Vector, Verdict
-from phalanx.training import Schedule
+from phalanx.algorithms.rounds import verdicts_of, weights_of
+from phalanx.core import Algorithm, InfeasibleError, Matrix, Updates, Vector, Verdict
+from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -85,7 +85,7 @@ class SignSGD(Algorithm[SignSGDState]):
     def join(self, state: SignSGDState, client: int, size: int) -> SignSGDState:
         """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
         if client in state.sizes:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from phalanx.core import Algorithm, Infeasible, Local, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Local, Updates, Vector, Verdict
 
 
 class StandaloneState(NamedTuple):
@@ -30,7 +30,7 @@ class StandaloneState(NamedTuple):
 class Standalone(Algorithm[StandaloneState]):
     """Each client trains a model of its own, alone; the server's model stays what it was.
 
-    A client's model is what `phalanx.evaluation` measures as its `received_accuracy`.  An attacker harms nobody.
+    A client's model is what `phalanx.training.evaluation` measures as its `received_accuracy`.  An attacker harms nobody.
     """
 
     # Role: client
@@ -52,7 +52,7 @@ class Standalone(Algorithm[StandaloneState]):
     def join(self, state: StandaloneState, client: int, size: int) -> StandaloneState:
         """See `Algorithm`."""
         if client in state.clients:
-            raise Infeasible(f"Client {client} takes part already. Give a new client an id of its own.")
+            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(clients=state.clients | {client})
 
     def step(self, state: StandaloneState, updates: Updates) -> tuple[StandaloneState, Set[int]]:

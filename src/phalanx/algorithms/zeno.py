@@ -26,8 +26,8 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from phalanx.algorithms.fedasync import one_by_one
-from phalanx.core import Algorithm, Infeasible, Updates, Vector, Verdict
+from phalanx.algorithms.arrivals import one_by_one
+from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
 
 
 class ZenoPlusPlusState(NamedTuple):
@@ -109,9 +109,9 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
 
 
 def own_change(algorithm: Algorithm, updates: Updates) -> Vector:
-    """The change that the server's own training makes; raises `Infeasible` if the updates bring none."""
+    """The change that the server's own training makes; raises `InfeasibleError` if the updates bring none."""
     if updates.reference is None:
-        raise Infeasible(
+        raise InfeasibleError(
             f"{type(algorithm).__name__} compares updates with the server's own training, and was given none. "
             "Set `Updates.reference`, or let `phalanx.run` do so."
         )

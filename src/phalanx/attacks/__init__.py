@@ -10,7 +10,7 @@ from phalanx.attacks.freeride import LazyFreeRider, RandomFreeRider
 from phalanx.attacks.labels import AllLabelsTo, LabelFlip, LabelPermutation, LabelShift, LabelSwap
 from phalanx.attacks.minmax import MinMax, MinSum
 from phalanx.attacks.omniscient import ALIE, InnerProduct, Mimic
-from phalanx.attacks.size import DeclareSize, DeclareTimes
+from phalanx.attacks.size import ReportSize, ReportTimes
 from phalanx.attacks.timing import ClaimVersion, Duplicate, Flood, HoldBack, Linger, Replay
 from phalanx.attacks.together import Sybils, Together
 from phalanx.attacks.update import (
@@ -33,8 +33,6 @@ __all__ = [
     "Backdoor",
     "ClaimVersion",
     "Colluding",
-    "DeclareSize",
-    "DeclareTimes",
     "Duplicate",
     "FangKrum",
     "FangTrimmedMean",
@@ -62,6 +60,8 @@ __all__ = [
     "RandomRescale",
     "RandomSigns",
     "Replay",
+    "ReportSize",
+    "ReportTimes",
     "Rescale",
     "SignFlip",
     "Sybils",

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from phalanx.aggregators import Aggregator
-from phalanx.core import Infeasible, Matrix, Vector
+from phalanx.core import InfeasibleError, Matrix, Vector
 from phalanx.data import Dataset
 
 
@@ -61,10 +61,12 @@ class Knowledge:
         """What the server's rule makes of the honest updates if every attacker that takes part sends `forged`.
 
         Raises:
-            Infeasible: the rule is not known.
+            InfeasibleError: the rule is not known.
         """
         if self.rule is None:
-            raise Infeasible("The server's rule is not known. Choose an algorithm with a field `aggregate`: FedAvg.")
+            raise InfeasibleError(
+                "The server's rule is not known. Choose an algorithm with a field `aggregate`: FedAvg."
+            )
         rows = torch.cat((self.honest, forged.expand(len(self.colluders), -1)))
         if self.weights is None:
             return self.rule(rows)
@@ -167,11 +169,13 @@ def needed(attack: Attack, knowledge: Knowledge | None) -> Knowledge:
     """The knowledge, if it was given.
 
     Raises:
-        Infeasible: it was not.
+        InfeasibleError: it was not.
     """
     if knowledge is None:
         name = type(attack).__name__
-        raise Infeasible(f"{name} needs to see what others send, and was shown nothing. Only a simulation can show it.")
+        raise InfeasibleError(
+            f"{name} needs to see what others send, and was shown nothing. Only a simulation can show it."
+        )
     return knowledge
 
 

@@ -15,7 +15,7 @@ import torch
 from phalanx.attacks.attack import Attack, Colluding, Knowledge, Update, needed
 from phalanx.attacks.update import uniform
 from phalanx.core import Matrix, Vector
-from phalanx.linalg import norms, squared_distances
+from phalanx.numerics.linalg import norms, squared_distances
 
 
 @dataclass(frozen=True)

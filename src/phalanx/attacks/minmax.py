@@ -19,7 +19,7 @@ from torch import Tensor
 
 from phalanx.attacks.attack import Colluding, Knowledge
 from phalanx.core import Matrix, Vector
-from phalanx.linalg import gram
+from phalanx.numerics.linalg import gram
 
 
 @dataclass(frozen=True)

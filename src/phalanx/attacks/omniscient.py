@@ -10,7 +10,7 @@ import torch
 
 from phalanx.attacks.attack import Colluding, Knowledge
 from phalanx.core import Matrix, Vector
-from phalanx.linalg import gram
+from phalanx.numerics.linalg import gram
 
 
 @dataclass(frozen=True)

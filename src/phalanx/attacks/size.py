@@ -1,6 +1,6 @@
 """Attacks on the declared size: what a server that weighs clients by their word can be told.
 
-A size is declared once, at enrolment (`phalanx.guard.Guard` refuses impossible ones).  `Together` combines the lie with
+A size is declared once, at enrolment (`phalanx.engine.guard.Guard` refuses impossible ones).  `Together` combines the lie with
 an attack on data or update.
 """
 
@@ -11,7 +11,7 @@ from phalanx.attacks.attack import Attack
 
 
 @dataclass(frozen=True)
-class DeclareSize(Attack):
+class ReportSize(Attack):
     """Declares a fixed number of examples, and trains honestly.  It sees nothing.
 
     Portnoy, Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020: one attacker
@@ -33,7 +33,7 @@ class DeclareSize(Attack):
 
 
 @dataclass(frozen=True)
-class DeclareTimes(Attack):
+class ReportTimes(Attack):
     """Declares a multiple of the examples that it has, at least one, and trains honestly.  It sees nothing.
 
     Args:

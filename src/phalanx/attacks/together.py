@@ -18,7 +18,7 @@ class Together(Attack):
 
     The second poisons the data that the first poisoned, declares from the size that the first declared, and forges the
     update that the first forged.  More than two are nested: `Together(Backdoor(), Together(Rescale(7.0),
-    DeclareTimes(10.0)))`.  It delays what the first delayed, and sends its own answers for each of the first's.  An
+    ReportTimes(10.0)))`.  It delays what the first delayed, and sends its own answers for each of the first's.  An
     omniscient part sees what it would see alone.
 
     Args:

@@ -17,7 +17,7 @@ Where the paper is silent:
   first; and of equally weak edges the first one is cut.
 * The loops of Algorithm 1 include the diagonal, and never end for one client.  Here the diagonal does not count, and
   fewer than two items are an error.
-* An update of length zero has no direction, and no cosine.  `phalanx.linalg.cosine_similarity` calls it orthogonal to
+* An update of length zero has no direction, and no cosine.  `phalanx.numerics.linalg.cosine_similarity` calls it orthogonal to
   every other one, and equal to other zero updates.  So zero updates stay together, and are split off where all the
   others are connected by positive cosines; where these are two groups at an obtuse angle, the optimum is 0, and zero
   updates may go with either.

@@ -38,7 +38,7 @@ import torch
 
 from phalanx.clustering.separation import Partition, check_partition
 from phalanx.core import Matrix, Weights
-from phalanx.linalg import norms, product, squared_distances_to
+from phalanx.numerics.linalg import norms, product, squared_distances_to
 
 
 def similarity_under_noise(gamma_i: float, gamma_j: float) -> float:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.core import Vector
-from phalanx.linalg import cosine_similarity
+from phalanx.numerics.linalg import cosine_similarity
 
 Sent = tuple[tuple[int, ...], Float[Tensor, "_ d"]]  # some senders, and the update of each
 Edges = tuple[Sent, Sent]  # what lies on the edges to two children

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import torch
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.core import Infeasible, Matrix, Progress, Updates, Vector, Weights
-from phalanx.linalg import norms
+from phalanx.core import InfeasibleError, Matrix, Progress, Updates, Vector, Weights
+from phalanx.numerics.linalg import norms
 from phalanx.rng import numpy_generator
 
 Coalition = frozenset[int]
@@ -140,12 +140,12 @@ def shapley(game: Game, players: Iterable[int]) -> dict[int, float]:
         players: at most ten.
 
     Raises:
-        Infeasible: there are more.
+        InfeasibleError: there are more.
     """
     ids = sorted(players)
     m = len(ids)
     if m > MOST_EXACT:
-        raise Infeasible(
+        raise InfeasibleError(
             f"An exact Shapley value asks for 2^m coalitions, and {m} clients have {2**m:,}. "
             f"Take at most {MOST_EXACT} clients, or monte_carlo_shapley."
         )

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, correlation, fmean, pvariance
 from typing import Protocol, runtime_checkable
 
-from phalanx.core import Infeasible
-from phalanx.history import Record, removals
+from phalanx.core import InfeasibleError
+from phalanx.runs.history import Record, removals
 
 Accuracies = Mapping[int, float]  # client -> share of the test examples, from 0 to 1
 
@@ -114,11 +114,11 @@ def received_accuracy(record: Record) -> dict[int, float]:
     """What each honest client's model is worth on the whole test set at the end of a run.
 
     Raises:
-        Infeasible: the record has no such figure.
+        InfeasibleError: the record has no such figure.
     """
     lines = [line["received_accuracy"] for line in record.history if line.get("received_accuracy")]
     if not lines:
-        raise Infeasible(
+        raise InfeasibleError(
             f"The record of {record.name} does not say what each client received: no line has received_accuracy. "
             "Repeat the run with this version of Phalanx."
         )
@@ -137,7 +137,7 @@ def collaborative_fairness(standalone: Accuracies, received: Accuracies, level: 
         level: of the interval, in (0, 1).
 
     Raises:
-        Infeasible: the two are not about the same participants, or there are fewer than two.
+        InfeasibleError: the two are not about the same participants, or there are fewer than two.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level}.")
@@ -158,7 +158,7 @@ def gains(standalone: Accuracies, received: Accuracies) -> dict[int, float]:
     """What each participant has of taking part: received minus standalone accuracy.
 
     Raises:
-        Infeasible: the two are not about the same participants.
+        InfeasibleError: the two are not about the same participants.
     """
     x, y = _paired(standalone, received)
     return {i: b - a for i, a, b in zip(sorted(standalone), x, y, strict=True)}
@@ -168,10 +168,10 @@ def spread(accuracies: Accuracies) -> Spread:
     """Mean, best, worst tenth and variance of accuracies.
 
     Raises:
-        Infeasible: there are none.
+        InfeasibleError: there are none.
     """
     if not accuracies:
-        raise Infeasible("The spread of accuracies needs at least one participant, got none.")
+        raise InfeasibleError("The spread of accuracies needs at least one participant, got none.")
     ordered = sorted(accuracies.values())
     tenth = math.ceil(len(ordered) / 10)
     return Spread(fmean(ordered), ordered[-1], fmean(ordered[:tenth]), 1e4 * pvariance(ordered))
@@ -193,11 +193,11 @@ def reputations(record: Record) -> dict[int, dict[int, float]]:
     """The reputation of each client that has one, step by step: client -> step -> reputation.
 
     Raises:
-        Infeasible: the algorithm keeps no reputations.
+        InfeasibleError: the algorithm keeps no reputations.
     """
     lines = [line for line in record.history if "reputation" in line.get("state", {})]
     if not lines:
-        raise Infeasible(f"The record of {record.name} has no reputations: its algorithm keeps none. Run RFFL.")
+        raise InfeasibleError(f"The record of {record.name} has no reputations: its algorithm keeps none. Run RFFL.")
     out = dict[int, dict[int, float]]()
     for line in lines:
         for i, reputation in line["state"]["reputation"].items():
@@ -211,7 +211,7 @@ def below_threshold(record: Record) -> dict[int, int]:
     That is when a client is removed, unless there is a warm-up or a probation.
 
     Raises:
-        Infeasible: the algorithm keeps no reputations.
+        InfeasibleError: the algorithm keeps no reputations.
     """
     reputations(record)
     out = dict[int, int]()
@@ -270,7 +270,7 @@ def compare(standalone: Record, run: Record, level: float = 0.95) -> Comparison:
         level: of the confidence interval.
 
     Raises:
-        Infeasible: the two are not about the same honest participants.
+        InfeasibleError: the two are not about the same honest participants.
     """
     alone, received = received_accuracy(standalone), received_accuracy(run)
     return Comparison(
@@ -285,7 +285,7 @@ def compare(standalone: Record, run: Record, level: float = 0.95) -> Comparison:
 def _paired(standalone: Accuracies, received: Accuracies) -> tuple[list[float], list[float]]:
     """Both accuracies in the order of participants."""
     if standalone.keys() != received.keys() or len(standalone) < 2:
-        raise Infeasible(
+        raise InfeasibleError(
             "Standalone and received accuracies must be of the same participants, at least two. "
             f"Got {sorted(standalone)} and {sorted(received)}. Run both with the same clients and attackers."
         )

@@ -13,28 +13,28 @@ except ModuleNotFoundError as error:
 
 from phalanx.flower.client import Participant, client_app
 from phalanx.flower.codec import Malformed, Transfer
-from phalanx.flower.discipline import Discipline, Standing
+from phalanx.flower.from_run import coordinator_of, participant_of
 from phalanx.flower.identity import Member, Roster, load_key, new_key
+from phalanx.flower.in_process import InProcessGrid
 from phalanx.flower.models import choose, hide, offered
-from phalanx.flower.patience import Patience
-from phalanx.flower.planned import coordinator_of, participant_of
-from phalanx.flower.rehearsal import Rehearsal
 from phalanx.flower.server import Coordinator, coordinate, server_app
 from phalanx.flower.strategy import PhalanxStrategy
+from phalanx.flower.suspension import Standing, Suspension
+from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.transport import FlowerTransport
 
 __all__ = [
     "Coordinator",
-    "Discipline",
     "FlowerTransport",
+    "InProcessGrid",
     "Malformed",
     "Member",
     "Participant",
-    "Patience",
     "PhalanxStrategy",
-    "Rehearsal",
     "Roster",
     "Standing",
+    "Suspension",
+    "Timeouts",
     "Transfer",
     "choose",
     "client_app",

@@ -35,8 +35,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.checkpoint import settle
 from phalanx.core import Progress
+from phalanx.runs.checkpoint import settle
 
 AUDIT = "audit.jsonl"
 FIELDS = ("time", "seconds", "step", "version", "event", "client", "name", "why", "score")

@@ -19,15 +19,15 @@ from torch import nn
 from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer as Reply
 from phalanx.attacks import Attack, Update
-from phalanx.core import Algorithm, Infeasible, Local, Vector
+from phalanx.core import Algorithm, InfeasibleError, Local, Vector
 from phalanx.data import Dataset
-from phalanx.evaluation import evaluate
 from phalanx.flower import codec
-from phalanx.flower.codec import WORDS, Answer, Malformed, Task
+from phalanx.flower.codec import WORDS, Answer, Malformed, TaskMessage
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
-from phalanx.training import LocalSGD, Trainer
-from phalanx.vector import BufferPolicy, FlatModule
+from phalanx.training.evaluation import evaluate
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import BufferPolicy, FlatModule
 
 KEPT = 3  # turns that a client remembers, so that a server that was killed can go back two: one was sent ahead
 
@@ -65,18 +65,18 @@ class Participant:
 
     def __post_init__(self) -> None:
         if self.attack is not None and self.attack.omniscient:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{type(self.attack).__name__} needs to see what others send, and a real client sees only its own. "
                 "Choose an attack that is not omniscient, or a simulation."
             )
         if self.attack is not None and _by_time(self.attack):
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{type(self.attack).__name__} acts by when it answers, or how often, and a task has one answer here. "
                 "Choose another attack, or a simulation."
             )
         if self.memory is None and (self.algorithm.remembers or self.attack is not None):
             who = self.attack if self.attack is not None else self.algorithm
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{type(who).__name__} remembers something from task to task. Give its clients a folder: memory=..."
             )
 
@@ -105,7 +105,7 @@ class Memory:
 
     folder: Path | None
 
-    def before(self, task: Task) -> Known:
+    def before(self, task: TaskMessage) -> Known:
         """What was known before a task: that of the last turn before its own.  Later turns are forgotten.
 
         Raises:
@@ -119,7 +119,7 @@ class Memory:
             found[turn].unlink()
         return _load(earlier[max(earlier)]) if earlier else Known(None, None)
 
-    def keep(self, task: Task, known: Known) -> None:
+    def keep(self, task: TaskMessage, known: Known) -> None:
         """Remembers a turn, whole or not at all, and forgets those long ago."""
         if self.folder is None:
             return
@@ -136,7 +136,7 @@ class Memory:
         for old in sorted(self._turns(task).items())[:-KEPT]:
             old[1].unlink()
 
-    def _turns(self, task: Task) -> dict[int, Path]:
+    def _turns(self, task: TaskMessage) -> dict[int, Path]:
         files = self.folder.glob(f"{task.session}-*.npz") if self.folder else ()
         return {int(path.stem.removeprefix(f"{task.session}-")): path for path in files}
 
@@ -148,7 +148,7 @@ def _load(path: Path) -> Known:
     return Known(local, parts.get("previous"))
 
 
-class Worker:
+class ClientWorker:
     """A participant at work.
 
     Args:
@@ -208,7 +208,7 @@ class Worker:
             self._poisoned = who.attack.poison(who.data, rng) if who.attack else who.data
         return self._poisoned
 
-    def _signed(self, task: Task, value: object, update: ArrayRecord | None = None) -> RecordDict:
+    def _signed(self, task: TaskMessage, value: object, update: ArrayRecord | None = None) -> RecordDict:
         answer = Answer(task.nonce, public_bytes(self.key), task.version, value, b"")
         content = codec.answer_content(answer, update)
         words = content.config_records[WORDS]
@@ -223,12 +223,12 @@ def client_app(participant: Participant | Callable[[Context], Participant]) -> C
         participant: who; or what makes it from the context, which holds the configuration of node and run. It is made
             once in each process and for each node.
     """
-    app, workers = ClientApp(), dict[int, Worker]()
+    app, workers = ClientApp(), dict[int, ClientWorker]()
 
-    def worker(context: Context) -> Worker:
+    def worker(context: Context) -> ClientWorker:
         if context.node_id not in workers:
             made = participant if isinstance(participant, Participant) else participant(context)
-            workers[context.node_id] = Worker(made)
+            workers[context.node_id] = ClientWorker(made)
         return workers[context.node_id]
 
     @app.query()

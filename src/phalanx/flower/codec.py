@@ -46,7 +46,7 @@ def brief(said: object, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-class Task(NamedTuple):
+class TaskMessage(NamedTuple):
     """What the server asks of a client, beside the vector."""
 
     kind: Literal["enrol", "train"]
@@ -174,7 +174,7 @@ def _names(values: Mapping[str, Any]) -> str:
 # Words
 
 
-def task_content(task: Task, download: Vector | None = None) -> RecordDict:
+def task_content(task: TaskMessage, download: Vector | None = None) -> RecordDict:
     """A task as records."""
     words = {"format": FORMAT, **task._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
@@ -183,7 +183,7 @@ def task_content(task: Task, download: Vector | None = None) -> RecordDict:
     return RecordDict(records)
 
 
-def read_task(content: RecordDict, out: Vector | None = None) -> Task:
+def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     """The task that records describe; its vector is written to `out`, if one is expected.
 
     Raises:
@@ -192,7 +192,7 @@ def read_task(content: RecordDict, out: Vector | None = None) -> Task:
     kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str}
     _check_records(content, {WORDS} if out is None else {WORDS, VECTOR})
     values = _words(content, kinds)
-    task = Task(**values)
+    task = TaskMessage(**values)
     if len(task.nonce) != NONCE or not task.session.isalnum() or task.kind not in ("enrol", "train"):
         raise Malformed("the task has no session of letters and digits, no nonce of 32 bytes, or no known kind")
     if task.transfer not in ("float32", "bfloat16", "int8"):
@@ -258,7 +258,7 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
 # What is signed
 
 
-def stated(task: Task, content: RecordDict) -> bytes:
+def stated(task: TaskMessage, content: RecordDict) -> bytes:
     """What the client signs: the task, by the reader's own record of it, and all that is in the answer."""
     return statement(
         task.kind, task.session, task.nonce, task.client, task.version, task.turn, task.transfer, fingerprint(content)

@@ -18,12 +18,13 @@ from phalanx.attacks import Rescale
 from phalanx.core import Until
 from phalanx.data import Dataset, Digits
 from phalanx.flower.client import Participant
-from phalanx.flower.patience import Patience
-from phalanx.flower.planned import coordinator_of
+from phalanx.flower.from_run import coordinator_of
 from phalanx.flower.server import Coordinator
+from phalanx.flower.timeouts import Timeouts
 from phalanx.models import MLP
-from phalanx.runs import Federation, Run
-from phalanx.training import LocalSGD
+from phalanx.runs.federation import Federation
+from phalanx.runs.plan import Run
+from phalanx.training.sgd import LocalSGD
 
 DIGITS = 10
 PYPROJECT = """[build-system]
@@ -118,7 +119,7 @@ def coordinator(context: Context) -> Coordinator:
         Path(str(config["roster"])),
         folder=Path(str(config["folder"])),
         prefetch=bool(config["prefetch"]),
-        patience=Patience(answer=float(config["answer"]), enrolment=300.0),
+        timeouts=Timeouts(answer=float(config["answer"]), enrolment=300.0),
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
 from phalanx.flower.identity import Roster, new_key, public_bytes
 from phalanx.flower.signals import undisturbed
@@ -106,7 +106,7 @@ class LocalFederation:
         """Starts the SuperLink, and beside it what runs the app of the server; waits until it answers.
 
         Raises:
-            Infeasible: it does not answer in a minute.
+            InfeasibleError: it does not answer in a minute.
         """
         certificates, secret = self.folder / "certificates", self.folder / "keys" / "superexec"
         database = self.folder / "flwr" / "state.db"
@@ -137,7 +137,7 @@ class LocalFederation:
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.2)
-        raise Infeasible(f"The SuperLink did not start. See {self.folder / LOGS / 'superlink.log'}.")
+        raise InfeasibleError(f"The SuperLink did not start. See {self.folder / LOGS / 'superlink.log'}.")
 
     def register(self, client: int) -> None:
         """Lets the SuperLink know the key of a client's node."""
@@ -168,14 +168,14 @@ class LocalFederation:
         """Carries out one of Flower's commands and returns what it says.
 
         Raises:
-            Infeasible: it failed.
+            InfeasibleError: it failed.
         """
         command = [str(Path(sys.executable).parent / "flwr"), *arguments]
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
         )
         if done.returncode:
-            raise Infeasible(f"flwr {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+            raise InfeasibleError(f"flwr {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
         return done.stdout
 
     def _command(self, name: str, program: str, *arguments: object) -> list[str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from phalanx.core import Infeasible, Progress
-from phalanx.flower.board import STANDINGS, Standing
+from phalanx.core import InfeasibleError, Progress
+from phalanx.flower.status import STANDINGS, Standing
 from phalanx.installation import installation
 
 HOST = "127.0.0.1"
@@ -80,14 +80,14 @@ class Metrics:
         """Serves them at http://127.0.0.1:PORT/metrics; returns the port, of 0 one that is free.
 
         Raises:
-            Infeasible: the port is taken.
+            InfeasibleError: the port is taken.
         """
         import prometheus_client as prometheus  # noqa: PLC0415
 
         try:
             self._server, _ = prometheus.start_http_server(port, addr=HOST, registry=self.registry)
         except OSError as error:
-            raise Infeasible(f"Metrics cannot be served at port {port}: {error}. Choose another one.") from error
+            raise InfeasibleError(f"Metrics cannot be served at port {port}: {error}. Choose another one.") from error
         return int(self._server.server_port)
 
     def close(self) -> None:

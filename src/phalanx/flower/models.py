@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from phalanx.algorithms.wrappers import hiding
-from phalanx.core import Algorithm, AnyState, Infeasible, Vector
+from phalanx.algorithms.hidden import hiding
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
-from phalanx.evaluation import least_loss
-from phalanx.vector import BufferPolicy, FlatModule
+from phalanx.training.evaluation import least_loss
+from phalanx.training.vector import BufferPolicy, FlatModule
 
 MODEL = "model.pt"  # the global model, as the state_dict of its module
 MODELS = "models"  # the folder of those that clients are served instead
@@ -34,7 +34,7 @@ def save(folder: Path, model: FlatModule, algorithm: Algorithm, state: AnyState,
         state: its last.
         clients: who took part.
     """
-    offers = {i: algorithm.offers(state, i) for i in sorted(clients)}
+    offers = {i: algorithm.candidate_models(state, i) for i in sorted(clients)}
     files = dict[int, dict[int, str]]()
     if any(served is not state.model for models in offers.values() for served in models.values()):
         files = {i: {k: _name(offers, i, k) for k in models} for i, models in offers.items()}
@@ -128,10 +128,10 @@ def hide(module: nn.Module, algorithm: Algorithm, buffers: BufferPolicy = "refus
         buffers: as of the `Participant`.
 
     Raises:
-        Infeasible: the algorithm hides nothing.
+        InfeasibleError: the algorithm hides nothing.
     """
     how = hiding(algorithm)
     if how is None:
-        raise Infeasible(f"{algorithm} hides nothing. Take the algorithm of the clients, Permuted or Rotated.")
+        raise InfeasibleError(f"{algorithm} hides nothing. Take the algorithm of the clients, Permuted or Rotated.")
     model = FlatModule(module, buffers)
     model.load(how.hidden(model.read()))

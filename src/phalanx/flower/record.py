@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from phalanx.engine.guard import Guard
 from phalanx.flower.identity import Roster
-from phalanx.guard import Guard
-from phalanx.history import Line, not_enrolled, plain, refusals, removals
+from phalanx.runs.history import Line, not_enrolled, plain, refusals, removals
 
 ENGINE = "flower"  # in run.json: by this a run with real clients is told from a simulated one
 

@@ -17,11 +17,11 @@ from flwr.serverapp import Grid
 
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
-from phalanx.flower.codec import Malformed, Task, brief
-from phalanx.flower.discipline import Discipline, Standing
+from phalanx.flower.codec import Malformed, TaskMessage, brief
 from phalanx.flower.identity import Member, Roster, signed_by
-from phalanx.flower.patience import Patience
-from phalanx.flower.speech import about
+from phalanx.flower.logs import log_fields
+from phalanx.flower.suspension import Standing, Suspension
+from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pulled, short
 
 log = logging.getLogger("phalanx.flower")
@@ -42,8 +42,8 @@ class Register:
     Args:
         grid: Flower's.
         roster: who may take part: a file, which is read again when it has changed, or the roster itself.
-        patience: how long it waits.
-        discipline: who is suspended.
+        timeouts: how long it waits.
+        suspension: who is suspended.
         came: is called when a client enrols, and when the roster has changed.
         tell: is told of what becomes of clients.
     """
@@ -52,13 +52,13 @@ class Register:
         self,
         grid: Grid,
         roster: Path | Roster,
-        patience: Patience,
-        discipline: Discipline,
+        timeouts: Timeouts,
+        suspension: Suspension,
         *,
         came: Callable[[], None],
         tell: Callable[[Note], None] = forget,
     ) -> None:
-        self.grid, self.patience, self.discipline, self._came, self._tell = grid, patience, discipline, came, tell
+        self.grid, self.timeouts, self.suspension, self._came, self._tell = grid, timeouts, suspension, came, tell
         self.session = ""  # names the run
         self.step = 0  # of the run, the last that was done
         self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
@@ -96,9 +96,9 @@ class Register:
     # What is asked of it
 
     def wait_for(self, clients: Callable[[], set[int]]) -> list[Member]:
-        """Waits for clients to be there, as long as `Patience.enrolment`; returns those that are not."""
+        """Waits for clients to be there, as long as `Timeouts.enrolment`; returns those that are not."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._missing(clients()), timeout=self.patience.enrolment)
+            self._changed.wait_for(lambda: not self._missing(clients()), timeout=self.timeouts.enrolment)
             return self._missing(clients())
 
     def _missing(self, clients: set[int]) -> list[Member]:
@@ -157,15 +157,15 @@ class Register:
 
     def struck(self, client: int, why: str) -> None:
         """Notes a signed answer that was refused."""
-        self._note(client, lambda standing: self.discipline.struck(standing, self.now, why))
+        self._note(client, lambda standing: self.suspension.struck(standing, self.now, why))
 
     def missed(self, client: int, why: str) -> None:
         """Notes a task that brought nothing signed."""
-        self._note(client, lambda standing: self.discipline.missed(standing, self.now, why))
+        self._note(client, lambda standing: self.suspension.missed(standing, self.now, why))
 
     def answered(self, client: int) -> None:
         """Notes an answer that was good."""
-        self._note(client, self.discipline.answered)
+        self._note(client, self.suspension.answered)
 
     def readmit(self, client: int) -> None:
         """Wipes out what is on record about a client."""
@@ -179,15 +179,15 @@ class Register:
             if after.until > before.until:
                 self._suspended.add(client)
         if after.until > before.until:
-            why = f"for {self.discipline.sentence:g} s, after {after.why}"
-            said = about("suspended", client=client, step=self.step)
+            why = f"for {self.suspension.sentence:g} s, after {after.why}"
+            said = log_fields("suspended", client=client, step=self.step)
             log.warning("client %d is suspended %s", client, why, extra=said)
             self._tell(Note("suspended", client, why))
 
     def _let_in_again(self, client: int, why: str) -> None:
         with self._changed:
             self._suspended.discard(client)
-        said = about("re-admitted", client=client, step=self.step)
+        said = log_fields("re-admitted", client=client, step=self.step)
         log.info("client %d is let in again: %s", client, why, extra=said)
         self._tell(Note("re-admitted", client, why))
 
@@ -223,7 +223,7 @@ class Register:
                 for node in self._unknown(nodes):
                     self._threads.begin(self._meet, node)
             self._end_sentences()
-            self._closed.wait(self.patience.roll_call)
+            self._closed.wait(self.timeouts.roll_call)
 
     def _unknown(self, nodes: frozenset[int]) -> list[int]:
         """The nodes that are to be asked now who they are; notes who is connected."""
@@ -270,28 +270,28 @@ class Register:
     def _meet(self, node: int) -> None:
         """Asks a node who it is."""
         nonce = secrets.token_bytes(codec.NONCE)
-        task, limit = Task("enrol", self.session, nonce, -1, 0, 0, "float32"), self.patience.answer
+        task, limit = TaskMessage("enrol", self.session, nonce, -1, 0, 0, "float32"), self.timeouts.answer
         try:
             message = Message(codec.task_content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
             (number,) = self.grid.push_messages([message])
-            reply = pulled(self.grid, number, self.patience.poll, time.monotonic() + limit, self._closed)
+            reply = pulled(self.grid, number, self.timeouts.poll, time.monotonic() + limit, self._closed)
             member, size = self._introduced(reply, task)
         except Exception as error:  # a node of which nothing is known can make Flower raise anything
             if self._closed.is_set():
                 return
             with self._changed:
                 self.strangers[node] = short(error)
-                self._asked[node] = time.monotonic() + self.patience.absent
-            said = about("turned away", node=node, step=self.step)
+                self._asked[node] = time.monotonic() + self.timeouts.absent
+            said = log_fields("turned away", node=node, step=self.step)
             log.warning("node %d is not let in: %s", node, short(error), extra=said)
             self._tell(Note("turned away", None, f"node {node}: {short(error)}"))
             return
         self._let_in(node, member, size)
 
-    def _introduced(self, reply: Message | None, task: Task) -> tuple[Member, object]:
+    def _introduced(self, reply: Message | None, task: TaskMessage) -> tuple[Member, object]:
         """Who a node is, and the size that it declares; Malformed if it is nobody."""
         if reply is None:
-            raise Malformed(f"it did not say who it is within {self.patience.answer:g} s")
+            raise Malformed(f"it did not say who it is within {self.timeouts.answer:g} s")
         if reply.has_error():
             raise Malformed(failure(reply))
         answer = codec.read_answer(reply.content)
@@ -311,7 +311,7 @@ class Register:
         raise Malformed(f"client {member} declares a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
 
     def _let_in(self, node: int, member: Member, size: object) -> None:
-        declares, said = short(repr(size)), about("enrolled", client=member.id, node=node, step=self.step)
+        declares, said = short(repr(size)), log_fields("enrolled", client=member.id, node=node, step=self.step)
         with self._changed:
             log.info("client %s is at node %d and declares %s examples", member, node, declares, extra=said)
             self._at[member.id] = node

@@ -16,35 +16,36 @@ from torch import nn
 
 import phalanx
 from phalanx.aggregators import Aggregator
-from phalanx.algorithms.wrappers import hiding, unhidden
-from phalanx.canonical import canonical, digest, source
-from phalanx.checkpoint import Checkpoint, Keeper, Origin, resumption
-from phalanx.core import Algorithm, AnyState, Infeasible, Observer, Progress, Until
-from phalanx.engine import Sampler, Train, everyone, run
+from phalanx.algorithms.hidden import hiding, unhidden
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
+from phalanx.engine.guard import Guard
+from phalanx.engine.loop import Train, run
+from phalanx.engine.participation import Sampler, everyone
 from phalanx.flower import models
-from phalanx.flower.asked import ASKED, Asked
 from phalanx.flower.audit import AUDIT, Audit
-from phalanx.flower.board import STATUS, Board
 from phalanx.flower.codec import Transfer
-from phalanx.flower.discipline import Discipline
 from phalanx.flower.identity import Roster
+from phalanx.flower.lock import exclusive
+from phalanx.flower.logs import Form, configure_logs, log_fields
 from phalanx.flower.metrics import HOST, Metrics
-from phalanx.flower.patience import Patience
 from phalanx.flower.record import ENGINE, population, unknown
 from phalanx.flower.signals import handed_on
-from phalanx.flower.sole import sole
-from phalanx.flower.speech import Form, about, speak
+from phalanx.flower.status import STATUS, StatusBoard
+from phalanx.flower.suspension import Suspension
+from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.transport import FlowerTransport
-from phalanx.guard import Guard
-from phalanx.history import HISTORY, History, Line, Record
-from phalanx.summary import ending, environment, outcome
-from phalanx.vector import BufferPolicy, FlatModule
+from phalanx.flower.upload_counter import ASKED, UploadCounter
+from phalanx.runs.canonical import canonical, configuration, digest, source
+from phalanx.runs.checkpoint import Checkpoint, CheckpointWriter, Origin, resumption
+from phalanx.runs.history import HISTORY, History, Line, Record
+from phalanx.runs.summary import ending, environment, outcome
+from phalanx.training.vector import BufferPolicy, FlatModule
 
 log = logging.getLogger("phalanx.flower")
 
 HASTE = (
     "no client has to wait between two tasks, so that one which answers without training has most of the updates. Set "
-    "Discipline(interval=...) to about the seconds that the honest need for a task"
+    "Suspension(interval=...) to about the seconds that the honest need for a task"
 )
 EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember three turns
 
@@ -67,8 +68,8 @@ class Coordinator:
             None: nothing is kept.
         guard: what is refused.
         sample: who is asked in a round.
-        patience: how long the server waits.
-        discipline: who is suspended.
+        timeouts: how long the server waits.
+        suspension: who is suspended.
         transfer: in which form updates travel.
         prefetch: whether clients are sent a second task while they work on the first, for a newer version. More
             updates come, and older ones. Asynchronous algorithms only.
@@ -91,8 +92,8 @@ class Coordinator:
     folder: Path | None = None
     guard: Guard = Guard()
     sample: Sampler = everyone
-    patience: Patience = Patience()
-    discipline: Discipline = Discipline()
+    timeouts: Timeouts = Timeouts()
+    suspension: Suspension = Suspension()
     transfer: Transfer = "float32"
     buffers: BufferPolicy = "refuse"
     measure: Callable[[Progress], Mapping[str, Any]] = nothing
@@ -109,7 +110,7 @@ class Coordinator:
     def __post_init__(self) -> None:
         if (how := hiding(self.algorithm)) is not None:
             name = type(how).__name__
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{name} hides models from the server, and a server that runs it knows the seed. Give it "
                 f"{unhidden(self.algorithm)}, and a model that a client has transformed (phalanx.flower.hide). "
                 f"Only clients run {name}."
@@ -134,9 +135,11 @@ class Coordinator:
     def told(self, dimension: int) -> dict[str, Any]:
         """What the record says of the configuration."""
         parts: dict[str, Any] = {
-            "until": canonical(Until.of(self.until), Until),
-            "patience": canonical(self.patience, Patience),
-            "discipline": canonical(self.discipline, Discipline),
+            "algorithm": configuration(self.algorithm, Algorithm),
+            "guard": configuration(self.guard, Guard),
+            "until": configuration(Until.of(self.until), Until),
+            "timeouts": configuration(self.timeouts, Timeouts),
+            "suspension": configuration(self.suspension, Suspension),
             "prefetch": self.prefetch,
         }
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
@@ -147,7 +150,7 @@ def tell(progress: Progress) -> None:
     served = len(progress.updates) if progress.updates is not None else 0
     failed = {**progress.lost, **progress.refused}
     without = f", without clients {', '.join(map(str, sorted(failed)))}" if failed else ""
-    said = about("step", step=progress.step)
+    said = log_fields("step", step=progress.step)
     log.info("step %d after %.1f s: %d updates%s", progress.step, progress.now, served, without, extra=said)
 
 
@@ -161,11 +164,11 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
         The last state.
 
     Raises:
-        Infeasible: not enough clients enrolled, or the algorithm cannot serve them; says who is missing. Or another
+        InfeasibleError: not enough clients enrolled, or the algorithm cannot serve them; says who is missing. Or another
             server works in the folder.
-        Stalled: nobody is left who could bring the next update.
+        StalledError: nobody is left who could bring the next update.
     """
-    with nullcontext() if coordinator.folder is None else sole(coordinator.folder):
+    with nullcontext() if coordinator.folder is None else exclusive(coordinator.folder):
         return _coordinated(grid, coordinator)
 
 
@@ -186,21 +189,21 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         lambda: _prepare(folder, config, resumed=goes_on) if folder else None,
         resumed.lines,
     )
-    keeper = Keeper(folder, coordinator.checkpoint, origin, history, begun)
+    keeper = CheckpointWriter(folder, coordinator.checkpoint, origin, history, begun)
     audit = Audit(
         folder / AUDIT if folder else None, lambda: transport.now, lambda i: name_of(transport, i), resumed=goes_on
     )
     transport = FlowerTransport(
         grid,
         coordinator.roster,
-        patience=coordinator.patience,
-        discipline=coordinator.discipline,
+        timeouts=coordinator.timeouts,
+        suspension=coordinator.suspension,
         transfer=coordinator.transfer,
         prefetch=coordinator.prefetch,
         tell=audit.note,
-        asked=Asked(folder / ASKED if folder else None),
+        asked=UploadCounter(folder / ASKED if folder else None),
     )
-    if not (coordinator.algorithm.synchronous or coordinator.discipline.interval):
+    if not (coordinator.algorithm.synchronous or coordinator.suspension.interval):
         log.warning("%s", HASTE)
     if resumed.snapshot is not None:
         log.info("goes on after step %d", resumed.snapshot.step)
@@ -224,7 +227,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         summary |= {"environment": environment("cpu") | {"engine": f"flwr {version('flwr')}"}}
         Record(coordinator.title, config, history.lines, summary).save(folder)
 
-    board = Board(folder / STATUS if folder else None, transport.register, coordinator.patience.roll_call)
+    board = StatusBoard(folder / STATUS if folder else None, transport.register, coordinator.timeouts.roll_call)
     with transport, history, board, _served(coordinator.metrics, board) as metrics:
         try:
             state: AnyState = run(
@@ -236,7 +239,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
                 guard=coordinator.guard,
                 reference=coordinator.reference,
                 observers=(history, audit, transport, tell, board, *metrics, *coordinator.observers),
-                keep=keeper,
+                on_snapshot=keeper,
                 resume=resumed.snapshot,
             )
             if folder is not None:
@@ -261,7 +264,7 @@ def _prepare(folder: Path, config: Mapping[str, Any], *, resumed: bool) -> None:
 
 
 @contextmanager
-def _served(port: int | None, board: Board) -> Iterator[tuple[Metrics, ...]]:
+def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[Metrics, ...]]:
     """Figures for Prometheus, where they are asked for."""
     if port is None:
         yield ()
@@ -289,9 +292,9 @@ def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> S
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        speak("text")
+        configure_logs("text")
         made = coordinator if isinstance(coordinator, Coordinator) else coordinator(context)
-        speak(made.log)
+        configure_logs(made.log)
         with handed_on():
             coordinate(grid, made)
 

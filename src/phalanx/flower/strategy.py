@@ -20,13 +20,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.fedavg import verdicts_of, warn_of_weights, weights_of
-from phalanx.core import Infeasible, Reply, Vector, Verdict
+from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
+from phalanx.core import InfeasibleError, Reply, Vector, Verdict
+from phalanx.engine.guard import Guard, Sent
 from phalanx.flower.codec import Malformed, brief, entries_of
-from phalanx.flower.speech import about
+from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
-from phalanx.guard import Guard, Sent
-from phalanx.weighting import AsDeclared, Preprocess
+from phalanx.weighting import AsReported, Preprocess
 
 log = logging.getLogger("phalanx.flower")
 
@@ -50,7 +50,7 @@ class PhalanxStrategy(FlowersFedAvg):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsDeclared()
+        self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsReported()
         self.guard = guard or Guard()
         warn_of_weights(self.preprocess, self.aggregator)
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and node
@@ -96,7 +96,7 @@ class PhalanxStrategy(FlowersFedAvg):
         self.lost[server_round] = lost = {**lost, **dict.fromkeys(silent, "it did not answer before the round ended")}
         for what, nodes in (("refused", refused), ("lost", lost)):
             for node, why in sorted(nodes.items()):
-                said = about(what, node=node, step=server_round)
+                said = log_fields(what, node=node, step=server_round)
                 log.warning("round %d, node %d %s: %s", server_round, node, what, why, extra=said)
         updates = checked.updates
         if updates is None:
@@ -107,7 +107,7 @@ class PhalanxStrategy(FlowersFedAvg):
             delta, choice = self.aggregator.explained(
                 updates.deltas, weights, turn=server_round - 1, previous=self._previous
             )
-        except Infeasible as error:
+        except InfeasibleError as error:
             log.error("round %d changes nothing: %s", server_round, error)
             return None, None
         self._previous, self.verdicts[server_round] = delta, verdicts_of(updates, weights, choice)
@@ -167,7 +167,7 @@ def _flat(arrays: Mapping[str, Array]) -> Vector:
     parts = [array.numpy().ravel() for array in arrays.values()]
     floating = [part for part in parts if np.issubdtype(part.dtype, np.floating)]
     if not floating:
-        raise Infeasible("There is nothing to train: no array of the model holds floating-point numbers.")
+        raise InfeasibleError("There is nothing to train: no array of the model holds floating-point numbers.")
     return torch.from_numpy(np.concatenate(floating).astype(np.float32))
 
 

@@ -24,18 +24,18 @@ from typing import NamedTuple
 import torch
 from flwr.serverapp import Grid
 
-from phalanx.core import Arrivals, Infeasible, Progress, Reply, Vector
+from phalanx.core import Arrivals, InfeasibleError, Progress, Reply, Vector
 from phalanx.flower import codec
-from phalanx.flower.asked import Asked
 from phalanx.flower.audit import Note
-from phalanx.flower.codec import Task, Transfer
-from phalanx.flower.courier import Courier, Errand, Outcome, Refused
-from phalanx.flower.discipline import Discipline, Standing
+from phalanx.flower.codec import TaskMessage, Transfer
+from phalanx.flower.dispatcher import Dispatch, Dispatcher, Outcome, Refused
 from phalanx.flower.identity import Roster
-from phalanx.flower.patience import Patience
+from phalanx.flower.logs import log_fields
 from phalanx.flower.register import Register, forget
-from phalanx.flower.speech import about
-from phalanx.memory import room
+from phalanx.flower.suspension import Standing, Suspension
+from phalanx.flower.timeouts import Timeouts
+from phalanx.flower.upload_counter import UploadCounter
+from phalanx.numerics.memory import room
 
 log = logging.getLogger("phalanx.flower")
 
@@ -87,8 +87,8 @@ class FlowerTransport:
     Args:
         grid: Flower's, as a ServerApp is given it.
         roster: who may take part: a file, which is read again when it has changed, or the roster itself.
-        patience: how long it waits.
-        discipline: who is suspended, and how often clients are asked.
+        timeouts: how long it waits.
+        suspension: who is suspended, and how often clients are asked.
         transfer: in which form updates travel.
         prefetch: whether a client is sent a second task while it works on the first, for a newer version, so that it
             has something to do while its answer travels. Updates are older for it. Asynchronous algorithms only.
@@ -101,19 +101,19 @@ class FlowerTransport:
         grid: Grid,
         roster: Path | Roster,
         *,
-        patience: Patience | None = None,
-        discipline: Discipline | None = None,
+        timeouts: Timeouts | None = None,
+        suspension: Suspension | None = None,
         transfer: Transfer = "float32",
         prefetch: bool = False,
         tell: Callable[[Note], None] = forget,
-        asked: Asked | None = None,
+        asked: UploadCounter | None = None,
     ) -> None:
-        self.asked = asked or Asked()
-        self.patience, self.discipline, self.transfer = patience or Patience(), discipline or Discipline(), transfer
-        self.register = Register(grid, roster, self.patience, self.discipline, came=self._wake, tell=tell)
-        self._courier, self.prefetch = Courier(grid, self.register, self.patience), prefetch
-        self._open = dict[int, Errand]()  # what each client works on
-        self._ahead = dict[int, Errand]()  # what some of these get to then
+        self.asked = asked or UploadCounter()
+        self.timeouts, self.suspension, self.transfer = timeouts or Timeouts(), suspension or Suspension(), transfer
+        self.register = Register(grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell)
+        self._courier, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
+        self._open = dict[int, Dispatch]()  # what each client works on
+        self._ahead = dict[int, Dispatch]()  # what some of these get to then
         self._away = dict[int, str]()  # clients that were to be asked and could not be, with the reason
         self._least, self._rounds = 1, False
         self._turns = dict[int, int]()
@@ -155,7 +155,7 @@ class FlowerTransport:
 
     def _complain(self, event: str, client: int, why: str) -> None:
         """Writes to the log what is wrong with a client."""
-        said = about(event, client=client, step=self.register.step)
+        said = log_fields(event, client=client, step=self.register.step)
         log.warning("client %d: %s", client, why, extra=said)
 
     # Who is there
@@ -164,33 +164,33 @@ class FlowerTransport:
         """See `Transport`.
 
         Raises:
-            Infeasible: not enough clients have enrolled in time; names those that are missing.
+            InfeasibleError: not enough clients have enrolled in time; names those that are missing.
         """
         self.register.begin(secrets.token_hex(16))
         missing = self.register.wait_for(lambda: set(self.register.roster.active))
         declared = self.register.enrolled()
-        wanted = self.patience.least or len(self.register.roster.active)
+        wanted = self.timeouts.least or len(self.register.roster.active)
         if not declared or len(declared) < wanted:
             named = ", ".join(map(str, missing)) or "nobody, as the roster is empty"
             strangers = "".join(f"\n  node {n}: {why}" for n, why in sorted(self.register.strangers.items())[:10])
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{len(declared)} of the {wanted} clients that are needed enrolled within "
-                f"{self.patience.enrolment:g} s. Missing: {named}. Start them, wait longer (Patience.enrolment), or "
-                f"begin with fewer (Patience.least).{strangers}"
+                f"{self.timeouts.enrolment:g} s. Missing: {named}. Start them, wait longer (Timeouts.enrolment), or "
+                f"begin with fewer (Timeouts.least).{strangers}"
             )
         if missing:
-            log.warning("begins without clients %s", ", ".join(map(str, missing)), extra=about("begun"))
+            log.warning("begins without clients %s", ", ".join(map(str, missing)), extra=log_fields("begun"))
         self._enrolled = frozenset(declared)
         return declared
 
     def here(self, clients: Set[int]) -> Set[int]:
         """See `Intermittent`: those who are connected, and neither suspended nor asked too lately.
 
-        Nobody is, while fewer can be reached than `Patience.least`.
+        Nobody is, while fewer can be reached than `Timeouts.least`.
         """
         away = {client: why for client in clients if (why := self._away_because(client))}
         reached = clients - away.keys()
-        self._least = min(self.patience.least or 1, len(clients | self._open.keys()))
+        self._least = min(self.timeouts.least or 1, len(clients | self._open.keys()))
         if reached and len(reached | self._open.keys()) < self._least:
             self._away |= dict.fromkeys(reached, f"waits until {self._least} clients can be reached") | away
             return set()
@@ -203,9 +203,9 @@ class FlowerTransport:
             return why
         if self.register.node_of(client) is None:
             return "it is not connected"
-        left = self._last_asked.get(client, -math.inf) + self.discipline.interval - time.monotonic()
+        left = self._last_asked.get(client, -math.inf) + self.suspension.interval - time.monotonic()
         if left > 0 and not self._rounds:
-            return f"it is asked again in {left:.1f} s, every {self.discipline.interval:g} s at most"
+            return f"it is asked again in {left:.1f} s, every {self.suspension.interval:g} s at most"
         return ""
 
     def _back(self) -> frozenset[int]:
@@ -219,13 +219,13 @@ class FlowerTransport:
         """See `Transport`.  The updates go into one matrix.
 
         Raises:
-            Infeasible: the model is not float32, or not on the CPU.
+            InfeasibleError: the model is not float32, or not on the CPU.
         """
         if not downloads:
             return
         first = next(iter(downloads.values()))
         if (first.dtype, first.device.type) != (torch.float32, "cpu"):
-            raise Infeasible(f"Models travel as float32 from the CPU, got {first.dtype} on {first.device}.")
+            raise InfeasibleError(f"Models travel as float32 from the CPU, got {first.dtype} on {first.device}.")
         self.asked.note(downloads)
         rows = room((len(downloads), len(first)))
         for row, (client, download) in zip(rows, downloads.items(), strict=True):
@@ -236,10 +236,10 @@ class FlowerTransport:
     def _set_out(self, client: int, pending: Pending, row: Vector) -> None:
         version, turn, download = pending
         nonce = secrets.token_bytes(codec.NONCE)  # and so nobody can guess Flower's id of the message, a hash
-        task = Task("train", self.register.session, nonce, client, version, turn, self.transfer)
+        task = TaskMessage("train", self.register.session, nonce, client, version, turn, self.transfer)
         now, node, first = time.monotonic(), self.register.node_of(client), self._open.get(client)
         begins = first.deadline if first is not None else now  # at the latest
-        errand = Errand(task, download, row, node or 0, begins + self.patience.answer)
+        errand = Dispatch(task, download, row, node or 0, begins + self.timeouts.answer)
         self._last_asked[client] = now
         if node is None:
             errand.unsent = "it is not connected"
@@ -251,16 +251,16 @@ class FlowerTransport:
         else:
             self._ahead[client] = errand
 
-    def _begin(self, errand: Errand) -> None:
+    def _begin(self, errand: Dispatch) -> None:
         """It is this task's turn at its client."""
-        errand.deadline = time.monotonic() + self.patience.answer
+        errand.deadline = time.monotonic() + self.timeouts.answer
         self._open[errand.task.client] = errand
         self._courier.fetch(errand)
 
     def receive(self, *, every: bool) -> Arrivals:
         """See `Transport`."""
         self._rounds = every
-        wait, owed, patient = Wait(), bool(self._open), time.monotonic() + self.patience.absent
+        wait, owed, patient = Wait(), bool(self._open), time.monotonic() + self.timeouts.absent
         while True:
             self._expire(wait)
             self._joined |= self.register.newcomers()
@@ -284,7 +284,7 @@ class FlowerTransport:
         """Waits for something to happen, and sees to it; not longer than to the next deadline."""
         now = time.monotonic()
         deadlines = [errand.deadline for errand in self._open.values()] or [patient]
-        glance = now + min(GLANCE, self.patience.roll_call) if self._away else math.inf
+        glance = now + min(GLANCE, self.timeouts.roll_call) if self._away else math.inf
         try:
             event = self._courier.inbox.get(timeout=max(0.001, min(*deadlines, glance) - now))
         except queue.Empty:
@@ -292,7 +292,7 @@ class FlowerTransport:
         if event is not None:
             self._settle(*event, wait)
 
-    def _settle(self, errand: Errand, outcome: Outcome, wait: Wait) -> None:
+    def _settle(self, errand: Dispatch, outcome: Outcome, wait: Wait) -> None:
         """Notes what became of a task, unless it is given up."""
         client = errand.task.client
         if self._open.get(client) is not errand:
@@ -316,7 +316,7 @@ class FlowerTransport:
         for client, errand in [*self._open.items()]:
             if client in told:
                 continue
-            barred, why = self.register.barred(client), f"no answer within {self.patience.answer:g} s"
+            barred, why = self.register.barred(client), f"no answer within {self.timeouts.answer:g} s"
             if not barred and (errand.deadline > now or errand.brought):  # who answered in time is heard, however late
                 continue
             self._end(errand)
@@ -325,7 +325,7 @@ class FlowerTransport:
             if not barred:
                 self.register.missed(client, why)
 
-    def _end(self, errand: Errand) -> None:
+    def _end(self, errand: Dispatch) -> None:
         """A task is over; the one that its client was sent ahead is next."""
         client = errand.task.client
         errand.over.set()
@@ -357,7 +357,7 @@ class FlowerTransport:
         register.begin(snapshot.session)
         if missing := register.wait_for(lambda: set(snapshot.declared)):
             named = ", ".join(map(str, missing))
-            log.warning("goes on without clients %s, who are not connected", named, extra=about("resumed"))
+            log.warning("goes on without clients %s, who are not connected", named, extra=log_fields("resumed"))
         register.set_clock(snapshot.now)
         again = (*snapshot.pending.items(), *snapshot.ahead.items())
         self.asked.note(client for client, _ in again)
@@ -365,5 +365,5 @@ class FlowerTransport:
             self._set_out(client, pending, torch.empty(len(pending.download)))
 
 
-def _pending(errands: Mapping[int, Errand]) -> dict[int, Pending]:
+def _pending(errands: Mapping[int, Dispatch]) -> dict[int, Pending]:
     return {i: Pending(e.task.version, e.task.turn, e.download) for i, e in errands.items()}

@@ -36,7 +36,7 @@ class TorchModule(Model):
 
     @property
     def source_modules(self) -> tuple[str, ...]:
-        """What it is built by, besides its own class; see `phalanx.canonical.source`."""
+        """What it is built by, besides its own class; see `phalanx.runs.canonical.source`."""
         return (self.path.rpartition(".")[0],)
 
     def __hash__(self) -> int:

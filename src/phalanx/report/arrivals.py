@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from phalanx.report.words import finite
 
 if TYPE_CHECKING:
-    from phalanx.history import Line, Record
+    from phalanx.runs.history import Line, Record
 
 ACCEPTED, REJECTED, UNDECIDED, REFUSED, LOST = "accepted", "rejected", "undecided", "refused", "lost"
 DECIDED = {True: ACCEPTED, False: REJECTED}

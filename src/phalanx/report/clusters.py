@@ -8,7 +8,7 @@ from phalanx.report.ledger import BYZANTINE, Ledger
 from phalanx.report.words import finite
 
 if TYPE_CHECKING:
-    from phalanx.history import Line
+    from phalanx.runs.history import Line
 
 LEAST = ("clusters", "parents", "born")  # what a state must tell
 

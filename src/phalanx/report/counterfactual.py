@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from phalanx.aggregators import Mean
-from phalanx.canonical import import_path
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.report.tables import Cell
 from phalanx.report.weightings import DECLARED, NAMES, TRUNCATED, UNIFORM, Weightings, sizeless
 from phalanx.report.words import NONE, ids, portion
+from phalanx.runs.canonical import import_path
 from phalanx.weighting import concentration, mwp, weight_shift
 from phalanx.weighting.truncation import top
 from phalanx.wording import plural
@@ -47,7 +47,7 @@ def _cells(w: Weightings, name: str) -> tuple[Cell, ...]:
     if name not in w.shares:
         return Cell("infeasible"), *[Cell(NONE)] * (len(columns(w)) - 1)
     share, U = w.shares[name], w.bound
-    bound = Cell(f"{U:,}", U) if name == TRUNCATED and not isinstance(U, Infeasible) else Cell(NONE)
+    bound = Cell(f"{U:,}", U) if name == TRUNCATED and not isinstance(U, InfeasibleError) else Cell(NONE)
     largest, tenth, effective = concentration(share)
     byzantine = [sum(share[c] for c in w.byzantine)] if w.byzantine else []
     held = [Cell(portion(x), x) for x in (*byzantine, largest, tenth)]
@@ -90,7 +90,7 @@ def _rule(w: Weightings) -> Iterator[str]:
 
 def _truncation(w: Weightings) -> str:
     did, U = w.used == TRUNCATED and not w.per_cohort, w.bound
-    if isinstance(U, Infeasible):
+    if isinstance(U, InfeasibleError):
         return f"Truncation is infeasible here: {U}"
     largest = max(w.sizes.values())
     if largest <= U:
@@ -125,7 +125,7 @@ def _named(who: Sequence[int], w: Weightings) -> str:
 def _promise(w: Weightings) -> Iterator[str]:
     """Where there are more attackers than the bound is for."""
     meant = top(w.truncate.alpha, len(w.sizes))
-    if len(w.byzantine) > meant and not isinstance(w.bound, Infeasible):
+    if len(w.byzantine) > meant and not isinstance(w.bound, InfeasibleError):
         yield (
             f"The bound is for alpha = {w.truncate.alpha:g}, so for up to {meant:,} Byzantine of {w.count}; here are"
             f" {len(w.byzantine):,}, for whom it promises nothing."

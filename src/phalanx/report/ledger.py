@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from phalanx.report.words import finite
 
 if TYPE_CHECKING:
-    from phalanx.history import Line, Record
+    from phalanx.runs.history import Line, Record
 
 HONEST, BYZANTINE, UNKNOWN = "honest", "Byzantine", "unknown"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from phalanx.report.words import describe
 
 if TYPE_CHECKING:
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 MOST = 3  # differences that a name may list
 

@@ -11,7 +11,7 @@ from phalanx.report.words import NONE, duration, finite, ids, percent
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from phalanx.report.words import NONE, clock, ids
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 OPEN = 2  # reports of up to so many runs show every run unfolded
 

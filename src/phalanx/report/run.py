@@ -31,7 +31,7 @@ from phalanx.report.weightings import weightings
 from phalanx.report.words import describe
 
 if TYPE_CHECKING:
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 KINDS = 40  # rows of the table of what was rejected, refused or lost, at most
 
@@ -65,7 +65,7 @@ class Counterfactual:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunView:
     """What the template shows of one record."""
 
     anchor: str
@@ -89,7 +89,7 @@ class Run:
     environment: tuple[tuple[str, str], ...]
 
 
-def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: str) -> Run:
+def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: str) -> RunView:
     """The section of the run.
 
     Args:
@@ -101,7 +101,7 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
     record = ledger.record
     met = troubles(record.history, ("rejected", "refused", "lost", "remark"))
     told = [item for part in ("environment", "data") for item in (record.summary.get(part) or {}).items()]
-    return Run(
+    return RunView(
         anchor=anchor,
         name=record.name,
         style=style,

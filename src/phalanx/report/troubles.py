@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from phalanx.history import Line
+    from phalanx.runs.history import Line
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 COUNTED = re.compile(r"(# (?:\w+ )?\w+?)s\b")  # "# updates", "# server updates": one of them is the same reason

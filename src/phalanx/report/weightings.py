@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from phalanx import algorithms
-from phalanx.canonical import import_path
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.report.ledger import BYZANTINE, Ledger
 from phalanx.report.words import describe
-from phalanx.weighting import AsDeclared, Ignore, Truncate, truncation_bound
+from phalanx.runs.canonical import import_path
+from phalanx.weighting import AsReported, Ignore, Truncate, truncation_bound
 
 DECLARED, TRUNCATED, UNIFORM = NAMES = ("declared", "truncated", "uniform")
-MAKES = {import_path(AsDeclared): DECLARED, import_path(Truncate): TRUNCATED, import_path(Ignore): UNIFORM}
+MAKES = {import_path(AsReported): DECLARED, import_path(Truncate): TRUNCATED, import_path(Ignore): UNIFORM}
 
 
 class Part(NamedTuple):
@@ -80,18 +80,18 @@ class Weightings:
         return self.preprocess.arguments.get("scope") == "cohort"
 
     @cached_property
-    def bound(self) -> int | Infeasible:
+    def bound(self) -> int | InfeasibleError:
         """U* for all clients together, or why there is none."""
         try:
             return truncation_bound(self.sizes, self.truncate.alpha, self.truncate.alpha_star)
-        except Infeasible as error:
+        except InfeasibleError as error:
             return error
 
     @cached_property
     def shares(self) -> dict[str, dict[int, float]]:
         """By weighting and client, the share of the weight; without "truncated" if that is infeasible."""
         weights: dict[str, Mapping[int, int]] = {DECLARED: self.sizes}
-        if not isinstance(U := self.bound, Infeasible):
+        if not isinstance(U := self.bound, InfeasibleError):
             weights[TRUNCATED] = {c: min(size, U) for c, size in self.sizes.items()}
         weights[UNIFORM] = dict.fromkeys(self.sizes, 1)
         total = {name: sum(of.values()) for name, of in weights.items()}

@@ -23,7 +23,7 @@ from phalanx.simulation.latency import (
     Parts,
     PerExample,
     Stragglers,
-    Task,
+    Workload,
     Zipf,
 )
 from phalanx.simulation.transport import Simulation
@@ -50,6 +50,6 @@ __all__ = [
     "Silent",
     "Simulation",
     "Stragglers",
-    "Task",
+    "Workload",
     "Zipf",
 ]

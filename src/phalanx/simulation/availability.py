@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from phalanx.rng import numpy_generator, stream
-from phalanx.simulation.latency import SHORTEST, Task, drawn_clients
+from phalanx.simulation.latency import SHORTEST, Workload, drawn_clients
 from phalanx.simulation.traces import number, read_trace, whole
 from phalanx.wording import plural
 
@@ -48,7 +48,7 @@ class Availability(ABC):  # noqa: B024  (each method has an answer, that of a cl
         """When `client` is there, in order and apart; it does not come back after the last one."""
         return iter((Period(0.0, FOREVER),))
 
-    def crash(self, task: Task, seconds: float, seed: int) -> Crash | None:
+    def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
         """What ends a task that would take so many seconds; None if its answer does."""
         return None
 
@@ -206,7 +206,7 @@ class Crashes(Availability):
         if not 0 < self.recovery < math.inf:
             raise ValueError(f"recovery must be positive and finite, got {self.recovery} seconds.")
 
-    def crash(self, task: Task, seconds: float, seed: int) -> Crash | None:
+    def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
         """See `Availability`."""
         if (stream(seed, "crash", task.client, task.turn) >> 11) * 2.0**-53 >= self.probability:
             return None  # most tasks need no generator
@@ -244,7 +244,7 @@ class Both(Availability):
             else:
                 b = next(other, None)
 
-    def crash(self, task: Task, seconds: float, seed: int) -> Crash | None:
+    def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
         """See `Availability`: the earlier one."""
         found = [crash for part in (self.first, self.second) if (crash := part.crash(task, seconds, seed))]
         return min(found, default=None)

@@ -14,7 +14,7 @@ SHORTEST = 1e-3  # seconds; nobody answers faster
 KEPT = 1 << 16  # draws that stay the same for a whole run
 
 
-class Task(NamedTuple):
+class Workload(NamedTuple):
     """What a client is asked to do."""
 
     client: int
@@ -29,7 +29,7 @@ class Latency(ABC):
     """A positive delay for each task, drawn from the streams of a run."""
 
     @abstractmethod
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """The time from the download to the reply.  A pure function."""
 
     def check(self, clients: int) -> None:
@@ -65,7 +65,7 @@ class Constant(Latency):
     def __post_init__(self) -> None:
         _positive("delay", self.delay)
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         return self.delay
 
@@ -88,7 +88,7 @@ class Normal(Latency):
         _positive("mean", self.mean)
         _at_least_zero("std", self.std)
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
 
@@ -115,7 +115,7 @@ class Lognormal(Latency):
         _positive("median", self.median)
         _at_least_zero("sigma", self.sigma)
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
 
@@ -147,7 +147,7 @@ class Zipf(Latency):
         if not 1 <= self.levels <= 10**6:
             raise ValueError(f"levels must lie in 1..1,000,000, got {self.levels}.")
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
 
@@ -170,7 +170,7 @@ class LatencyTrace(Latency):
 
     file: str
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         times = self._times[task.client]
         return times[task.turn % len(times)]
@@ -227,7 +227,7 @@ class Bandwidth(Latency):
         _at_least_zero("round_trip", self.round_trip)
         _at_least_zero("sigma", self.sigma)
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         megabits = 8e-6 * task.download / self.download + 8e-6 * task.upload / self.upload
         pace = _once(self, task.client, seed) if self.sigma else 1.0
@@ -247,7 +247,7 @@ class PerExample(Latency):
 
     each: Latency = Constant(0.01)
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         return max(SHORTEST, self.each.seconds(task, seed) * task.examples)
 
@@ -273,7 +273,7 @@ class Parts(Latency):
     compute: Latency = Lognormal()
     network: Latency = Bandwidth()
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         return self.compute.seconds(task, seed) + self.network.seconds(task, seed)
 
@@ -309,7 +309,7 @@ class Stragglers(Latency):
         if not 1 <= self.factor < float("inf"):
             raise ValueError(f"factor must be at least 1, got {self.factor}.")
 
-    def seconds(self, task: Task, seed: int) -> float:
+    def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""
         slow = task.client in drawn_clients(self.share, task.clients, seed, "stragglers")
         return self.latency.seconds(task, seed) * (self.factor if slow else 1.0)

@@ -16,14 +16,14 @@ class Row(NamedTuple):
     cells: Mapping[str, str]  # column -> text
 
 
-class Trace(NamedTuple):
+class ClientTrace(NamedTuple):
     """What a file holds."""
 
     rows: tuple[Row, ...]
     digest: str  # SHA-256 of the file
 
 
-def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> Trace:
+def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> ClientTrace:
     """Reads a CSV file, comma separated, whose first line names its columns.
 
     Args:
@@ -57,7 +57,7 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
         rows.append(Row(where, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
     if not rows:
         raise ValueError(f"{file} holds no row behind its first line. Expected at least one for each client.")
-    return Trace(tuple(rows), hashlib.sha256(data).hexdigest())
+    return ClientTrace(tuple(rows), hashlib.sha256(data).hexdigest())
 
 
 def _check_names(file: str, names: Sequence[str], needed: Sequence[str], optional: Sequence[str]) -> None:

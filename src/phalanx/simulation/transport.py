@@ -9,17 +9,17 @@ from torch import Tensor
 
 from phalanx.aggregators import Aggregator
 from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
-from phalanx.core import Algorithm, Arrivals, Infeasible, Local, Reply, Vector
+from phalanx.core import Algorithm, Arrivals, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
-from phalanx.memory import room
+from phalanx.numerics.memory import room
 from phalanx.rng import generator
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
-from phalanx.simulation.cohort import Cohort, InTurn, Lesson
 from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Speaks, Trained, Underway, Wait
-from phalanx.simulation.latency import SHORTEST, Constant, Latency, Task
-from phalanx.training import Trainer
+from phalanx.simulation.executor import Executor, LocalTask, SerialExecutor
+from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
+from phalanx.training.sgd import Trainer
 from phalanx.weighting import Preprocess
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
@@ -47,7 +47,7 @@ class Simulation:
             Synchronous algorithms only: others ask clients one by one.
 
     Raises:
-        Infeasible: some of these do not go together.
+        InfeasibleError: some of these do not go together.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class Simulation:
         availability: Availability | None = None,
         deadline: Deadline | None = None,
         seed: int = 0,
-        elsewhere: Callable[[Mapping[int, Dataset]], Cohort] | None = None,
+        elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None = None,
     ) -> None:
         if byzantine and attack is None:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{len(byzantine)} clients are Byzantine, but there is no attack that they could carry out."
             )
         if strangers := sorted(byzantine - data.keys()):
-            raise Infeasible(f"Byzantine clients {strangers} are not among the {len(data)} clients.")
+            raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(data)} clients.")
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         self.attack, self.byzantine = attack or Attack(), frozenset(byzantine)
         self.rule = _rule_of(algorithm)
         if byzantine and self.attack.needs_rule and self.rule is None:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{self.attack} tries out the server's rule, and {type(algorithm).__name__} has none in a field "
                 "`aggregate`. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
             )
@@ -103,10 +103,10 @@ class Simulation:
         deadline: Deadline | None,
     ) -> None:
         if strangers := sorted(joining.keys() - self.data.keys()):
-            raise Infeasible(f"Clients {strangers} are to join, but are not among the {len(self.data)} clients.")
+            raise InfeasibleError(f"Clients {strangers} are to join, but are not among the {len(self.data)} clients.")
         if deadline is not None and deadline.grace and not self.algorithm.synchronous:
             name = type(self.algorithm).__name__
-            raise Infeasible(f"{name} has no rounds in which a late answer could count. {NO_GRACE}")
+            raise InfeasibleError(f"{name} has no rounds in which a late answer could count. {NO_GRACE}")
         self.latency, self.joining, self.availability, self.deadline = latency, joining, availability, deadline
         latency.check(len(self.data))
         self._attendance: Attendance | None = None
@@ -121,11 +121,11 @@ class Simulation:
             if seconds > 0:
                 self.clock.schedule(seconds, Comes(client))
 
-    def _cohort_of(self, elsewhere: Callable[[Mapping[int, Dataset]], Cohort] | None) -> Cohort:
+    def _cohort_of(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
         if elsewhere is None:
-            return InTurn(self.trainer, self.data, self.algorithm.exact_losses)
+            return SerialExecutor(self.trainer, self.data, self.algorithm.exact_losses)
         if not self.algorithm.synchronous:
-            raise Infeasible(
+            raise InfeasibleError(
                 f"{type(self.algorithm).__name__} asks its clients one by one, so that there is no round whose clients "
                 "could train elsewhere at one time. Train here; `phalanx reproduce --ray` spreads whole runs."
             )
@@ -175,35 +175,35 @@ class Simulation:
         model = self.trainer.model
         rows = room((len(downloads), model.size), model.dtype, model.device)
         self._version = version
-        for lesson, loss in self._cohort(self._lessons(downloads, version, rows)):
-            self._set_out(lesson, downloads[lesson.client], loss)
+        for task, loss in self._cohort(self._lessons(downloads, version, rows)):
+            self._set_out(task, downloads[task.client], loss)
 
-    def _lessons(self, downloads: Mapping[int, Vector], version: int, rows: Tensor) -> Iterator[Lesson]:
+    def _lessons(self, downloads: Mapping[int, Vector], version: int, rows: Tensor) -> Iterator[LocalTask]:
         """What each client trains, made when it is asked for."""
         for row, (client, download) in zip(rows.unbind(), downloads.items(), strict=True):
             turn = self._turns[client]
             self._turns[client] += 1
             start = self.algorithm.integrate(self._locals.get(client), download)
-            yield Lesson(client, turn, version, start, row)
+            yield LocalTask(client, turn, version, start, row)
 
-    def _set_out(self, lesson: Lesson, download: Vector, loss: float) -> None:
+    def _set_out(self, task: LocalTask, download: Vector, loss: float) -> None:
         """Puts on the clock what a client has trained."""
-        client, local = lesson.client, self._locals.get(lesson.client)
-        delta, memory = self.algorithm.upload(lesson.row, local.memory if local else None)
-        then = Local(lesson.start, delta, memory) if self.algorithm.remembers else None
-        update = Update(client, lesson.version, download, delta, self._previous.get(client))
+        client, local = task.client, self._locals.get(task.client)
+        delta, memory = self.algorithm.upload(task.row, local.memory if local else None)
+        then = Local(task.start, delta, memory) if self.algorithm.remembers else None
+        update = Update(client, task.version, download, delta, self._previous.get(client))
         if client in self.byzantine:
             self._previous[client] = download
         else:
             self._others += 1
-        trained = Trained(update, lesson.turn, loss, then, self.now, self._waits)
+        trained = Trained(update, task.turn, loss, then, self.now, self._waits)
         self._flying[client] = trained
         self._schedule(trained, download.nbytes, delta.nbytes)
 
     def _schedule(self, trained: Trained, download: int, upload: int) -> None:
         """Puts on the clock how a task ends."""
         client, turn = trained.update.client, trained.turn
-        task = Task(client, turn, self._sizes[client], download, upload, len(self.data))
+        task = Workload(client, turn, self._sizes[client], download, upload, len(self.data))
         seconds = self.latency.seconds(task, self.seed)
         if client in self.byzantine:
             seconds = self.attack.delay(seconds, generator(self.seed, "delay", client, turn))
@@ -212,7 +212,7 @@ class Simulation:
             seconds, end = broken
         self.clock.schedule(seconds, end)
 
-    def _broken(self, availability: Availability, task: Task, seconds: float) -> tuple[float, Broken] | None:
+    def _broken(self, availability: Availability, task: Workload, seconds: float) -> tuple[float, Broken] | None:
         """After how many seconds a task ends without an answer, and how; None if nothing stops it."""
         ends = list[tuple[float, Broken]]()
         if crash := availability.crash(task, seconds, self.seed):

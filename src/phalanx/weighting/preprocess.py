@@ -52,7 +52,7 @@ class Preprocess(ABC):
 
 
 @dataclass(frozen=True)
-class AsDeclared(Preprocess):
+class AsReported(Preprocess):
     """Weighs each client by the size that it declares, as FedAvg does.  One lie breaks it."""
 
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:

@@ -19,7 +19,7 @@ from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.wording import plural
 
 
@@ -70,7 +70,7 @@ def truncation_bound(sizes: Mapping[int, int], alpha: float, alpha_star: float) 
 
     Raises:
         ValueError: an argument is not as described.
-        Infeasible: even with equal weights ceil(alpha K) clients hold more than alpha*.
+        InfeasibleError: even with equal weights ceil(alpha K) clients hold more than alpha*.
 
     Example:
         >>> truncation_bound({0: 1, 1: 2, 2: 3, 3: 1000}, alpha=0.25, alpha_star=0.5)
@@ -199,12 +199,12 @@ def _largest(limit: Fraction, K: int) -> int:
 
 
 def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
-    """ceil(alpha K); raises Infeasible if that many clients cannot be held to alpha*."""
+    """ceil(alpha K); raises InfeasibleError if that many clients cannot be held to alpha*."""
     K, t = len(N), top(alpha, len(N))
     most = _largest(_exact(alpha_star), K)
     if t <= most:
         return t
-    raise Infeasible(
+    raise InfeasibleError(
         f"alpha = {alpha:g} of {plural(K, 'client')} means {t} of them, who hold {t / K:.3g} of the weight even if "
         f"all weigh the same: more than alpha_star = {alpha_star:g}. "
         + (

@@ -12,7 +12,7 @@ from phalanx.report.words import finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 SAME = ("data", "partition", "clients", "groups", "model", "training", "seed")  # options that both runs share
 SIDES = ((12, 0), (-12, 0), (0, 12), (0, -12), (11, 10), (-11, 10), (11, -10), (-11, -10))  # pixels from dot to name

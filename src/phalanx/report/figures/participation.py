@@ -29,7 +29,7 @@ from phalanx.wording import plural
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.history import Line
+    from phalanx.runs.history import Line
 
 BINS = 140  # columns of the heat map, at most
 LEFT, RIGHT = 92, 140  # pixels for the names, and for the bars

@@ -13,7 +13,7 @@ from phalanx.report.ledger import BYZANTINE, Ledger
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.history import Line
+    from phalanx.runs.history import Line
 
 RIGHT = 104  # pixels for names
 POINTS = 250  # of a curve, at most

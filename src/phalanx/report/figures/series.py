@@ -9,7 +9,7 @@ import numpy as np
 from phalanx.report.words import finite
 
 if TYPE_CHECKING:
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 
 class Series(NamedTuple):

@@ -13,7 +13,7 @@ from phalanx.report.ledger import Ledger, Removals
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.history import Record
+    from phalanx.runs.history import Record
 
 
 class Similarity(NamedTuple):

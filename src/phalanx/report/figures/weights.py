@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from phalanx.core import Infeasible
+from phalanx.core import InfeasibleError
 from phalanx.report.figures.drawing import COLOUR, DASH, FULL, Picture, canvas, spread, styled, svg
 from phalanx.report.figures.heatmap import stride
 from phalanx.report.weightings import DECLARED, TRUNCATED, UNIFORM, Weightings
@@ -58,7 +58,7 @@ def _cut(w: Weightings) -> str:
     """How sizes are truncated."""
     shares = f"alpha = {w.truncate.alpha:g} and alpha_star = {w.truncate.alpha_star:g}"
     shares += ", the run's own" if w.used == TRUNCATED else ", which are the defaults of Truncate"
-    if isinstance(U := w.bound, Infeasible):
+    if isinstance(U := w.bound, InfeasibleError):
         return f"not by that size truncated (infeasible for {shares})"
     where = f"at U* = {U:,}" if max(w.sizes.values()) > U else "where it has to be, here nowhere"
     return f"by that size truncated {where} (triangles; for {shares})"

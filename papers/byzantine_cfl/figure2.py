@@ -1,0 +1,130 @@
+"""Figure 2: alpha_cross by round, and who is separated."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from papers.byzantine_cfl import setting
+from phalanx.reproduce.drawing import COLOURS, INK, MUTED
+from phalanx.reproduce.experiment import Context, Scale
+from phalanx.reproduce.results import Plot, Rendering, Table
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Similarity of the two candidate clusters over the rounds, 70 benign and 30 adversarial clients"
+CLAIM = (
+    "All adversaries are separated within 34 rounds and no benign client before them: noisy and label-flipping ones at "
+    "once, Byzantine ones one after the other; without adversaries alpha_cross never falls below 0.02."
+)
+MINUTES = {"quick": 6.0, "paper": 1400.0}
+CLIENTS = 100
+LATEST = 34  # round in which the last adversary is gone in the paper
+TOGETHER = ("noisy", "label flip")  # scenarios in which all adversaries leave at once
+
+
+def runs(scale: Scale, seed: int) -> dict[str, Run]:
+    """Algorithm 1 in each scenario; and, until stable, in the Byzantine one."""
+    return setting.cells(CLIENTS, scale, seed, ("CFL", setting.STABLE))
+
+
+def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
+    """Who was removed, the claims, and the curves of the first seed."""
+    tables = [setting.removals(CLIENTS, records, context), claims(records, context)]
+    notes = [
+        "Byzantine adversaries send N(0, I), 484 times as long as a unit vector and thousands of times as long as an "
+        "honest update. Until the last is gone they throw the model about; until stable, all go before the first "
+        "average.",
+    ]
+    if context.scale == "quick":
+        notes.append(setting.SMALLER.format(each=setting.EACH[CLIENTS], full=600))
+    caption = (
+        "alpha_cross by round, first seed. Green: a round in which adversaries were separated, and how many; red: "
+        f"one in which honest clients were. Dashed: the threshold {setting.THRESHOLD}."
+    )
+    return Rendering(tables, (Plot(drawn(records, context), caption=caption),), notes)
+
+
+def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
+    """What the paper reads off its figure, seed by seed."""
+    judged: list[tuple[str, str, Callable[[Trace], float], Callable[[float], bool], str]] = [
+        (f"the last adversary is separated within {LATEST} rounds: round", "byzantine", _last,
+         lambda last: 0 < last <= LATEST, ".0f"),
+        *(("all adversaries are separated at once: rounds in which any is", scenario, _rounds,
+           lambda rounds: rounds == 1, ".0f") for scenario in TOGETHER),
+        (f"alpha_cross never falls below {setting.THRESHOLD}: the least", "clean", _least,
+         lambda least: least >= setting.THRESHOLD, ".3f"),
+    ]  # fmt: skip
+    rows = []
+    for data in setting.SHOWN[context.scale]:
+        for what, scenario, measured, fine, form in judged:
+            traces = [t for t in records.get(setting.name(data, "CFL", scenario), ()) if not t.failed]
+            values = [measured(trace) for trace in traces]
+            if values:
+                held = sum(map(fine, values))
+                verdict = "yes" if held == len(values) else f"in {held} of {len(values)} seeds"
+                rows.append([data, scenario, what, ", ".join(f"{value:{form}}" for value in values), verdict])
+    return Table("Claims", ("data", "scenario", "claim", "by seed", "as claimed"), rows)
+
+
+def _last(trace: Trace) -> float:
+    """The round in which the last adversary was separated; 0 if one was not."""
+    gone = {r.client: r.step for r in trace.removed if r.client in trace.byzantine}
+    return max(gone.values()) if gone.keys() == set(trace.byzantine) else 0
+
+
+def _rounds(trace: Trace) -> float:
+    """In how many rounds adversaries were separated."""
+    return len({r.step for r in trace.removed if r.client in trace.byzantine})
+
+
+def _least(trace: Trace) -> float:
+    """The smallest alpha_cross of the run."""
+    return min((cross for cross in trace.state["alpha_cross"] if cross is not None), default=math.nan)
+
+
+def drawn(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":
+    """A row of panels for each data set, a panel for each scenario."""
+    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    data = setting.SHOWN[context.scale]
+    canvas = Canvas(figsize=(11, 0.6 + 2.3 * len(data)), layout="constrained")
+    grid = canvas.subplots(len(data), len(setting.SCENARIOS), sharex=True, sharey=True, squeeze=False)
+    for row, what in zip(grid, data, strict=True):
+        for axes, scenario in zip(row, setting.SCENARIOS, strict=True):
+            traces = [t for t in records.get(setting.name(what, "CFL", scenario), ()) if not t.failed]
+            axes.axhline(setting.THRESHOLD, color=MUTED, linestyle=(0, (4, 2)), linewidth=1)
+            if traces:
+                _draw(axes, traces[0])
+            axes.set_title(f"{what}, {scenario}" if len(data) > 1 else scenario)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        row[0].set_ylabel("alpha_cross")
+    for axes in grid[-1]:
+        axes.set_xlabel("round")
+    return canvas
+
+
+def _draw(axes: "Axes", trace: Trace) -> None:
+    """The curve of a run, with a line and a number at each separation."""
+    cross = dict(zip(trace.state["step"], trace.state["alpha_cross"], strict=True))
+    axes.plot(list(cross), [float("nan") if c is None else c for c in cross.values()], color=COLOURS[0])
+    events = dict[int, list[int]]()
+    for removed in trace.removed:
+        events.setdefault(removed.step, []).append(removed.client)
+    crowded = len(events) > 8
+    for step, clients in events.items():
+        honest = len(set(clients) - set(trace.byzantine))
+        colour = COLOURS[3] if honest else COLOURS[2]
+        axes.axvline(step, color=colour, linewidth=1, alpha=0.6, linestyle="-" if not honest else (0, (2, 1)))
+        axes.plot([step], [cross[step]], marker="x" if honest else "o", color=colour, markersize=4)
+        if not crowded:
+            axes.annotate(
+                f"{len(clients)}", (step, cross[step]), xytext=(4, 6), textcoords="offset points", color=INK, fontsize=8
+            )
+    if crowded:
+        told = f"{sum(map(len, events.values()))} in {len(events)} rounds"
+        axes.annotate(told, (0.97, 0.05), xycoords="axes fraction", ha="right", color=INK, fontsize=8)

@@ -1,0 +1,67 @@
+"""Ours: what the late path is worth where late clients hold labels that nobody else holds."""
+
+from collections.abc import Mapping, Sequence
+
+from papers.catalyst import rare
+from papers.catalyst.populations import COMMON
+from phalanx.reproduce.drawing import ACCURACY, SECONDS, curves
+from phalanx.reproduce.experiment import Context, Scale
+from phalanx.reproduce.results import Cell, Plot, Rendering, Table, compared
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
+
+TITLE = "Late clients that hold rare labels: Catalyst with and without its late path, on those labels and overall"
+CLAIM = "Late updates bring in what only slow clients know (Section 6.3; no numbers)."
+MINUTES = {"quick": 1.5, "paper": 50.0}
+F = 5
+
+
+def runs(scale: Scale, seed: int) -> dict[str, Run]:
+    """Every method for f = 5."""
+    return rare.runs(scale, seed, F, tuple(rare.methods(F)))
+
+
+def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
+    """Accuracies on rare labels and on all, and the curves of both."""
+    found = {label: [rare.with_rare(trace) for trace in records.get(label, ())] for label in rare.methods(F)}
+    rows: list[list[Cell]] = [
+        [label, *(compared(traces, figure=figure) for figure in ("rare", "all", f"group_accuracy {COMMON}"))]
+        for label, traces in found.items()
+    ]
+    columns = ("method", "rare labels, %", "all labels, %", "common labels, %")
+    notes = (
+        rare.DESCRIBED,
+        f"f = {F}: a quorum of {2 * F + 1}, which the {rare.CLIENTS - rare.LATE} fast clients fill.",
+        'Late updates count for 1 / ((a - i) N) each, where one of a quorum counts for 1 / (2f + 1); "x 5": 5 / N.',
+        "FLAME in a quorum takes late updates in full, whatever version they answer; FedAvg in a quorum is no defence.",
+        *((rare.SMALL,) if context.scale == "quick" else ()),
+    )
+    table = Table(f"Accuracy after {rare.SECONDS:,.0f} s", columns, rows, notes)
+    tables = (table, gains(found[rare.LATE_PATH], found[rare.NO_PATH]))
+    return Rendering(tables, tuple(_plot(found, figure, what) for figure, what in SHOWN.items()))
+
+
+SHOWN = {"rare": "the rare labels", "all": "all labels"}
+COLUMNS = {  # of panels, with the methods that are drawn in them
+    "the late path": (rare.LATE_PATH, rare.NO_PATH, "late not judged"),
+    "late updates count for more": ("not judged, x 5", "FLAME in a quorum", "FedAvg in a quorum"),
+}
+
+
+def gains(late: Sequence[Trace], without: Sequence[Trace]) -> Table:
+    """What the late path brings, seed by seed, in points."""
+    with_path, plain = ({trace.seed: trace for trace in traces if not trace.failed} for traces in (late, without))
+    rows = []
+    for seed in sorted(with_path.keys() & plain.keys()):
+        pairs = [(with_path[seed].final(figure), plain[seed].final(figure)) for figure in SHOWN]
+        told = [f"{100 * (one - other):+.1f}" for one, other in pairs if one is not None and other is not None]
+        if len(told) == len(pairs):
+            rows.append([f"{seed}", *told])
+    columns = ("seed", *(f"{what}, points" for what in SHOWN.values()))
+    return Table("Catalyst with its late path, minus without", columns, rows)
+
+
+def _plot(found: Mapping[str, Sequence[Trace]], figure: str, what: str) -> Plot:
+    panels = {("", column): {label: found[label] for label in labels} for column, labels in COLUMNS.items()}
+    drawn = curves(panels, figure=figure, over="seconds", x=SECONDS, y=ACCURACY)
+    return Plot(drawn, figure, f"Accuracy on test images of {what}, over virtual seconds.")

@@ -1,0 +1,131 @@
+"""What Figures 7 and 8 share: MNIST under gradient inversion, so many clients, so many of them Byzantine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from papers.catalyst import setting
+from phalanx.core import Until
+from phalanx.reproduce.drawing import COLOURS, DASHES, INK, MARKERS
+from phalanx.reproduce.experiment import Context, Scale
+from phalanx.reproduce.results import Plot, Rendering, Sample, Table
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
+from phalanx.training.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = ("Kardam", "BASGD", "Catalyst")
+SECONDS = {"quick": 1000.0, "paper": 3000.0}
+LIMIT = (
+    "Kardam is defined for n > 3 f. Where more attack, it is told the largest f that it takes, (n - 1) / 3; the "
+    "authors' program runs it with the true one."
+)
+READ = "The paper draws the largest accuracy of a run, which falls after it where a defence fails late: both are told."
+
+
+def task(scale: Scale, clients: int, byzantine: int, seed: int) -> setting.Problem:
+    """The federation."""
+    run = setting.mnist(scale, seed).run
+    run = replace(run, clients=clients, until=Until(seconds=SECONDS[scale]), evaluation=Evaluation(every=20))
+    return setting.Problem(run, honest=clients - byzantine, byzantine=byzantine)
+
+
+def name(clients: int, byzantine: int, method: str, form: str) -> str:
+    """The name of a cell."""
+    return f"{byzantine} of {clients} / {method} / {form}"
+
+
+def cells(scale: Scale, seed: int, populations: Sequence[tuple[int, int]]) -> dict[str, Run]:
+    """A run for each method, form, and pair of clients and Byzantine ones among them."""
+    out = {}
+    for n, f in populations:
+        of = task(scale, n, f, seed)
+        base = setting.attacked(of, "gradient inversion" if f else setting.NONE, seed)
+        for method in SHOWN:
+            told = min(f, (n - 1) // 3) if method == "Kardam" else f
+            for form in setting.FORMS:
+                out[name(n, f, method, form)] = replace(base, algorithm=setting.algorithm(method, form, told, of.lr))
+    return out
+
+
+def rendered(
+    records: Mapping[str, Sequence[Trace]],
+    context: Context,
+    populations: Sequence[tuple[int, int]],
+    places: tuple[str, Sequence[float]],
+) -> Rendering:
+    """A table of the largest and the last accuracies, and a picture of both.
+
+    Args:
+        records: by cell.
+        context: of the experiment.
+        populations: of the experiment.
+        places: what the horizontal axis shows, and where each population stands on it.
+    """
+    rows = []
+    for n, f in populations:
+        for method in SHOWN:
+            found = [records.get(name(n, f, method, form), ()) for form in setting.FORMS]
+            told = [text for traces in found for text in (_text(traces, best=True), _text(traces, best=False))]
+            rows.append([f"{n}", f"{f}", method, *told])
+    heads = [f"{form}: {what}, %" for form in setting.FORMS for what in ("largest", "last")]
+    notes = (READ, LIMIT, *((setting.SMALL,) if context.scale == "quick" else ()))
+    title = f"MNIST under gradient inversion: accuracy within {SECONDS[context.scale]:,.0f} s"
+    table = Table(title, ("clients", "Byzantine", "method", *heads), rows, notes)
+    caption = (
+        "Accuracy, mean and deviation over seeds: above the largest of each run, which the paper draws, below the last."
+    )
+    return Rendering((table,), (Plot(_picture(records, populations, places), caption=caption),))
+
+
+def values(traces: Sequence[Trace], *, best: bool) -> list[float]:
+    """The largest or the last accuracy of each run that finished, as shares."""
+    known = (trace.best() if best else trace.final() for trace in traces if not trace.failed)
+    return [value for value in known if value is not None]
+
+
+def _text(traces: Sequence[Trace], *, best: bool) -> str:
+    found = values(traces, best=best)
+    failed = f" ({len(traces) - len(found)} of {len(traces)} failed)" if len(found) < len(traces) else ""
+    return (Sample.of(100 * v for v in found).text() if found else "-" if not traces else "failed") + failed
+
+
+def _picture(
+    records: Mapping[str, Sequence[Trace]],
+    populations: Sequence[tuple[int, int]],
+    places: tuple[str, Sequence[float]],
+) -> "Figure":
+    """A column of panels for each form, a row for the largest and one for the last accuracy."""
+    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
+
+    label, where = places
+    canvas = Canvas(figsize=(6.4, 4.8), layout="constrained")
+    grid = canvas.subplots(2, 2, sharex=True, sharey=True)
+    for row, best in enumerate((True, False)):
+        for column, form in enumerate(setting.FORMS):
+            axes = grid[row, column]
+            for k, method in enumerate(SHOWN):
+                found = [
+                    Sample.of(values(records.get(name(n, f, method, form), ()), best=best)) for n, f in populations
+                ]
+                known = [(x, s.mean, s.deviation or 0.0) for x, s in zip(where, found, strict=True) if s.n]
+                if known:
+                    x, y, error = zip(*known, strict=True)
+                    axes.errorbar(
+                        x, y, error, color=COLOURS[k], linestyle=DASHES[k], marker=MARKERS[k],
+                        markerfacecolor="white", capsize=2, label=method,
+                    )  # fmt: skip
+            axes.axhline(0.1, color=INK, linewidth=0.6, linestyle=":")
+            axes.set_ylim(0, 1)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+            if row == 0:
+                axes.set_title("authors' form" if form == "authors" else "our form")
+            else:
+                axes.set_xlabel(label)
+            if column == 0:
+                axes.set_ylabel("largest accuracy" if best else "last accuracy")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=3)
+    return canvas

@@ -1,0 +1,30 @@
+"""Figures 5 and 6 on the partition that the paper describes."""
+
+from collections.abc import Mapping, Sequence
+
+from papers.client_weighting import mnist
+from phalanx.reproduce.drawing import curves
+from phalanx.reproduce.experiment import Context, Scale
+from phalanx.reproduce.results import Plot, Rendering
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
+
+TITLE = "MNIST with the paper's partition instead of its program's: 100 clients, sizes in proportion to lognormal draws"
+CLAIM = "None: the paper describes this partition, and its program takes another. Do the claims depend on it?"
+MINUTES = {"quick": 13.0, "paper": 13.0}
+ATTACKS = (None, *mnist.ATTACKS)
+
+
+def runs(scale: Scale, seed: int) -> dict[str, Run]:
+    """Attacks, and none, by rules by weightings.  Each seed draws sizes of its own."""
+    return {cell: run for attack in ATTACKS for cell, run in mnist.cells(mnist.DESCRIBED, seed, attack).items()}
+
+
+def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
+    """Tables of the accuracies after round 100, and the curves.  Nothing is published to set beside them."""
+    clean = mnist.table("Accuracy after round 100, no attack", mnist.rows(records, context, ""))
+    attacked = [row for attack in mnist.ATTACKS for row in mnist.rows(records, context, "", attack)]
+    notes = ("Sizes are drawn anew for each seed, so the deviation over seeds is mostly that of the partition.",)
+    tables = (clean, mnist.table("Accuracy after round 100, under attack", attacked, notes))
+    caption = "Accuracy on the 10,000 test images by round, on the partition that the paper describes."
+    return Rendering(tables, (Plot(curves(mnist.panels(records, ATTACKS)), caption=caption),))

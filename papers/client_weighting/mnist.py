@@ -1,0 +1,119 @@
+"""What the MNIST experiments share: one federation, three rules, three weightings, four attacks."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from phalanx.aggregators import Aggregator, Mean, Median, TrimmedMean
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import Attack, LabelShift, ModelNegation, ReportSize, Together
+from phalanx.core import Until
+from phalanx.data import MNIST, DirichletMultinomialSizes, LognormalSizes
+from phalanx.models import MLP
+from phalanx.reproduce.drawing import Panels
+from phalanx.reproduce.experiment import Context
+from phalanx.reproduce.results import Cell, Table, compared
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
+from phalanx.training.sgd import LocalSGD
+from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
+
+STRICT = "trimmed mean, program's form"
+RULES: Mapping[str, Aggregator] = {
+    "mean": Mean(),
+    "median": Median(),
+    "trimmed mean": TrimmedMean(0.1),
+    STRICT: TrimmedMean(0.1, form="strict"),
+}
+WEIGHTS: Mapping[str, Preprocess] = {
+    "declared": AsReported(),
+    "truncated": Truncate(alpha=0.1, alpha_star=0.5),
+    "ignored": Ignore(),
+}
+PUBLISHED_AS = {"declared": "passthrough", "truncated": "truncate", "ignored": "ignore"}
+ONE, TENTH = ReportSize(10_000_000), ReportSize(1_000_000)
+ATTACKS: Mapping[str, tuple[Attack, int | float]] = {
+    "label shift, 1 attacker": (Together(LabelShift(), ONE), 1),
+    "label shift, 10 %": (Together(LabelShift(), TENTH), 0.1),
+    "model negation, 1 attacker": (Together(ModelNegation(), ONE), 1),
+    "model negation, 10 %": (Together(ModelNegation(), TENTH), 0.1),
+}
+TOLERANCE = 3.0  # points
+
+PROGRAM = Run(
+    data=MNIST(),
+    clients=75,
+    partition=DirichletMultinomialSizes(mu=1.5, sigma=3.45, draws=100, seed=1),
+    model=MLP((64,), dropout=0.2, start="glorot"),
+    training=LocalSGD(steps=1, batch_size=0.1, lr=0.05),
+    until=Until(steps=100),
+)
+DESCRIBED = replace(PROGRAM, clients=100, partition=LognormalSizes(mu=1.5, sigma=3.45))
+
+
+def cells(base: Run, seed: int, attack: str | None = None) -> dict[str, Run]:
+    """A run for each rule and weighting, by name; without an attack if none is named."""
+    if attack is not None:
+        forged, share = ATTACKS[attack]
+        base = replace(base, attack=forged, byzantine=share)
+    return {
+        name(rule, weights, attack): replace(
+            base, algorithm=FedAvg(aggregate=RULES[rule], preprocess=WEIGHTS[weights]), seed=seed
+        )
+        for rule in RULES
+        for weights in WEIGHTS
+    }
+
+
+def name(rule: str, weights: str, attack: str | None = None) -> str:
+    """The name of a cell."""
+    return " / ".join(filter(None, (attack, rule, weights)))
+
+
+def rows(
+    records: Mapping[str, Sequence[Trace]],
+    context: Context,
+    entry: str,
+    attack: str | None = None,
+    *,
+    rules: Iterable[str] = RULES,
+    weightings: Iterable[str] = WEIGHTS,
+) -> list[list[Cell]]:
+    """A row for each rule: weightings beside the published ones, where there are any."""
+    out = list[list[Cell]]()
+    for rule in rules:
+        row: list[Cell] = [attack, rule] if attack else [rule]
+        for weights in weightings:
+            known = entry and weights in PUBLISHED_AS
+            labels = (attack, rule.partition(",")[0], PUBLISHED_AS.get(weights))
+            published = context.published.of(entry, *(label for label in labels if label)) if known else None
+            row.append(compared(records.get(name(rule, weights, attack), ()), published))
+        out.append(row)
+    return out
+
+
+def table(
+    title: str,
+    body: Sequence[Sequence[Cell]],
+    notes: Sequence[str] = (),
+    tolerance: float | None = TOLERANCE,
+    weightings: Iterable[str] = WEIGHTS,
+) -> Table:
+    """A table of such rows."""
+    columns = ["rule", *(f"{weights}, %" for weights in weightings)]
+    if body and len(body[0]) > len(columns):
+        columns = ["attack", *columns]
+    return Table(title, columns, body, notes, tolerance)
+
+
+def panels(
+    records: Mapping[str, Sequence[Trace]],
+    attacks: Sequence[str | None],
+    rules: Iterable[str] = RULES,
+    weightings: Iterable[str] = WEIGHTS,
+) -> Panels:
+    """A row of panels for each attack, a column for each rule, a curve for each weighting."""
+    return {
+        (attack or "", rule): {weights: records.get(name(rule, weights, attack), ()) for weights in weightings}
+        for attack in attacks
+        for rule in rules
+    }

@@ -1,0 +1,116 @@
+"""What is read off the runs: who has what of a method, beside what everybody can do alone."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import NormalDist, fmean
+from typing import NamedTuple
+
+from papers.rffl.setting import REPUTATION, STANDALONE, Enemy, Federation, cell
+from phalanx.fairness import Correlation, collaborative_fairness, detection, gains
+from phalanx.reproduce.published import Published
+from phalanx.reproduce.results import Comparison, Sample
+from phalanx.reproduce.trace import Trace
+
+Records = Mapping[str, Sequence[Trace]]
+
+
+class Pair(NamedTuple):
+    """A run, and that of the same participants alone."""
+
+    alone: Trace
+    run: Trace
+
+    @property
+    def fairness(self) -> Correlation:
+        """Of what participants receive with what they can do alone."""
+        return collaborative_fairness(self.alone.received, self.run.received)
+
+    @property
+    def gain(self) -> float:
+        """Mean over participants, in points."""
+        return 100 * fmean(gains(self.alone.received, self.run.received).values())
+
+    @property
+    def gain_of_best(self) -> float:
+        """What the participant with the best model of this run gains by it, in points."""
+        best = max(self.run.received, key=lambda i: self.run.received[i])
+        return 100 * (self.run.received[best] - self.alone.received[best])
+
+    @property
+    def best_over_best(self) -> float:
+        """The best model of the run over the best standalone model, in points."""
+        return 100 * (max(self.run.received.values()) - max(self.alone.received.values()))
+
+
+def traces(records: Records, federation: Federation, method: str, enemy: Enemy | None = None) -> Sequence[Trace]:
+    """All traces of a cell."""
+    return records.get(cell(federation, method, enemy), ())
+
+
+def pairs(records: Records, federation: Federation, method: str, enemy: Enemy | None = None) -> list[Pair]:
+    """The runs of a cell that finished, by seed, where the standalone run of that seed is known, too."""
+    done = [t for t in traces(records, federation, method, enemy) if not t.failed]
+    alone = {t.seed: t for t in traces(records, federation, STANDALONE) if not t.failed}
+    return [Pair(alone[t.seed], t) for t in done if t.seed in alone]
+
+
+def compared_by(
+    found: Sequence[Trace],
+    figure: Callable[[Trace], float | None],
+    published: Published | None = None,
+) -> Comparison:
+    """A comparison of some figure of each trace, over seeds."""
+    values = [value for t in found if not t.failed and (value := figure(t)) is not None]
+    told = published.remark if published else ""
+    return Comparison(Sample.of(values), None, published, told, len(found) - len(values))
+
+
+def best(trace: Trace) -> float | None:
+    """The accuracy of the best participant's model at the end, in percent."""
+    return 100 * max(trace.received.values(), default=math.nan) if trace.received else None
+
+
+def mean(trace: Trace) -> float | None:
+    """The mean accuracy over participants at the end, in percent."""
+    return 100 * fmean(trace.received.values()) if trace.received else None
+
+
+def interval(found: Iterable[Correlation], level: float = 0.95) -> str:
+    """The confidence interval of the correlation that several runs have in common, in percent; "" if none has one.
+
+    The mean of Fisher's z over the runs: with k runs of n participants, its deviation is 1 / sqrt(k (n - 3)).
+    """
+    known = [c for c in found if c.coefficient is not None and abs(c.coefficient) < 1 and c.participants > 3]
+    if not known:
+        return ""
+    z = fmean(math.atanh(c.coefficient or 0.0) for c in known)
+    margin = NormalDist().inv_cdf((1 + level) / 2) / math.sqrt(sum(c.participants - 3 for c in known))
+    return f"{100 * math.tanh(z - margin):.1f} to {100 * math.tanh(z + margin):.1f}"
+
+
+def signed(values: Iterable[float], decimals: int = 1) -> str:
+    """`+1.4`, and `+1.4 ± 0.2` over several seeds; "-" for none."""
+    sample = Sample.of(values)
+    if sample.mean is None:
+        return "-"
+    return f"{sample.mean:+.{decimals}f}" + ("" if sample.deviation is None else f" ± {sample.deviation:.{decimals}f}")
+
+
+def attackers_removed(found: Sequence[Trace], method: str) -> str:
+    """`2 of 2 by round 2`, for each seed, once if all are alike; "-" for methods that remove nobody."""
+    if method not in REPUTATION:
+        return "-"
+    told = []
+    for trace in found:
+        seen = detection(trace)
+        gone = [step for step in seen.after.values() if step is not None]
+        told.append(f"{len(gone)} of {len(seen.after)}" + (f" by round {max(gone)}" if gone else ""))
+    return ", ".join(told) if len(set(told)) > 1 else "".join(told[:1])
+
+
+def honest_removed(found: Sequence[Trace], method: str) -> str:
+    """How many honest participants were removed, for each seed, once if all are alike; "-" as above."""
+    if method not in REPUTATION:
+        return "-"
+    told = [str(len(detection(trace).honest)) for trace in found]
+    return ", ".join(told) if len(set(told)) > 1 else "".join(told[:1])

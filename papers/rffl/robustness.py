@@ -1,0 +1,200 @@
+"""The tables with attackers: what each honest participant has, beside what it has alone, and who was removed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from papers.rffl.measured import (
+    Records,
+    attackers_removed,
+    best,
+    compared_by,
+    honest_removed,
+    mean,
+    pairs,
+    signed,
+    traces,
+)
+from papers.rffl.remarks import remark
+from papers.rffl.setting import (
+    FIXED,
+    FLIP,
+    FLIPPED,
+    MANY,
+    OURS,
+    ROBUST,
+    SMALLER_MNIST,
+    STANDALONE,
+    Enemy,
+    Federation,
+    cells,
+)
+from phalanx.reproduce.experiment import Context, Scale
+from phalanx.reproduce.published import Published
+from phalanx.reproduce.results import Cell, Rendering, Table
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
+
+HONEST = 10
+PUBLISHED_AS = {FIXED: "RFFL"}  # methods that are shown beside the published numbers of another form
+TARGETED = {  # figures of the tables on label flippers, with what is read off a run
+    "max accuracy": best,
+    "attack success": lambda trace: _percent(trace.final("attack_success")),
+    "target accuracy": lambda trace: _percent(trace.final(f"class_accuracy {FLIPPED}")),
+}
+PUBLISHED = "Published, mean over participants: RFFL {rffl:.1f} %, Standalone {alone:.1f} %. "
+ALIKE = "A table in which the two are alike cannot tell a robust federation from none."
+SMALL_ONES = "Most of the difference is that of the two smallest participants."
+COUNTED = (
+    "Gain: the mean over honest participants of their accuracy minus that of their standalone model. Removed: by the "
+    "methods that remove anybody; honest of ten."
+)
+MEANT = (
+    "Max accuracy: of the best participant. Attack success: how many 1s are taken for 7s; target accuracy: how many "
+    "for 1s; both the mean over honest participants' models (the paper: the best participant's)."
+)
+
+
+@dataclass(frozen=True)
+class WithAttackers:
+    """One such table: its runs, and its rendering.
+
+    Args:
+        entry: of the published numbers.
+        split: of the data.
+        attack: its name.
+        beside: number of attackers, beside ten honest participants.
+    """
+
+    entry: str
+    split: str
+    attack: str
+    beside: int
+
+    @property
+    def federation(self) -> Federation:
+        """The honest participants."""
+        return Federation("MNIST", HONEST, self.split)
+
+    @property
+    def enemy(self) -> Enemy:
+        """The attackers."""
+        return Enemy(self.attack, self.beside)
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        what = "Accuracy, attack success and target accuracy" if self.attack == FLIP else "Accuracy of each participant"
+        return f"{what} with {self.beside} {self.attack} adversaries beside ten, MNIST, {self.split} split"
+
+    def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
+        """All methods under the attack, and everybody alone."""
+        return cells((self.federation,), ROBUST, scale, seed, self.enemy)
+
+    def render(self, records: Records, context: Context) -> Rendering:
+        """The table, with gains over standalone and the share of attackers that was removed."""
+        table = self._targeted(records, context) if self.attack == FLIP else self._individual(records, context)
+        notes = [SMALLER_MNIST] if context.scale == "quick" else []
+        return Rendering((table,), (), notes)
+
+    def _individual(self, records: Records, context: Context) -> Table:
+        rows = list[list[Cell]]()
+        for method in ROBUST:
+            found = self._traces(records, method)
+            published = self._published(method, context)
+            accuracy = compared_by(found, mean, self._mean(published))
+            rows.append([method, each(found), accuracy, each_published(published), *self._ours(records, method)])
+        columns = ("method", "participants 1 to 10, %", "mean accuracy, %", "published for each, %", *COLUMNS)
+        return Table(self.title, columns, rows, (COUNTED, *self._alike(context), *self._reasons()))
+
+    def _targeted(self, records: Records, context: Context) -> Table:
+        rows = list[list[Cell]]()
+        for method in ROBUST:
+            found, row = self._traces(records, method), list[Cell]([method])
+            for figure, read in TARGETED.items():
+                if method == STANDALONE and figure != "max accuracy":
+                    row.append("")  # a run without attackers does not know what they are after
+                    continue
+                row.append(compared_by(found, read, self._published_figure(method, figure, context)))
+            rows.append([*row, *self._ours(records, method)])
+        columns = ("method", *(f"{figure}, %" for figure in TARGETED), *COLUMNS)
+        return Table(self.title, columns, rows, (MEANT, COUNTED, *self._reasons()))
+
+    def _ours(self, records: Records, method: str) -> list[Cell]:
+        """The columns that the paper lacks."""
+        if method == STANDALONE:
+            return ["", "", ""]
+        gained = signed(pair.gain for pair in pairs(records, self.federation, method, self.enemy))
+        begun = [trace for trace in self._traces(records, method) if trace.steps]  # a run can fail as all are removed
+        return [gained, attackers_removed(begun, method), honest_removed(begun, method)]
+
+    def _traces(self, records: Records, method: str) -> Sequence[Trace]:
+        return traces(records, self.federation, method, self.enemy)
+
+    def _reasons(self) -> list[str]:
+        """Why some published numbers are not what the named methods do."""
+        told = {method: remark(method, self.attack, self.split, self.beside) for method in ROBUST}
+        return [f"{method}: {why}" for method, why in told.items() if why]
+
+    def _published(self, method: str, context: Context) -> list[Published]:
+        """For each participant; none for a method that is not in the paper."""
+        if method == OURS:
+            return []
+        name = PUBLISHED_AS.get(method, method)
+        return [context.published.of(self.entry, name, str(k)) for k in range(1, HONEST + 1)]
+
+    def _published_figure(self, method: str, figure: str, context: Context) -> Published | None:
+        name = PUBLISHED_AS.get(method, method)
+        return None if method in (OURS, STANDALONE) else context.published.of(self.entry, name, figure)
+
+    def _mean(self, published: Sequence[Published]) -> Published | None:
+        if not published:
+            return None
+        first = published[0]
+        value = round(fmean(p.value for p in published if p.value is not None), 1)
+        return Published(value, where=first.where, kind=first.kind, whose=first.whose, note="Mean of its ten figures.")
+
+    def _alike(self, context: Context) -> list[str]:
+        """What the published rows of RFFL and Standalone say about the table."""
+        rffl, alone = (self._mean(self._published(name, context)) for name in ("RFFL", STANDALONE))
+        if rffl is None or alone is None or rffl.value is None or alone.value is None:
+            return []
+        told = PUBLISHED.format(rffl=rffl.value, alone=alone.value)
+        return [told + (ALIKE if rffl.value - alone.value < 1 else SMALL_ONES)]
+
+
+COLUMNS = ("gain, points", "adversaries removed", "honest removed")
+
+
+def each(found: Sequence[Trace]) -> str:
+    """What each participant's model is worth in the first seed, rounded, in percent: once if all have the same."""
+    done = [trace for trace in found if not trace.failed and trace.received]
+    return _listed([100 * value for _, value in sorted(done[0].received.items())]) if done else "-"
+
+
+def each_published(numbers: Sequence[Published]) -> str:
+    """The same of published numbers."""
+    return _listed([number.value for number in numbers if number.value is not None]) if numbers else ""
+
+
+def _listed(values: Sequence[float]) -> str:
+    """`92 93 91`; `10 each` if all are the same."""
+    if len(values) > 1 and len(set(values)) == 1:
+        return f"{values[0]:.0f} each"
+    return " ".join(f"{value:.0f}" for value in values)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def claim(attack: str, beside: int) -> str:
+    """What the paper says."""
+    if beside == MANY:
+        return "RFFL performs as well where adversaries are the majority, whatever they do."
+    known: Mapping[str, str] = {
+        FLIP: "RFFL, FedAvg and Multi-Krum stand label flippers without loss of accuracy; no flip succeeds with RFFL.",
+    }
+    return known.get(
+        attack, "RFFL is robust, and honest participants gain over their standalone models; adversaries are removed."
+    )

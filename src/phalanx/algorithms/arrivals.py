@@ -1,0 +1,57 @@
+"""What algorithms share that work on arrivals: updates one by one, and rounds made of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+
+from phalanx.core import Updates, Vector
+from phalanx.wording import plural
+
+
+class Arrival(NamedTuple):
+    """The update of one client."""
+
+    client: int
+    version: int  # of the model that it was sent
+    base: Vector  # that model
+    delta: Vector  # trained minus received parameters
+
+
+def one_by_one(updates: Updates) -> Iterator[Arrival]:
+    """The updates, as if they had arrived one after the other."""
+    return map(Arrival, updates.clients, updates.versions, updates.bases, updates.deltas)
+
+
+def told_of_age(tau: int) -> str:
+    """The age of an update, as verdicts tell it; empty if it is fresh."""
+    return f"{plural(tau, 'update')} old" if tau else ""
+
+
+def alone(updates: Updates, client: int) -> Updates:
+    """The update of one client, in memory of its own: a row of a round would hold the memory of all of it."""
+    one = updates.of({client})
+    return replace(one, deltas=one.deltas.clone())
+
+
+def merged(parts: Iterable[Updates], reference: Vector | None = None) -> Updates:
+    """Updates of different clients as those of one round.
+
+    Args:
+        parts: of any number of clients each.
+        reference: that of the round.
+    """
+    parts = list(parts)
+    rows = sorted((c, k, row) for k, part in enumerate(parts) for row, c in enumerate(part.clients))
+    starts = list(accumulate(map(len, parts), initial=0))
+    order = [starts[k] + row for _, k, row in rows]
+    return Updates(
+        tuple(c for c, _, _ in rows),
+        tuple(parts[k].versions[row] for _, k, row in rows),
+        tuple(parts[k].bases[row] for _, k, row in rows),
+        torch.cat([part.deltas for part in parts])[order],
+        torch.cat([part.losses for part in parts])[order],
+        reference,
+    )

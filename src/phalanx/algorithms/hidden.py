@@ -1,0 +1,229 @@
+"""Models that the server does not see in the clear: clients transform what they send, and undo it on what they receive.
+
+Sattler, Müller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization under
+Privacy Constraints", 2019, Section V-B: clients agree on an orthonormal transform P, send P(delta) instead of delta,
+and undo it on what they receive.  Norms, inner products and cosines are the same on both sides (Equation 45).
+
+The server of `Permuted(A, seed)` is the server of A: nothing of its role looks at the seed, except that `init` hides
+the initial model.  In a simulation one object plays both roles.  A real server runs A (`unhidden`), from an initial
+model that a client has hidden and that the server has not seen in the clear (`phalanx.flower.hide`).
+
+A server that knows both P(x) and x for one model x with distinct entries knows a permutation P.  The initial model is
+such an x; so is a model whose entries it can guess.  See `docs/clustered-fl.md` for what is hidden and what is not.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from phalanx.algorithms.wrapper import Wrapper
+from phalanx.core import Algorithm, Local, Updates, Vector
+from phalanx.rng import generator
+
+
+@dataclass(frozen=True)
+class Hidden(Wrapper):
+    """An algorithm whose clients transform what they send, and undo it on what they receive.
+
+    Args:
+        algorithm: what is done otherwise.
+        seed: of the transform; known to the clients only.
+
+    Raises:
+        ValueError: the algorithm compares updates with training of the server's own, which needs models in the clear;
+            or has the server look at layers; or hides models itself.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        own, name = type(self).__name__, type(self.algorithm).__name__
+        if self.algorithm.needs_reference:
+            raise ValueError(
+                f"{own} hides models from the server, and {name} has the server train them on examples of its own: "
+                "use it alone, or choose an algorithm whose server has no examples."
+            )
+        if self.algorithm.knows_layout:
+            raise ValueError(
+                f"{own} hides from the server which entry of a model is which, and {self.algorithm} has it look at "
+                "layers or classes: use it alone, or without them."
+            )
+        if (inner := hiding(self.algorithm)) is not None:
+            raise ValueError(f"{own} is around {type(inner).__name__}, and one transform hides all: take either.")
+
+    @abstractmethod
+    def hidden(self, vector: Vector) -> Vector:
+        """P x: a model, or a change to one, as the server sees it."""
+
+    @abstractmethod
+    def revealed(self, vector: Vector) -> Vector:
+        """P^-1 y: what the server sees, as a model or a change to one."""
+
+    # Role: server, that of the algorithm
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+        return self.algorithm.init(self.hidden(model), sizes)
+
+    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
+        """See `Algorithm`.  Models in the state are hidden."""
+        return self.algorithm.step(state, updates)
+
+    def download(self, state: Any, client: int) -> Vector:
+        """See `Algorithm`."""
+        return self.algorithm.download(state, client)
+
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`."""
+        return self.algorithm.candidate_models(state, client)
+
+    def join(self, state: Any, client: int, size: int) -> Any:
+        """See `Algorithm`."""
+        return self.algorithm.join(state, client, size)
+
+    # Role: client
+
+    def integrate(self, local: Local | None, download: Vector) -> Vector:
+        """See `Algorithm`."""
+        if local is not None:
+            local = local._replace(delta=self.revealed(local.delta))
+        return self.algorithm.integrate(local, self.revealed(download))
+
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """See `Algorithm`."""
+        sent, memory = self.algorithm.upload(delta, memory)
+        return self.hidden(sent), memory
+
+
+def hiding(algorithm: Algorithm) -> Hidden | None:
+    """What hides models from the server in an algorithm, whatever is around it; None if nothing does."""
+    while isinstance(algorithm, Wrapper) and not isinstance(algorithm, Hidden):
+        algorithm = algorithm.algorithm
+    return algorithm if isinstance(algorithm, Hidden) else None
+
+
+def unhidden(algorithm: Algorithm) -> Algorithm:
+    """The same for a server that is not to know how models are hidden from it: without `Permuted` and `Rotated`."""
+    if isinstance(algorithm, Hidden):
+        return algorithm.algorithm
+    return replace(algorithm, algorithm=unhidden(algorithm.algorithm)) if isinstance(algorithm, Wrapper) else algorithm
+
+
+@dataclass(frozen=True)
+class Permuted(Hidden):
+    """Clients permute the coordinates of what they send, in an order that they share; the server is not told it.
+
+    Models come out to the last bit as without, wherever a permutation changes nothing for the algorithm: means,
+    medians and trimmed means by coordinate, choices by norm, distance or cosine.  What weighs by norms or distances in
+    floating point (clipping, geometric medians) agrees to rounding.  Algorithms that know the layers of a model do not
+    fit in.
+
+    The server still sees the value of every parameter and of every change, in one order for the whole run: their
+    distribution, which parameters move together, and whose updates are alike.
+
+    Args:
+        algorithm: what is done otherwise.
+        seed: of the permutation; known to the clients only.
+    """
+
+    def hidden(self, vector: Vector) -> Vector:
+        """See `Hidden`."""
+        return vector[permutation(self.seed, len(vector))[0].to(vector.device)]
+
+    def revealed(self, vector: Vector) -> Vector:
+        """See `Hidden`."""
+        return vector[permutation(self.seed, len(vector))[1].to(vector.device)]
+
+
+@dataclass(frozen=True)
+class Rotated(Hidden):
+    """Clients rotate what they send, by a random orthonormal transform that they share; the server is not told it.
+
+    Every number that the server sees is a mixture of all parameters, so that single values and their distribution are
+    hidden too; norms and angles are not, nor is whose updates are alike.  Models come out as without, to rounding,
+    where an algorithm depends on norms, distances and cosines only: means, Krum, geometric medians, clipping,
+    clustering.  Rules by coordinate (medians, trimmed means, signs) work on other coordinates then, and give other
+    results.
+
+    The transform is S3 H S2 H S1: S are random signs and a random permutation, H is the Hartley transform, which is
+    orthonormal and its own inverse in any dimension.  O(d log d) time, O(d) memory; it is computed in float64.
+
+    Args:
+        algorithm: what is done otherwise.
+        seed: of the transform; known to the clients only.
+    """
+
+    def hidden(self, vector: Vector) -> Vector:
+        """See `Hidden`."""
+        first, *others = self._mixers(vector)
+        y = first.mix(vector.double())
+        for mixer in others:
+            y = mixer.mix(hartley(y))
+        return y.to(vector.dtype)
+
+    def revealed(self, vector: Vector) -> Vector:
+        """See `Hidden`."""
+        *others, last = self._mixers(vector)
+        x = last.unmix(vector.double())
+        for mixer in reversed(others):
+            x = mixer.unmix(hartley(x))
+        return x.to(vector.dtype)
+
+    def _mixers(self, vector: Vector) -> list["Mixer"]:
+        return [mixer.to(vector.device) for mixer in mixers(self.seed, len(vector))]
+
+
+class Mixer(NamedTuple):
+    """A permutation with signs."""
+
+    order: Int[Tensor, "d"]
+    signs: Float[Tensor, "d"]
+
+    def mix(self, x: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
+        """S x."""
+        return (x * self.signs)[self.order]
+
+    def unmix(self, y: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
+        """S^-1 y."""
+        x = torch.empty_like(y)
+        x[self.order] = y
+        return x * self.signs
+
+    def to(self, device: torch.device) -> "Mixer":
+        """The same on a device."""
+        return Mixer(self.order.to(device), self.signs.to(device))
+
+
+def hartley(x: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
+    """The orthonormal discrete Hartley transform, y_k = sum over n of x_n (cos + sin)(2 pi k n / d) / sqrt(d).
+
+    Symmetric, and its own inverse.  O(d log d) for every d.
+    """
+    half = torch.fft.rfft(x, norm="ortho")
+    rest = half[1 : (len(x) + 1) // 2].flip(0)  # the other half of the spectrum is the conjugate of this
+    return torch.cat([half.real - half.imag, rest.real + rest.imag])
+
+
+@lru_cache(maxsize=4)
+def permutation(seed: int, d: int) -> tuple[Int[Tensor, "d"], Int[Tensor, "d"]]:
+    """A random order of d coordinates, and its inverse."""
+    order = torch.randperm(d, generator=generator(seed, "hidden order"))
+    return order, order.argsort()
+
+
+@lru_cache(maxsize=4)
+def mixers(seed: int, d: int) -> tuple[Mixer, Mixer, Mixer]:
+    """Three random permutations of d coordinates with random signs."""
+
+    def one(number: int) -> Mixer:
+        rng = generator(seed, "hidden rotation", number)
+        signs = torch.randint(0, 2, (d,), generator=rng).double() * 2 - 1
+        return Mixer(torch.randperm(d, generator=rng), signs)
+
+    return one(0), one(1), one(2)

@@ -1,0 +1,39 @@
+"""The progress bar of the terminal."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from phalanx.core import Observer
+from phalanx.core import Progress as Step
+from phalanx.runs.plan import Run
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Progress]:
+    """A bar for each run; nothing but what it came to where the output is no terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, expand=True) as progress:
+        yield progress
+
+
+def follow(progress: Progress, plan: Run, name: str) -> Observer:
+    """An observer that moves a new bar of `progress`: by steps, or by virtual seconds where only these are limited."""
+    until = plan.until
+    task = progress.add_task(name, total=until.limit or round(until.seconds or 0), note="")
+
+    def observer(step: Step) -> None:
+        done = step.step if until.limit else round(step.now)
+        note = f"{len(step.refused)} refused" if step.refused else ""
+        progress.update(task, completed=done, note=note)
+
+    return observer

@@ -1,0 +1,307 @@
+"""`phalanx weights`: what truncation would make of a file of sizes, before anything is trained."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import isfinite
+from pathlib import Path
+from shlex import join
+from statistics import median_low
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from phalanx.cli.terminal import percent
+from phalanx.cli.weights_files import Declared, check_target, read_sizes, shown, write_weights
+from phalanx.weighting.certificate import Certificate, certify
+from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
+from phalanx.weighting.truncation import TradeOff, mwp, shortest, top, truncation_bound, truncation_curve
+
+DESCRIPTION = "Truncate declared sizes, so that few clients cannot outweigh the others."
+USAGE = """phalanx weights SIZES [--OPTION VALUE ...]
+
+SIZES is a CSV or JSON file of clients and the sizes that they declare, or - for standard input.
+Without --alpha it shows what there is to choose from."""
+DELTA = 0.05  # default of --delta
+LISTED = 20  # clients that the table of the truncated shows
+POINTS = (
+    0.0,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.15,
+    0.2,
+    0.25,
+    0.3,
+    0.35,
+    0.4,
+    0.45,
+)  # of alpha, between the least and the most
+
+
+def add_options(parser: Any) -> None:
+    """Adds what `weights_command` understands to a parser of jsonargparse."""
+    parser.add_argument("sizes", nargs="?", type=Path | None, help="CSV or JSON file of declared sizes, or -.")
+    parser.add_argument("--alpha", type=float | None, help="Largest share of the clients that may be Byzantine.")
+    parser.add_argument(
+        "--alpha_star", "--alpha-star", type=float, default=0.5, help="Largest share of the weight that they may get."
+    )
+    parser.add_argument("--client_column", type=str | None, help="Name of the column, or key, of the clients.")
+    parser.add_argument("--size_column", type=str | None, help="Name of the column, or key, of the sizes.")
+    parser.add_argument("--weights", type=Path | None, help="Where to save the weights (.csv or .json).")
+    parser.add_argument("--picture", type=Path | None, help="Where to save the trade-off (.png, .svg or .pdf).")
+    group = parser.add_argument_group("If the file is only a random sample of the clients")
+    group.add_argument(
+        "--certify", type=int | None, metavar="BOUND", help="Does truncation at BOUND keep the promise for all clients?"
+    )
+    group.add_argument("--delta", type=float | None, help=f"How often the answer may be wrong; {DELTA} if not given.")
+    group.add_argument("--population", type=int | None, help="Number of all clients; very many if not given.")
+
+
+def weights_command(options: Any, console: Console) -> int:
+    """Shows a trade-off, a truncation, or a certificate; returns the exit status, 1 for what was not certified.
+
+    Raises:
+        ValueError: options do not go together, or the file or the shares are not as they should be.
+        OSError: a file cannot be read or written.
+    """
+    _check(options)
+    sampled = options.certify is not None
+    declared = read_sizes(options.sizes, options.client_column, options.size_column, repeats=sampled)
+    if sampled:
+        return _certify(declared, options, console)
+    curve = truncation_curve(declared.sizes, options.alpha_star)
+    if options.alpha is None:
+        _show_curve(declared, curve, options, console)
+    else:
+        _show_truncation(declared, options, console)
+    if options.picture is not None:
+        _draw(declared, curve, options)
+        console.print(f"Picture: {options.picture}", soft_wrap=True, markup=False)
+    return 0
+
+
+def _check(options: Any) -> None:
+    """Raises ValueError if an option is missing, or would have no effect."""
+    if options.sizes is None:
+        raise ValueError("Name a file of declared sizes, as in `phalanx weights sizes.csv`, or - for standard input.")
+    sampled = options.certify is not None
+    others = ("weights", "picture") if sampled else ("delta", "population")
+    if without := [f"--{name}" for name in others if options[name] is not None]:
+        goes = "does not go with" if sampled else "belongs to"
+        raise ValueError(f"{without[0]} {goes} --certify, which is about a sample of the clients.")
+    if options.alpha is None and (sampled or options.weights is not None):
+        raise ValueError(f"--{'certify' if sampled else 'weights'} needs --alpha, the share of clients to tolerate.")
+    if options.weights is not None:
+        check_target(options.weights, (".csv", ".json"))
+        if options.weights.exists() and options.sizes.exists() and options.weights.samefile(options.sizes):
+            raise ValueError(f"--weights would replace {options.sizes}, the declared sizes. Choose another file.")
+    if options.picture is not None:
+        check_target(options.picture, (".png", ".svg", ".pdf"))
+
+
+# The trade-off
+
+
+def _show_curve(declared: Declared, curve: Sequence[TradeOff], options: Any, console: Console) -> None:
+    sizes, K = declared.sizes, len(declared.sizes)
+    if K == 1:
+        raise ValueError("One client holds all of the weight whatever it declares: there is nothing to choose from.")
+    if not curve:
+        truncation_bound(sizes, 1 / K, options.alpha_star)  # raises: says why there is nothing to choose from
+    _say(console, _population(declared))
+    table = _table(f"What there is to choose from, with alpha_star = {options.alpha_star:g}")
+    for heading in ("alpha", "clients", "U*", "truncated", "examples that count", "effective clients"):
+        table.add_column(heading, justify="right")
+    for alpha, t in _points(len(curve), K).items():
+        U = curve[t - 1].bound
+        kept = {k: min(size, U) for k, size in sizes.items()}
+        many = sum(size > U for size in sizes.values())
+        still = sum(kept.values()) / sum(sizes.values())
+        effective = concentration(kept).effective
+        table.add_row(alpha, f"{t:,}", f"{U:,}", f"{many:,}", percent(still), f"{effective:,.1f}")
+    console.print(table)
+    _say(console, "alpha is the share of the clients that may be Byzantine, U* the largest size that counts in full.")
+    example = "0.1" if top(0.1, K) <= len(curve) else shortest(1, K)
+    given = [(name, options[name]) for name in ("client_column", "size_column") if options[name] is not None]
+    chosen = [("alpha", example), ("alpha_star", f"{options.alpha_star:g}"), ("weights", "weights.csv")]
+    words = [word for name, value in (*given, *chosen) for word in (f"--{name}", value)]
+    command = join(["phalanx", "weights", str(options.sizes), *words])
+    _say(console, f"Choose as many clients as you fear, and go on: {command}")
+
+
+def _points(feasible: int, K: int) -> dict[str, int]:
+    """The alphas to show, each with its number of clients: all that make a difference, or a dozen of them."""
+    if feasible <= len(POINTS):
+        return {shortest(t, K): t for t in range(1, feasible + 1)}
+    points = {1: shortest(1, K)} | {t: f"{share:g}" for share in POINTS if 1 < (t := top(share, K)) < feasible}
+    return {alpha: t for t, alpha in points.items()} | {shortest(feasible, K): feasible}
+
+
+# Truncation
+
+
+def _show_truncation(declared: Declared, options: Any, console: Console) -> None:
+    sizes, K = declared.sizes, len(declared.sizes)
+    U = truncation_bound(sizes, options.alpha, options.alpha_star)
+    kept = {k: min(size, U) for k, size in sizes.items()}
+    many, t = sum(size > U for size in sizes.values()), top(options.alpha, K)
+    _say(console, _population(declared))
+    given = f"alpha = {options.alpha:g} ({t:,} of {K:,} clients), alpha_star = {options.alpha_star:g}"
+    _say(console, f"{given}: {_outcome(U, many)}")
+    if many:
+        console.print(_truncated(declared, U))
+    console.print(_comparison(declared, kept, t))
+    moved, still = weight_shift(sizes, kept), sum(kept.values()) / sum(sizes.values())
+    _say(
+        console, f"{percent(moved)} of the weight changes hands, {percent(still)} of the declared examples still count."
+    )
+    most = f"The {f'{t:,} heaviest hold' if t > 1 else 'heaviest holds'} {_held(kept, t)}." if t else ""
+    _say(console, f"\n{_promise(t, K, options.alpha_star)}", most)
+    _say(console, _caveat(options.alpha_star))
+    if options.weights is not None:
+        write_weights(options.weights, declared, kept)
+        _say(console, f"Weights: {options.weights}")
+
+
+def _outcome(U: int, many: int) -> str:
+    if not many:
+        return "nothing has to be truncated."
+    declare = "clients declare more, and count" if many > 1 else "client declares more, and counts"
+    return f"U* = {U:,}. {many:,} {declare} for that much."
+
+
+def _population(declared: Declared) -> str:
+    sizes = list(declared.sizes.values())
+    clients = f"{len(sizes):,} clients declare" if len(sizes) > 1 else "1 client declares"
+    middle = f", half of them {median_low(sizes):,} or less" if len(sizes) > 1 else ""
+    return f"{clients} {sum(sizes):,} examples, from {min(sizes):,} to {max(sizes):,} each{middle}."
+
+
+def _truncated(declared: Declared, U: int) -> Table:
+    """The largest of those whose sizes are cut."""
+    sizes = declared.sizes
+    before, after = sum(sizes.values()), sum(min(size, U) for size in sizes.values())
+    cut = sorted((k for k, size in sizes.items() if size > U), key=lambda k: (-sizes[k], k))
+    table = _table("Truncated clients")
+    table.add_column("client", overflow="fold")
+    for heading in ("declared", "counts for", "share before", "share after"):
+        table.add_column(heading, justify="right")
+    for k in cut[:LISTED]:
+        client = escape(shown(declared.names[k], 40))
+        table.add_row(client, f"{sizes[k]:,}", f"{U:,}", percent(sizes[k] / before), percent(U / after))
+    if len(cut) > LISTED:
+        table.add_row(f"and {len(cut) - LISTED:,} more")
+    return table
+
+
+def _comparison(declared: Declared, kept: dict[int, int], t: int) -> Table:
+    """How unequal the weights are, before and after, and if sizes were ignored."""
+    sizes, K = declared.sizes, len(declared.sizes)
+    ways = (sizes, kept, dict.fromkeys(sizes, 1))
+    figures = [concentration(way) for way in ways]
+    table = _table("Share of the weight")
+    table.add_column("", min_width=28)
+    for heading in ("as declared", "truncated", "all alike"):
+        table.add_column(heading, justify="right")
+    tenth = top(0.1, K)
+    table.add_row("the heaviest client", *(percent(figure.largest) for figure in figures))
+    if t not in (0, 1, tenth):
+        table.add_row(f"the heaviest {t:,} (alpha)", *(percent(mwp(way, t / K)) for way in ways))
+    if tenth > 1:
+        table.add_row(f"the heaviest {tenth:,} (10 %)", *(percent(figure.top_tenth) for figure in figures))
+    table.add_row("effective number of clients", *map(_effective, figures))
+    return table
+
+
+def _effective(figure: Concentration) -> str:
+    return f"{figure.effective:,.1f}"
+
+
+def _promise(t: int, K: int, alpha_star: float) -> str:
+    """What is certain, in plain words."""
+    if t == 0:
+        return "With alpha = 0 nobody is suspected, and nothing is promised."
+    share = f"{_percent(alpha_star)} of the weight"
+    if t == 1:
+        return f"Whatever they declare, no one of the {K:,} clients holds more than {share}."
+    return f"Whatever they declare, no {t:,} of the {K:,} clients hold more than {share}."
+
+
+def _caveat(alpha_star: float) -> str:
+    stand = f"Median, GeometricMedian, and TrimmedMean with beta = {alpha_star:g} or more stand that share."
+    if alpha_star >= 0.5:
+        stand = "Median and GeometricMedian stand less than half of the weight, TrimmedMean its beta."
+    room = " --alpha_star 0.49 leaves them room." if alpha_star == 0.5 else ""
+    return f"{stand}{room} Mean stands nothing: truncation alone defends nobody."
+
+
+def _held(weights: dict[int, int], t: int) -> str:
+    """What the t heaviest hold, rounded down, so that less than half does not look like half."""
+    heaviest = sum(sorted(weights.values())[len(weights) - t :])
+    return f"{10_000 * heaviest // sum(weights.values()) / 100:g} %"
+
+
+# A sample
+
+
+def _certify(declared: Declared, options: Any, console: Console) -> int:
+    k, K, delta = len(declared.sizes), options.population, DELTA if options.delta is None else options.delta
+    if K is not None and len(set(declared.names)) > K:
+        raise ValueError(f"The sample holds {len(set(declared.names)):,} different clients of a population of {K:,}.")
+    found = certify(declared.sizes, options.certify, options.alpha, options.alpha_star, delta, clients=K)
+    who = (
+        f"{options.alpha * 100:g} % of the clients" if K is None else f"{top(options.alpha, K):,} of the {K:,} clients"
+    )
+    claim = f"truncated at {options.certify:,}, no {who} hold more than {_percent(options.alpha_star)} of the weight"
+    if found.holds:
+        _say(console, f"Certified: {claim}. For at most {_percent(delta)} of all samples would that be wrong.")
+    else:
+        _say(console, f"Not certified: {k:,} sizes do not show that, {claim}.")
+        _say(console, f"{found.reason[0].upper()}{found.reason[1:]}.")
+    console.print(_figures(found, k, options.alpha_star))
+    _say(
+        console,
+        "This holds if the clients were drawn at random from all, and the bound was chosen without these sizes.",
+    )
+    return 0 if found.holds else 1
+
+
+def _figures(found: Certificate, k: int, alpha_star: float) -> Table:
+    table = _table("Largest share of the weight")
+    table.show_header = False
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_row("allowed (alpha_star)", percent(alpha_star))
+    table.add_row("in this sample", percent(found.estimate))
+    table.add_row("at most, of all clients", percent(found.ceiling) if isfinite(found.ceiling) else "not known")
+    table.add_row("sizes in the sample", f"{k:,}")
+    table.add_row("sizes needed, if they were like these", "no number" if found.needed is None else f"{found.needed:,}")
+    return table
+
+
+# Output
+
+
+def _draw(declared: Declared, curve: Sequence[TradeOff], options: Any) -> None:
+    from phalanx.cli.weights_picture import plot_truncation_curve  # noqa: PLC0415  (matplotlib is slow to import)
+
+    chosen = None
+    if options.alpha is not None and top(options.alpha, len(declared.sizes)):
+        chosen = TradeOff(options.alpha, truncation_bound(declared.sizes, options.alpha, options.alpha_star))
+    plot_truncation_curve(curve, declared.sizes, chosen).savefig(options.picture, dpi=150)
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
+def _say(console: Console, *sentences: str) -> None:
+    console.print(" ".join(filter(None, sentences)), soft_wrap=True, markup=False)
+
+
+def _percent(share: float) -> str:
+    return f"{float(100 * Fraction(repr(share))):g} %"

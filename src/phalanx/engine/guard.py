@@ -1,0 +1,165 @@
+"""The door: what is not as it must be never reaches a rule.
+
+A reply is refused, with a reason, if it does not answer what its client was asked, or if its content could not have
+come from training the model: wrong type, shape or dtype, NaN, infinity, a norm beyond the limit.  So is a client that
+declares an impossible number of examples.  The rest goes on without them.
+"""
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from phalanx.core import Reply, Updates, Vector
+from phalanx.training.vector import rows_as_matrix
+from phalanx.wording import plural
+
+LARGEST = torch.finfo(torch.float32).max  # what losses are kept in
+
+
+class Sent(NamedTuple):
+    """The server's own record of a download that is not answered yet."""
+
+    version: int  # of the state that it was made from
+    base: Vector  # what was sent
+
+
+class Checked(NamedTuple):
+    """What came out of an inspection."""
+
+    updates: Updates | None  # None if nothing was accepted
+    refused: dict[int, str]  # client -> why
+    answered: set[int]  # clients whose outstanding download is settled, for good or ill
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Inspects everything that clients send.
+
+    Args:
+        max_norm: largest Euclidean norm of an update. The default only keeps out what float32 arithmetic does not
+            survive; a limit that fits the task is a defence.
+        max_staleness: oldest update that is taken, in server updates. None takes all.
+        max_size: largest number of examples that a client may declare.
+    """
+
+    max_norm: float = 1e15
+    max_staleness: int | None = None
+    max_size: int = 1_000_000_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_norm < 1e18:
+            raise ValueError(f"max_norm must lie in (0, 1e18), got {self.max_norm}: beyond, float32 overflows.")
+        if self.max_staleness is not None and self.max_staleness < 0:
+            raise ValueError(f"max_staleness must be at least 0, got {self.max_staleness}.")
+        if self.max_size < 1:
+            raise ValueError(f"max_size must be at least 1, got {self.max_size}.")
+
+    def enroll(self, declared: Mapping[int, object]) -> tuple[dict[int, int], dict[int, str]]:
+        """The clients that take part, with their sizes and in order of id, and those that do not, with the reason."""
+        sizes, refused = dict[int, int](), dict[int, str]()
+        for client in sorted(declared):
+            size = _integer(declared[client])
+            if size is None:
+                refused[client] = f"declares {_short(declared[client])} examples, which is not an integer"
+            elif not 1 <= size <= self.max_size:
+                refused[client] = f"declares {size:,} examples, allowed are 1 to {self.max_size:,}"
+            else:
+                sizes[client] = size
+        return sizes, refused
+
+    def inspect(self, replies: Iterable[Reply], sent: Mapping[int, Sent], version: int, model: Vector) -> Checked:
+        """Sorts replies into updates and refusals.
+
+        Args:
+            replies: as they came.
+            sent: what each enrolled client was sent and has not answered.
+            version: the server's present one.
+            model: what an update must look like.
+        """
+        accepted, refused, answered = dict[int, Reply](), dict[int, str](), set[int]()
+        for reply in replies:
+            if why := _unasked(reply, sent, answered):
+                refused[reply.client] = why if reply.client not in refused else f"{refused[reply.client]}; {why}"
+                continue
+            answered.add(reply.client)
+            if why := next(self._complaints(reply, version, model), ""):
+                refused[reply.client] = why
+            else:
+                accepted[reply.client] = reply
+        return Checked(_as_updates(accepted, sent) if accepted else None, refused, answered)
+
+    def _complaints(self, reply: Reply, version: int, model: Vector) -> Iterator[str]:
+        """What is wrong with a reply to the right question.  A later check relies on the earlier ones."""
+        delta, loss, age = reply.delta, reply.loss, version - reply.version
+        if self.max_staleness is not None and age > self.max_staleness:
+            most = "allowed is 1" if self.max_staleness == 1 else f"allowed are {self.max_staleness}"
+            yield f"update is {plural(age, 'server update')} old, {most}"
+        if type(delta) is not Tensor:  # a subclass brings code of its own
+            yield f"update is a {type(delta).__name__}, not a torch.Tensor"
+            return
+        if delta.layout != torch.strided:
+            yield f"update is laid out as {str(delta.layout).removeprefix('torch.')}, expected strided"
+            return
+        if delta.shape != model.shape:
+            yield f"update has shape {tuple(delta.shape)}, expected {tuple(model.shape)}"
+        if (delta.dtype, delta.device) != (model.dtype, model.device):
+            yield f"update is {_dtype(delta)} on {delta.device}, expected {_dtype(model)} on {model.device}"
+        delta = delta.detach() if delta.requires_grad else delta
+        norm = float(torch.linalg.vector_norm(delta))  # is NaN or infinite if any entry is
+        if not norm <= self.max_norm:
+            norm = float(torch.linalg.vector_norm(delta.double()))
+            yield _why_not_finite(delta) or f"update has norm {norm:.3g}, allowed is {self.max_norm:.3g}"
+        if isinstance(loss, bool) or not isinstance(loss, float | Real) or not 0 <= float(loss) <= LARGEST:
+            yield f"loss is {_short(loss)}, not a finite number of at least 0"
+
+
+def _unasked(reply: Reply, sent: Mapping[int, Sent], answered: set[int]) -> str:
+    """Why a reply answers nothing that is open; empty if it does."""
+    if reply.client in answered:
+        return f"duplicate: version {reply.version} is answered already"
+    if reply.client not in sent:
+        return "unasked: nothing was sent to this client that it has not answered"
+    if reply.version != sent[reply.client].version:
+        return f"answers version {reply.version}, was asked for version {sent[reply.client].version}"
+    return ""
+
+
+def _why_not_finite(delta: Vector) -> str:
+    nan, infinite = int(delta.isnan().sum()), int(delta.isinf().sum())
+    counts = [f"{n} {what}" for n, what in ((nan, "NaN"), (infinite, "infinite")) if n]
+    return f"update holds {' and '.join(counts)} of {delta.numel()} values" if counts else ""
+
+
+def _as_updates(accepted: Mapping[int, Reply], sent: Mapping[int, Sent]) -> Updates:
+    clients = tuple(sorted(accepted))
+    rows = [accepted[i].delta for i in clients]
+    losses = [accepted[i].loss for i in clients]
+    return Updates(
+        clients,
+        tuple(sent[i].version for i in clients),
+        tuple(sent[i].base for i in clients),
+        rows_as_matrix([row.detach() if row.requires_grad else row for row in rows if isinstance(row, Tensor)]),
+        torch.tensor([float(loss) for loss in losses if isinstance(loss, float | Real)]),
+    )
+
+
+def _integer(value: object) -> int | None:
+    """The integer that a value is, of whatever library, or None."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,228 @@
+"""A federation without a network: Flower's messages, written and read as on the wire, within one process.
+
+For tests of an app, in seconds instead of minutes.  Nodes are functions from message to message: a ClientApp does, and
+so does an attacker.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.task_identity import TaskIdentity
+
+SERVER = 1  # the number of the server's node
+Node = Callable[[Message, Context], Message | None]  # None: it never answers
+
+
+@dataclass(eq=False)
+class Delivery:
+    """A message, and what became of it."""
+
+    node: int
+    context: Context
+    contents: dict[str, bytes]  # the objects of the message
+    reply: dict[str, bytes] | None = None  # the objects of the reply
+    reply_id: str = ""
+    failure: Error | None = None
+
+
+@dataclass
+class Queue:
+    """What a node has to do, one after the other."""
+
+    todo: list[str] = field(default_factory=list)
+    woken: threading.Condition = field(default_factory=threading.Condition)
+
+
+class InProcessGrid(Grid):
+    """A `Grid` of nodes in this process.
+
+    Args:
+        nodes: by Flower's number.
+        config: of each node, as on the command line of a SuperNode.
+        stepwise: replies are handed out in the order in which their messages were sent, and each only after `allow`,
+            so that the order of arrivals is the same each time.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[int, Node],
+        config: Mapping[int, Mapping[str, Any]] | None = None,
+        *,
+        stepwise: bool = False,
+    ) -> None:
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SERVER, 1
+        self.nodes = dict(nodes)
+        self._config, self._stepwise, self._allowed = dict(config or {}), stepwise, 0
+        self._contexts = dict[int, Context]()
+        self._deliveries = dict[str, Delivery]()
+        self._order = list[str]()  # of "train" messages whose replies are not handed out yet
+        self._queues = dict[int, Queue]()
+        self._compute, self._lock, self._closed = threading.Lock(), threading.Lock(), False
+
+    def set_run(self, run: Any) -> None:
+        """There is only one."""
+
+    @property
+    def run(self) -> NoReturn:
+        """There is none that Flower would know."""
+        raise AttributeError("A rehearsal is no run of Flower.")
+
+    def create_message(self, *_: Any, **__: Any) -> NoReturn:
+        """Flower has deprecated it."""
+        raise AttributeError("Make messages with Message(...).")
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Pushes, and pulls until all replies are there, or the time is over."""
+        open_ids, replies = set(self.push_messages(messages)), list[Message]()
+        deadline = time.monotonic() + (3600.0 if timeout is None else timeout)
+        while open_ids and time.monotonic() < deadline:
+            for number in [*open_ids]:
+                if got := self.pull_messages([number]):
+                    replies += got
+                    open_ids.discard(number)
+            time.sleep(0.005)
+        return replies
+
+    def __enter__(self) -> "InProcessGrid":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Has nobody begin anything more, and waits for who is computing."""
+        with self._lock:
+            self._closed, queues = True, list(self._queues.values())
+        for waiting in queues:
+            with waiting.woken:
+                waiting.woken.notify()
+        with self._compute:
+            pass
+
+    def get_node_ids(self) -> list[int]:
+        """Who is connected."""
+        with self._lock:
+            return list(self.nodes)
+
+    def context(self, run_config: Mapping[str, Any]) -> Context:
+        """What Flower gives a ServerApp, with this configuration of the run."""
+        return Context(1, SERVER, {}, RecordDict(), dict(run_config))
+
+    def connect(self, node: int, app: Node) -> None:
+        """A node comes."""
+        with self._lock:
+            self.nodes[node] = app
+
+    def disconnect(self, node: int) -> None:
+        """A node goes."""
+        with self._lock:
+            self.nodes.pop(node, None)
+
+    def allow(self, count: int) -> None:
+        """Hands out so many more replies to "train" messages."""
+        with self._lock:
+            self._allowed += count
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """See `Grid`."""
+        numbers = list[str]()
+        for message in messages:
+            number = message.object_id
+            message.metadata.__dict__["_message_id"] = number
+            node = message.metadata.dst_node_id
+            contents = {key: value.deflate() for key, value in get_all_nested_objects(message).items()}
+            with self._lock:
+                context = self._contexts.setdefault(
+                    node, Context(1, node, dict(self._config.get(node, {})), RecordDict(), {})
+                )
+                self._deliveries[number] = Delivery(node, context, contents)
+                if message.metadata.message_type == "train":
+                    self._order.append(number)
+                if node not in self._queues:
+                    self._queues[node] = Queue()
+                    threading.Thread(target=self._serve, args=(node,), daemon=True).start()
+                waiting = self._queues[node]
+            with waiting.woken:
+                waiting.todo.append(number)
+                waiting.woken.notify()
+            numbers.append(number)
+        return numbers
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """See `Grid`."""
+        replies = list[Message]()
+        for number in message_ids:
+            with self._lock:
+                delivery = self._deliveries.get(number)
+                if delivery is None or not (delivery.reply or delivery.failure) or self._withheld(number):
+                    continue
+                del self._deliveries[number]
+            replies.append(_read(delivery))
+        return replies
+
+    def _withheld(self, number: str) -> bool:
+        """Whether a reply has to wait for its turn; if not, its turn is over."""
+        if not self._stepwise or number not in self._order:
+            return False
+        if not self._allowed or self._order[0] != number:
+            return True
+        self._order.pop(0)
+        self._allowed -= 1
+        return False
+
+    def _serve(self, node: int) -> None:
+        """A node at work."""
+        waiting = self._queues[node]
+        while True:
+            with waiting.woken:
+                waiting.woken.wait_for(lambda: waiting.todo or self._closed)
+                if self._closed:
+                    return
+                number = waiting.todo.pop(0)
+            with self._lock:
+                delivery, app = self._deliveries[number], self.nodes.get(node)
+            if app is None:
+                with self._lock:
+                    delivery.failure = Error(5, "node is gone")
+                continue
+            message = inflate_object_from_contents(number, dict(delivery.contents))
+            message.metadata.__dict__["_message_id"] = number  # type: ignore[attr-defined]
+            self._answer(app, message, delivery)
+
+    def _answer(self, app: Node, message: Any, delivery: Delivery) -> None:
+        patient = getattr(app, "waits", False)  # for its own sake: it computes nothing meanwhile
+        try:
+            if patient:
+                reply = app(message, delivery.context)
+            else:
+                with self._compute:  # one at a time, as training is; and so `close` knows when nobody computes
+                    reply = None if self._closed else app(message, delivery.context)
+        except Exception as error:  # what Flower does with an app that fails
+            with self._lock:
+                delivery.failure = Error(2, str(error))
+            return
+        if reply is not None:
+            contents = {key: value.deflate() for key, value in get_all_nested_objects(reply).items()}
+            with self._lock:
+                delivery.reply, delivery.reply_id = contents, reply.object_id
+
+
+def _read(delivery: Delivery) -> Message:
+    """The reply as Flower would inflate it."""
+    if delivery.reply is None:
+        number = next(reversed(delivery.contents))
+        asked: Any = inflate_object_from_contents(number, dict(delivery.contents))
+        asked.metadata.__dict__["_message_id"] = number
+        failed = Message(delivery.failure or Error(0), reply_to=asked)
+        failed.metadata.__dict__["_src_node_id"] = SERVER
+        return failed
+    reply: Any = inflate_object_from_contents(delivery.reply_id, dict(delivery.reply))
+    reply.metadata.__dict__["_message_id"] = delivery.reply_id
+    return reply  # type: ignore[no-any-return]

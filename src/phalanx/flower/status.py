@@ -1,0 +1,126 @@
+"""Where a run is and who is there, in `status.json` beside the history, for whoever watches from another process."""
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from phalanx.core import Progress
+from phalanx.flower.register import Register
+from phalanx.runs.summary import ending
+
+log = logging.getLogger("phalanx.flower")
+
+STATUS = "status.json"
+BEAT = 10.0  # seconds without a change, after which the file is written all the same, as a sign of life
+Phase = Literal["waiting", "running", "over", "not begun"]
+Standing = Literal["here", "missing", "suspended", "removed", "revoked"]
+STANDINGS: tuple[Standing, ...] = ("here", "missing", "suspended", "removed", "revoked")
+
+
+class Client(NamedTuple):
+    """How it stands with a client."""
+
+    name: str
+    standing: Standing
+    why: str = ""
+
+
+class StatusBoard:
+    """An observer that keeps `status.json`: `phase`, `step`, `version`, `seconds`, and of each client its standing.
+
+    As a context it writes the file at once, while the run waits for its clients; then with each step, and between
+    steps as soon as somebody comes, goes or is suspended, or nothing has changed for `BEAT` seconds: where it is older,
+    nobody keeps it any more.  At last the file says, as `why`, how the run ended, or why it did not begin.
+
+    Args:
+        path: of the file; None: nothing is written.
+        register: who is there.
+        every: seconds between two looks between steps.
+    """
+
+    def __init__(self, path: Path | None, register: Register, every: float) -> None:
+        self._path, self._register, self._every = path, register, every
+        self._step, self._version, self._removed = 0, 0, dict[int, str]()
+        self._phase: Phase = "waiting"
+        self._why, self._over, self._lock = "", threading.Event(), threading.Lock()
+        self._shown: dict[int, Client] = {}
+        self._written = 0.0  # when, by time.monotonic
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="phalanx board")
+
+    def __enter__(self) -> "StatusBoard":
+        if self._path is not None:
+            self._write(self.clients())
+            self._thread.start()
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * self._every)
+        how = ending(error)
+        self._phase, self._why = "not begun" if self._phase == "waiting" else "over", how["error"] or how["status"]
+        self._renew(self.clients())
+
+    def __call__(self, progress: Progress, /) -> None:
+        """See `Observer`."""
+        self._phase, self._step, self._version = "running", progress.step, progress.state.version
+        for client, verdict in progress.state.verdicts.items():
+            if verdict.final:
+                self._removed[client] = verdict.reason
+            elif verdict.accepted:
+                self._removed.pop(client, None)
+        if self._path is not None:
+            self._write(self.clients())
+
+    def clients(self) -> dict[int, Client]:
+        """How it stands with each client of the roster, by id."""
+        return {m.id: self._client(m.id, m.name) for m in sorted(self._register.roster.members, key=lambda m: m.id)}
+
+    def counts(self) -> dict[Standing, int]:
+        """How many clients have each standing."""
+        found = Counter(client.standing for client in self.clients().values())
+        return {standing: found[standing] for standing in STANDINGS}
+
+    def _client(self, client: int, name: str) -> Client:
+        if client not in self._register.roster.active:
+            return Client(name, "revoked")
+        if (why := self._removed.get(client)) is not None:
+            return Client(name, "removed", why)
+        standing = self._register.standing(client)
+        if self._phase != "waiting" and standing.until > self._register.now:  # before, the clock is not the run's
+            return Client(name, "suspended", standing.why)
+        return Client(name, "missing" if self._register.node_of(client) is None else "here")
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(self._every, BEAT)):
+            found = self.clients()
+            if found == self._shown and time.monotonic() - self._written < BEAT:
+                continue
+            self._renew(found)
+
+    def _renew(self, clients: dict[int, Client]) -> None:
+        try:
+            self._write(clients)
+        except OSError as error:  # a view is missing, and nothing else
+            log.warning("%s cannot be written: %s", self._path, error)
+
+    def _write(self, clients: dict[int, Client]) -> None:
+        if self._path is None:
+            return
+        with self._lock:
+            told: dict[str, Any] = {
+                "phase": self._phase,
+                "why": self._why,
+                "step": self._step,
+                "version": self._version,
+                "seconds": round(self._register.now, 3),
+                "clients": {str(client): about._asdict() for client, about in clients.items()},
+            }
+            partial = self._path.with_suffix(".partial")
+            partial.write_text(json.dumps(told), encoding="utf-8")
+            partial.replace(self._path)
+            self._shown, self._written = clients, time.monotonic()

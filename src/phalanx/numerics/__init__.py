@@ -1,0 +1,1 @@
+"""Kernels, threads, memory and linear algebra under the aggregation rules."""

@@ -1,0 +1,18 @@
+"""Simulations on several machines, over Ray: the runs of a sweep, or the clients of one round.
+
+For machines that one owner trusts: whoever can reach a Ray cluster can run anything on it.  Clients that cannot be
+trusted are reached over `phalanx.flower`.
+"""
+
+from phalanx.installation import installation
+
+try:
+    import ray  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"Several machines need Ray: {installation('ray')}.") from error
+
+from phalanx.ray.crew import joined
+from phalanx.ray.executor import RayExecutors
+from phalanx.ray.sweep import Sweep
+
+__all__ = ["RayExecutors", "Sweep", "joined"]

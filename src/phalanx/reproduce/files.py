@@ -1,0 +1,112 @@
+"""What an experiment leaves in a folder: a page in Markdown, a table in CSV, each plot as SVG and PNG."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from phalanx.report.words import duration
+from phalanx.reproduce.drawing import save
+from phalanx.reproduce.experiment import Context, Experiment
+from phalanx.reproduce.output import csv_text, flat, markdown_table
+from phalanx.reproduce.results import Plot, Rendering
+from phalanx.reproduce.trace import Trace
+from phalanx.wording import plural
+
+Records = Mapping[str, Sequence[Trace]]
+SHOWN = ("phalanx", "torch", "python", "device")  # of the environment
+
+
+LISTED = 10  # names of missing runs that are shown
+
+
+def write(
+    rendering: Rendering,
+    experiment: Experiment,
+    context: Context,
+    records: Records,
+    *,
+    missing: Sequence[str],
+    folder: Path,
+) -> list[Path]:
+    """Writes all files of an experiment, in place of older ones; equal records give equal bytes.
+
+    Args:
+        rendering: what it has returned.
+        experiment: which.
+        context: in which.
+        records: its traces, by cell.
+        missing: names of the runs that were not carried out.
+        folder: of the paper's results.
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / f"{experiment.name}-{context.scale}"
+    drawn = {plot.part: save(plot.figure, _stem(stem, plot)) for plot in rendering.plots}
+    page = stem.with_name(stem.name + ".md")
+    blocks = [*_blocks(rendering, experiment, drawn), _origin(experiment, context, records), *_gaps(records, missing)]
+    page.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    table = stem.with_name(stem.name + ".csv")
+    if rendering.tables:
+        table.write_text(csv_text(rendering.tables), encoding="utf-8")
+    return [page, *([table] if rendering.tables else []), *(path for paths in drawn.values() for path in paths)]
+
+
+def _stem(stem: Path, plot: Plot) -> Path:
+    return stem.with_name(f"{stem.name}-{plot.part}" if plot.part else stem.name)
+
+
+def _blocks(rendering: Rendering, experiment: Experiment, drawn: Mapping[str, Sequence[Path]]) -> list[str]:
+    """What the page shows, as Markdown."""
+    module, paper = experiment.module, experiment.paper
+    blocks = [f"# {paper.title}: {experiment.name}", module.TITLE, f"{paper.citation}", f"The paper: {module.CLAIM}"]
+    blocks += map(markdown_table, map(flat, rendering.tables))
+    for plot in rendering.plots:
+        picture = f"![{plot.caption or module.TITLE}]({drawn[plot.part][0].name})"
+        blocks += [picture, *([plot.caption] if plot.caption else [])]
+    return [*blocks, *rendering.notes]
+
+
+def _origin(experiment: Experiment, context: Context, records: Records) -> str:
+    """The command, and what it was computed with."""
+    options = f"--scale {context.scale} --seeds {len(context.seeds)}"
+    command = f"phalanx reproduce {experiment.paper.name} {experiment.name} {options}"
+    traces = list(_once(records))
+    if not traces:
+        return f"Made by `{command}`."
+    seconds = duration(sum(trace.wall_seconds for trace in traces))
+    environments = dict.fromkeys(
+        ", ".join(f"{name} {trace.environment[name]}" for name in SHOWN if name in trace.environment)
+        for trace in traces
+    )
+    return (
+        f"Made by `{command}` from {plural(len(traces), 'run')} that took {seconds} of one process in all, with "
+        f"{'; '.join(environments)}."
+    )
+
+
+def _once(records: Records) -> Iterable[Trace]:
+    """Each trace once, in whatever cells it stands."""
+    return {trace.identity: trace for traces in records.values() for trace in traces}.values()
+
+
+def _gaps(records: Records, missing: Sequence[str]) -> list[str]:
+    """Runs that are missing, and runs that failed."""
+    failed = [
+        f"Failed: {cell} (seed {trace.seed}): {_in_one_line(trace.error)}"
+        for cell, traces in records.items()
+        for trace in traces
+        if trace.failed
+    ]
+    return ([f"Missing: {shortened(missing)}."] if missing else []) + failed
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first ten names, and how many more there are."""
+    more = f"; and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return "; ".join(names[:LISTED]) + more
+
+
+def _in_one_line(error: str | None) -> str:
+    """The lines of an error as clauses."""
+    return "; ".join(line.strip() for line in (error or "").splitlines())

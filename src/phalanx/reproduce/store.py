@@ -1,0 +1,54 @@
+"""Where the records of a paper lie: one small file for each run, named by its identity."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
+from phalanx.runs.summary import outdated
+
+
+class Store:
+    """The records of a paper.
+
+    Args:
+        folder: of the paper's results; records lie in `records` below it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._underway = folder / "records", folder / "underway"
+
+    def path(self, plan: Run) -> Path:
+        """Where the record of a run lies, or would lie."""
+        return self.folder / f"{plan.identity}.json"
+
+    def find(self, plan: Run) -> tuple[Trace | None, str]:
+        """The record of a run, if there is one by the same version of the library, and why there is none of use.
+
+        Returns:
+            The trace, if any; and if there is one that cannot be used, why not.
+
+        Raises:
+            ValueError: the file that should hold it holds something else.
+        """
+        path = self.path(plan)
+        if not path.is_file():
+            return None, ""
+        trace = Trace.load(path)
+        why = outdated(plan, vars(trace))
+        return (None, why) if why else (trace, "")
+
+    def keep(self, trace: Trace) -> None:
+        """Writes a record, in place of an older one of the same run."""
+        trace.save(self.folder / f"{trace.identity}.json")
+
+    def underway(self, plan: Run) -> Path:
+        """The folder of a run that has not ended, with the checkpoint from which it goes on if it is killed."""
+        return self._underway / plan.identity
+
+    def tidy(self, plan: Run) -> None:
+        """Removes the folder of a run that has ended."""
+        shutil.rmtree(self.underway(plan), ignore_errors=True)
+        with suppress(OSError):  # others are under way
+            self._underway.rmdir()

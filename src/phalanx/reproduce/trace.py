@@ -1,0 +1,289 @@
+"""What is kept of a run for tables and figures: a value of some ten kilobytes.
+
+A record (`phalanx.runs.history.Record`) tells of every client in every step.  A trace keeps the curves, the outcome and who
+was removed, so that hundreds of runs can lie in one folder and be drawn again without training.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from phalanx.runs.canonical import identity_of, source
+from phalanx.runs.history import Record, plain
+from phalanx.runs.plan import Run
+from phalanx.runs.summary import ending, environment
+
+MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
+BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
+SMALL = 12  # numbers that an observed figure of the algorithm may consist of to be kept
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A client that was removed, from which step on, and why."""
+
+    client: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A client of which the guard refused updates: how often, and why the last time."""
+
+    client: int
+    times: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run that ended, in short.
+
+    Args:
+        name: for people.
+        identity: of the run: the SHA-256 of its configuration.
+        source: of the classes from outside the library that it uses; see `phalanx.runs.canonical.source`.
+        settings: what was set of the run other than by default: its canonical form, of which `identity` is the digest.
+        seed: the run's.
+        clients: number of clients, with those who attack in addition.
+        status: "finished" or "failed".
+        error: why it failed; None if it did not.
+        environment: versions and machine.
+        wall_seconds: how long it took.
+        data: name, numbers of examples and fingerprints of the data set.
+        dimension: number of parameters of the model.
+        steps: server steps taken.
+        curves: columns of equal length, one entry for each evaluation: "step", "seconds" on the run's clock, and those
+            of MEASURED that were measured: shares from 0 to 1, loss in nats; of those of BY_GROUP one for each group or
+            class, such as "group_accuracy 0"; and "best_client_accuracy", that of the best of the honest clients'
+            models. None where a number was not finite.
+        state: columns of equal length, one entry for each step: "step", and the small ones of the figures that the
+            algorithm observes.
+        left_out: observed figures that are too large to keep.
+        removed: clients that were removed.
+        refused: clients of which something was refused.
+        not_enrolled: clients that never took part, with the reason.
+        detection: how well the removed agree with the Byzantine clients; see `phalanx.runs.summary.detection`.
+        rejected: share of the updates that were not used, of "byzantine" and of "honest" clients.
+        byzantine: ids of the Byzantine clients.
+        declared: number of examples that each client declared.
+        held: number of examples that each client truly holds.
+        received: at the last evaluation, the accuracy of each honest client's model; empty in records of older runs.
+    """
+
+    name: str
+    identity: str
+    source: str | None
+    settings: Mapping[str, Any]
+    seed: int
+    clients: int
+    status: str
+    error: str | None
+    environment: Mapping[str, Any]
+    wall_seconds: float
+    data: Mapping[str, Any] = field(default_factory=dict)
+    dimension: int = 0
+    steps: int = 0
+    curves: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    state: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    not_enrolled: Mapping[int, str] = field(default_factory=dict)
+    detection: Mapping[str, float | None] = field(default_factory=dict)
+    rejected: Mapping[str, float | None] = field(default_factory=dict)
+    byzantine: tuple[int, ...] = ()
+    declared: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
+    received: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run had to stop before its end."""
+        return self.status == "failed"
+
+    def final(self, figure: str = "accuracy") -> float | None:
+        """The last measured value of a curve; None if it was not finite, or never measured."""
+        return self.curves[figure][-1] if self.curves.get(figure) else None
+
+    def best(self, figure: str = "accuracy", *, lowest: bool = False) -> float | None:
+        """The largest value of a curve, or the smallest; None if there is no finite one."""
+        known = [value for value in self.curves.get(figure, ()) if value is not None]
+        return (min if lowest else max)(known, default=None)
+
+    @classmethod
+    def of(cls, plan: Run, record: Record) -> "Trace":
+        """Return the short form of the record of a run."""
+        summary: dict[str, Any] = plain(record.summary)
+        clients = {int(i): c for i, c in summary["clients"].items()}
+        state, left_out = _state(record)
+        return cls(
+            name=record.name,
+            settings=plan.settings,
+            seed=plan.seed,
+            clients=plan.population,
+            **{name: summary[name] for name in SUMMARY},
+            curves=_curves(record),
+            state=state,
+            left_out=left_out,
+            removed=tuple(Removed(i, **c["removed"]) for i, c in clients.items() if c["removed"]),
+            refused=tuple(Refused(i, **c["refused"]) for i, c in clients.items() if c["refused"]),
+            not_enrolled={i: c["not_enrolled"] for i, c in clients.items() if c["not_enrolled"]},
+            byzantine=tuple(i for i, c in clients.items() if c["byzantine"]),
+            declared=tuple(c["declared"] for c in clients.values()),
+            held=tuple(c["size"] for c in clients.values()),
+            received=_received(record),
+        )
+
+    @classmethod
+    def of_failure(cls, plan: Run, error: BaseException | str, seconds: float = 0.0) -> "Trace":
+        """A run of which nothing is known but that it failed, and why: it could not begin, or its process died."""
+        told: dict[str, Any] = {"status": "failed", "error": error} if isinstance(error, str) else ending(error)
+        return cls(
+            name=plan.title,
+            identity=plan.identity,
+            source=source(plan),
+            settings=plan.settings,
+            seed=plan.seed,
+            clients=plan.population,
+            environment=environment("cpu"),
+            wall_seconds=seconds,
+            byzantine=tuple(sorted(plan.attackers())),
+            **told,
+        )
+
+    def save(self, path: Path) -> None:
+        """Writes the trace, so that a kill leaves either all of it or nothing; equal traces give equal bytes."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        form = {f.name: _form(getattr(self, f.name)) for f in fields(self)}
+        lines = (f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in form.items())
+        partial.write_text("{" + ",\n ".join(lines) + "}\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Trace":
+        """Reads what `save` has written.
+
+        Raises:
+            ValueError: the file is not what it should be, or not the record of the run that its name tells.
+        """
+        try:
+            form = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise _unusable(path, str(error)) from error
+        if not isinstance(form, dict):
+            raise _unusable(path, f"a mapping was expected, got {type(form).__name__}")
+        form = LATER | form
+        if lacking := [name for name, kind in KINDS.items() if not isinstance(form.get(name), kind)]:
+            raise _unusable(path, f"{', '.join(lacking)} missing or of a wrong type")
+        if not identity_of(form["settings"]) == form["identity"] == path.stem:
+            raise _unusable(path, "its name, its identity and its settings do not agree")
+        try:
+            trace = cls(**{f.name: READ.get(f.name, _same)(form[f.name]) for f in fields(cls)})
+        except (TypeError, ValueError, KeyError) as error:
+            raise _unusable(path, f"{type(error).__name__}: {error}") from error
+        if any(len({len(column) for column in columns.values()}) > 1 for columns in (trace.curves, trace.state)):
+            raise _unusable(path, "its columns are of different lengths")
+        return trace
+
+
+def _unusable(path: Path, why: str) -> ValueError:
+    return ValueError(f"{path} is not the record of a run: {why}. Delete the file, and give the same command again.")
+
+
+def _form(value: Any) -> Any:
+    """The value of a field in the types of JSON."""
+    if isinstance(value, (Removed, Refused)):
+        return vars(value)
+    if isinstance(value, Mapping):
+        return {str(key): _form(item) for key, item in value.items()}
+    return [_form(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _columns(form: Mapping[str, list[Any]]) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(column) for name, column in form.items()}
+
+
+def _removed(form: Sequence[Mapping[str, Any]]) -> tuple[Removed, ...]:
+    return tuple(Removed(**item) for item in form)
+
+
+def _refused(form: Sequence[Mapping[str, Any]]) -> tuple[Refused, ...]:
+    return tuple(Refused(**item) for item in form)
+
+
+Told = TypeVar("Told")
+LATER: dict[str, Any] = {"received": {}}  # fields that the records of older runs lack
+
+
+def _by_client(form: Mapping[str, Told]) -> dict[int, Told]:
+    return {int(client): reason for client, reason in form.items()}
+
+
+KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
+    **dict.fromkeys(("name", "identity", "status"), str),
+    **dict.fromkeys(("source", "error"), (str, type(None))),
+    **dict.fromkeys(
+        ("settings", "environment", "data", "curves", "state", "not_enrolled", "detection", "rejected", "received"),
+        dict,
+    ),
+    **dict.fromkeys(("left_out", "removed", "refused", "byzantine", "declared", "held"), list),
+    **dict.fromkeys(("dimension", "steps", "seed", "clients"), int),
+    "wall_seconds": (int, float),
+}
+READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another form
+    **dict.fromkeys(("left_out", "byzantine", "declared", "held"), tuple),
+    **dict.fromkeys(("curves", "state"), _columns),
+    "removed": _removed,
+    "refused": _refused,
+    "not_enrolled": _by_client,
+    "received": _by_client,
+}
+SUMMARY = ("identity", "source", "status", "error", "environment", "wall_seconds", "data", "dimension", "steps",
+           "detection", "rejected")  # fmt: skip
+
+
+def _curves(record: Record) -> dict[str, tuple[float | None, ...]]:
+    """The lines of the history in which something was measured, column by column."""
+    lines = [line for line in record.history if "accuracy" in line]
+    present = [name for name in MEASURED if any(name in line for line in lines)]
+    columns = {name: tuple(line.get(name) for line in lines) for name in ("step", "seconds", *present)}
+    for name in BY_GROUP:
+        groups = dict.fromkeys(group for line in lines for group in line.get(name, {}))
+        columns |= {f"{name} {group}": tuple(line.get(name, {}).get(group) for line in lines) for group in groups}
+    if any("received_accuracy" in line for line in lines):
+        known = [[a for a in line.get("received_accuracy", {}).values() if a is not None] for line in lines]
+        columns["best_client_accuracy"] = tuple(max(values, default=None) for values in known)
+    return columns
+
+
+def _received(record: Record) -> dict[int, float]:
+    """What each honest client's model was worth when it was evaluated last."""
+    told = [line["received_accuracy"] for line in record.history if line.get("received_accuracy")]
+    return {int(i): accuracy for i, accuracy in (told[-1] if told else {}).items() if accuracy is not None}
+
+
+def _state(record: Record) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
+    """The observed figures of the algorithm, step by step, and the names of those that are too large."""
+    lines = [line for line in record.history if "state" in line]
+    names = list(lines[0]["state"]) if lines else []
+    small = [name for name in names if all(_count(line["state"][name]) <= SMALL for line in lines)]
+    columns = {name: tuple(line["state"][name] for line in lines) for name in small}
+    kept = {"step": tuple(line["step"] for line in lines), **columns} if columns else {}
+    return kept, tuple(name for name in names if name not in small)
+
+
+def _count(value: Any) -> int:
+    """How many numbers a value in the types of JSON consists of."""
+    if isinstance(value, Mapping):
+        return sum(map(_count, value.values()))
+    return sum(map(_count, value)) if isinstance(value, list) else 1

@@ -1,0 +1,100 @@
+"""What the noise of `Private` guarantees, by Google's dp-accounting (extra `privacy`).
+
+Local differential privacy of whole clients: whatever two sets of examples a client might hold, the server, and all who
+see what it sees, can tell them apart by its T uploads no better than (epsilon, delta).  Two clipped updates differ by
+2 clip at most, so noise of standard deviation z clip is a Gaussian mechanism of multiplier z / 2, composed T times.
+Nothing is gained by sampling clients, as the server knows whom it has asked, nor by other clients' noise.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from phalanx.core import InfeasibleError
+from phalanx.installation import installation
+from phalanx.runs.history import Line, Record
+from phalanx.wording import plural
+
+MOST, LEAST = 2.0**20, 2.0**-4  # multipliers between which one is looked for
+
+
+def epsilon(noise_multiplier: float, uploads: int, delta: float = 1e-5) -> float:
+    """The epsilon of so many uploads of one client.
+
+    Args:
+        noise_multiplier: of `Private`; at least 0, which guarantees nothing: infinity.
+        uploads: that left the client, at least 0.
+        delta: in (0, 1), well below one over the number of clients.
+
+    Raises:
+        ModuleNotFoundError: dp-accounting is not installed.
+        ValueError: an argument is out of range.
+    """
+    if not noise_multiplier >= 0:
+        raise ValueError(f"noise_multiplier must be at least 0, got {noise_multiplier}.")
+    if uploads < 0:
+        raise ValueError(f"uploads must be at least 0, got {uploads}.")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {delta}.")
+    if uploads == 0:
+        return 0.0
+    if noise_multiplier == 0:
+        return float("inf")
+    accounting = _library()
+    event = accounting.GaussianDpEvent(noise_multiplier / 2)
+    accountant = accounting.pld.PLDAccountant().compose(event, uploads)
+    return float(accountant.get_epsilon(delta))
+
+
+def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e-5) -> float:
+    """The least noise_multiplier, to 1 in 1000, by which so many uploads have an epsilon of at most so much.
+
+    Raises:
+        InfeasibleError: not even a multiplier of a million is enough.
+        ValueError: an argument is out of range.
+    """
+    if not epsilon_at_most > 0:
+        raise ValueError(f"epsilon_at_most must be positive, got {epsilon_at_most}.")
+    if epsilon(MOST, uploads, delta) > epsilon_at_most:
+        sent = plural(uploads, "upload")
+        raise InfeasibleError(f"No noise gives {sent} an epsilon of {epsilon_at_most} at delta {delta}.")
+    high = MOST  # from above: little noise takes the library long
+    while high > LEAST and epsilon(high / 2, uploads, delta) <= epsilon_at_most:
+        high /= 2
+    low = high / 2
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon(middle, uploads, delta) > epsilon_at_most else (low, middle)
+    return high
+
+
+def uploads(record: Record) -> dict[int, int]:
+    """How many uploads left each client, at most.
+
+    With real clients, each task that a client was given counts, answered or not, and those that were given again after
+    a kill once more: the noise is another each time.  In a simulation nothing leaves but what arrives, and what is done
+    again has the same noise: each verdict, refusal and loss counts.  Updates that wait for a later step have two
+    verdicts, and count twice.
+    """
+    clients: Mapping[str, Any] = record.summary.get("clients", {})
+    asked = {int(client): int(about["asked"]) for client, about in clients.items() if "asked" in about}
+    return asked or _told(record.history)
+
+
+def _told(history: Iterable[Line]) -> dict[int, int]:
+    """How often a history tells of each client."""
+    counts = dict[int, int]()
+    for line in history:
+        for part in ("verdicts", "refused", "lost") if line["step"] or "verdicts" in line else ():
+            told: Mapping[str, Any] = line.get(part, {})
+            for client in told:
+                counts[int(client)] = counts.get(int(client), 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting  # noqa: PLC0415  (an optional dependency)
+        import dp_accounting.pld  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"Accounting needs Google's dp-accounting: {installation('privacy')}.") from error
+    return dp_accounting

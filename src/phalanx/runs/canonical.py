@@ -1,0 +1,277 @@
+"""Values as configuration, and configuration as identity.
+
+A frozen dataclass has two forms in JSON.  Its *configuration* is a file that makes it again: every field, and the import
+path of every class.  Its *canonical form* is what identifies it: fields at their default are left out, and a class goes
+by its public name.  So a new field with a default, a module that moves and a private class that gets another name change
+no identity.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
+against a stored list, and whoever changes one raises `FORM`.
+
+Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
+`source` tells.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import json
+import math
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal
+
+FORM = 2  # version of the canonical form; part of every identity
+
+PUBLIC_NAME = "public_name"  # a class variable that names a class which no package exports
+
+
+def configuration(value: Any, declared: Any = None) -> Any:
+    """Return the value as a configuration file holds it: every field, classes by their import paths.
+
+    Args:
+        value: a dataclass, a container, or a plain value.
+        declared: the type that the field has. A dataclass of exactly this type needs no name.
+
+    Raises:
+        TypeError: something in it has no form in JSON, so that it could not be told apart from something else.
+    """
+    return _form(value, declared, import_path, _all_fields)
+
+
+def canonical(value: Any, declared: Any = None) -> Any:
+    """Return the canonical form: fields at their default left out, classes by their public names.
+
+    Numbers that are not finite are text, as YAML writes them.  Arguments and errors as for `configuration`.
+    """
+    return _form(value, declared, public_name, _fields_not_at_default)
+
+
+Fields = Callable[[Any, Callable[[Any, Any], Any]], dict[str, Any]]  # of a dataclass: the forms of its fields
+
+
+def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields) -> Any:
+    again = partial(_form, name=name, fields=fields)
+    own = getattr(value, "canonical", None)
+    if own is not None and not isinstance(value, type):
+        return {"class_path": name(type(value)), "init_args": again(own, None)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = fields(value, again)
+        return found if type(value) is declared else {"class_path": name(type(value)), "init_args": found}
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Real):
+        number = int(value) if isinstance(value, Integral) else float(value)
+        return _number(number, typing.get_args(declared) or (declared,))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [again(item, None) for item in value]
+        return sorted(items) if isinstance(value, (set, frozenset)) else items
+    if isinstance(value, Mapping):
+        return {str(key): again(item, None) for key, item in value.items()}
+    raise TypeError(
+        f"{value!r} has no canonical form, so a run that contains it has no identity. "
+        "Make its class a frozen dataclass of plain values, or give it a property `canonical`."
+    )
+
+
+def _all_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    hints = _hints(type(value))  # type: ignore[arg-type]  # a type is hashable
+    return {f.name: form(getattr(value, f.name), hints[f.name]) for f in dataclasses.fields(value) if f.init}
+
+
+def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    standard = defaults(type(value))  # type: ignore[arg-type]  # a type is hashable
+    return {name: found for name, found in _all_fields(value, form).items()
+            if name not in standard or found != standard[name]}  # fmt: skip
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+@cache
+def defaults(kind: Any) -> dict[str, Any]:
+    """Return the canonical forms of the defaults of a dataclass, by field; those without a default are left out."""
+    hints, found = _hints(kind), dict[str, Any]()
+    for f in dataclasses.fields(kind):
+        if f.init and f.default is not dataclasses.MISSING:
+            found[f.name] = canonical(f.default, hints[f.name])
+        elif f.init and f.default_factory is not dataclasses.MISSING:
+            found[f.name] = canonical(f.default_factory(), hints[f.name])
+    return found
+
+
+def _number(value: int | float, declared: tuple[Any, ...]) -> int | float | str:
+    """One form for numbers that are equal: what is declared as a float is one, and 3.0 is 3 where both are allowed."""
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    if float in declared and int not in declared:
+        return float(value)
+    return int(value) if float(value).is_integer() and int in declared else value
+
+
+def configurable(kind: type) -> bool:
+    """Whether a configuration file can make one: not where `canonical` stands for what a file does not hold."""
+    return not hasattr(kind, "canonical")
+
+
+def identity(value: Any, declared: Any = None) -> str:
+    """Return the SHA-256 that identifies a value, in hexadecimal; arguments as for `canonical`."""
+    return identity_of(canonical(value, declared))
+
+
+def identity_of(form: Any, version: int = FORM) -> str:
+    """Return the identity of a value by its canonical form, of that version of the form."""
+    return digest({"form": version, "value": form})
+
+
+def digest(form: Any) -> str:
+    """The SHA-256 of JSON, in hexadecimal; the same when it has been written and read again."""
+    read = json.loads(json.dumps(form))
+    return hashlib.sha256(json.dumps(read, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def public_name(kind: type) -> str:
+    """Return the name by which a class is identified: the one that it declares itself, or else its import path."""
+    return str(vars(kind)[PUBLIC_NAME]) if PUBLIC_NAME in vars(kind) else import_path(kind)
+
+
+@cache
+def import_path(kind: type) -> str:
+    """The shortest path from which the class can be imported: `phalanx.algorithms.FedAvg`, wherever its file is."""
+    parts = kind.__module__.split(".")
+    for length in range(1, len(parts) + 1):
+        module = importlib.import_module(".".join(parts[:length]))
+        if getattr(module, kind.__qualname__, None) is kind:
+            return f"{module.__name__}.{kind.__qualname__}"
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+# What a value is made by
+
+INSTALLED = {"site-packages", "dist-packages"}  # folders of what comes in versions
+
+
+def source(value: Any) -> str | None:
+    """The SHA-256 of the files that define the classes of a value, of those from outside this library.
+
+    With a file come the files beside it, or in its package, from which it imports, unless it is an installed one.
+    None if all classes are this library's.
+    """
+    waiting = {name for name in _modules(value) if _foreign(name)}
+    found = dict[str, str]()
+    while waiting:
+        name = waiting.pop()
+        file = _file(name)
+        found[name] = hashlib.sha256(file.read_bytes()).hexdigest() if file else ""
+        if file and not INSTALLED.intersection(file.parts):
+            waiting |= _beside(name, file.parent) - found.keys()
+    return digest(found) if found else None
+
+
+def _modules(value: Any) -> Iterator[str]:
+    """The modules that define the classes of a value, and of all that is in it."""
+    yield from getattr(value, "source_modules", ())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from (base.__module__ for base in type(value).__mro__)
+        for f in dataclasses.fields(value):
+            yield from _modules(getattr(value, f.name))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from _modules(item)
+
+
+def _foreign(name: str) -> bool:
+    package = name.partition(".")[0]
+    return package != __name__.partition(".")[0] and package not in sys.stdlib_module_names
+
+
+def _file(name: str) -> Path | None:
+    """The file of a module; None if it has none, or cannot be imported, which is for others to complain about."""
+    try:
+        path = getattr(sys.modules.get(name) or importlib.import_module(name), "__file__", None)
+    except ImportError:
+        return None
+    return Path(path) if path and Path(path).is_file() else None
+
+
+def _beside(name: str, folder: Path) -> set[str]:
+    """The modules from which a module has imported something, of those in its folder or its package."""
+    values = list(vars(sys.modules[name]).values())
+    names = {v.__name__ if inspect.ismodule(v) else getattr(v, "__module__", None) for v in values}
+    near = {n for n in names if isinstance(n, str) and n in sys.modules and _foreign(n)}
+    package = name.partition(".")[0]
+    return {n for n in near if n.partition(".")[0] == package or ((file := _file(n)) and file.parent == folder)}
+
+
+# What a value must not be made of
+
+PLAIN: dict[Any, tuple[type, str]] = {
+    int: (Integral, "an integer"),
+    float: (Real, "a number"),
+    bool: (bool, "true or false"),
+    str: (str, "text"),
+    type(None): (type(None), "null"),
+}
+
+
+def check_fields(value: Any, remedies: Mapping[str, str]) -> None:
+    """Looks whether the fields of a dataclass hold what they declare.
+
+    Args:
+        value: the dataclass.
+        remedies: for a field, what to do if it holds something else.
+
+    Raises:
+        TypeError: a field holds something else, or a class where an instance belongs, however deep.
+    """
+    declared = typing.get_type_hints(type(value))
+    for f in dataclasses.fields(value):
+        given, kinds = getattr(value, f.name), members(declared[f.name])
+        _check_instance(given, f.name)
+        if not any(_is_a(given, kind) for kind in kinds):
+            words = " or ".join(map(_described, kinds))
+            remedy = f" {remedies[f.name]}" if f.name in remedies else ""
+            raise TypeError(f"{f.name} must be {words}, got {_short(given)} ({type(given).__name__}).{remedy}")
+
+
+def _check_instance(value: Any, path: str) -> None:
+    """Raises TypeError where a class stands for one of its instances, in a value or in its fields."""
+    if isinstance(value, type):
+        name = value.__name__
+        raise TypeError(f"{path} must be a value, got the class {name}. Write {name}(), with its arguments if any.")
+    if dataclasses.is_dataclass(value) and configurable(type(value)):
+        for f in dataclasses.fields(value):
+            _check_instance(getattr(value, f.name, None), f"{path}.{f.name}")
+
+
+def members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, or the type alone."""
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if union else (kind,)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is Literal:
+        return value in typing.get_args(kind)
+    if kind in PLAIN:
+        return isinstance(value, PLAIN[kind][0]) and (kind is bool or not isinstance(value, bool))
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _described(kind: Any) -> str:
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(repr, typing.get_args(kind)))
+    if kind in PLAIN:
+        return PLAIN[kind][1]
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"

@@ -1,0 +1,240 @@
+"""The clients, data and model of a run, ready to train in this process."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from phalanx.core import AnyState, InfeasibleError, Progress, Vector
+from phalanx.data import Dataset
+from phalanx.rng import borrowed, numpy_generator
+from phalanx.runs.history import Line, not_enrolled, plain, refusals, rejected, removals
+from phalanx.runs.plan import Run
+from phalanx.runs.summary import detection
+from phalanx.simulation import Availability, Latency, Simulation
+from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
+from phalanx.training.evaluation import FineTuning, Score, evaluate, figures, least_loss
+from phalanx.training.sgd import ServerTraining, Trainer
+from phalanx.training.vector import FlatModule
+
+
+class Federation:
+    """A run made concrete: its data dealt out, its model built, its clients ready.
+
+    Args:
+        plan: the run.
+        data_dir: where data sets lie; they are downloaded if not given.
+        device: where it computes.
+        executors: has the clients of a round train elsewhere, on CPUs; in this process if not given.
+    """
+
+    def __init__(
+        self,
+        plan: Run,
+        data_dir: Path | None = None,
+        device: torch.device | str = "cpu",
+        executors: ExecutorFactory | None = None,
+    ) -> None:
+        self.plan, self.device = plan, torch.device(device)
+        if executors is not None and self.device.type != "cpu":
+            raise InfeasibleError(f"Clients that train elsewhere do so on CPUs, and this run computes on {device}.")
+        train, test = plan.data.load(data_dir)
+        self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
+        self.fingerprint |= _traced(latency=plan.latency, availability=plan.availability)
+        self.train, self.test = train.to(self.device), test.to(self.device)
+        rng = numpy_generator(plan.seed, "partition")
+        own, rest = self._reserved(len(train))
+        dealt_out = train.of(rest) if len(own) else train
+        parts = plan.partition.split(dealt_out.y, plan.clients, rng, dealt_out.owners)
+        parts = [*parts, *self._beside(parts, len(dealt_out))]
+        self.parts = [rest[part] for part in parts] if len(own) else parts
+        self.group = plan.groups.of(plan.clients) if plan.groups else (0,) * plan.population
+        dealt = [self.train.of(part.to(self.device)) for part in self.parts]
+        held = [self.seen(group, part) for group, part in zip(self.group, dealt, strict=True)]
+        divided = [withheld(plan, i, part) for i, part in enumerate(held)]
+        self.data, self.kept = [own for own, _ in divided], [kept for _, kept in divided]
+        self.tests = {group: self.seen(group, self.test) for group in self.group}
+        self.holdings = torch.stack([part.label_counts().cpu() for part in held])
+        self.byzantine = plan.attackers()
+        self.honest = [i for i in range(plan.population) if i not in self.byzantine]
+        attacked = plan.attack if self.byzantine else None
+        self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
+        with borrowed(plan.seed, "model"):
+            module = plan.model.build(tuple(self.train.x.shape[1:]), self.train.classes)
+        self.model = FlatModule(module, plan.buffers, self.device)
+        self.start = self.model.read()
+        self._try_out()
+        trainer = Trainer(self.model, plan.training, plan.seed)
+        epochs = plan.evaluation.local_epochs
+        self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed) if epochs else None
+        self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
+        self.transport = Simulation(
+            plan.algorithm,
+            trainer,
+            dict(enumerate(self.data)),
+            attack=plan.attack,
+            byzantine=self.byzantine,
+            latency=plan.latency,
+            joining=plan.late.times(plan.clients, plan.seed) if plan.late else None,
+            availability=plan.availability,
+            deadline=plan.deadline,
+            seed=plan.seed,
+            elsewhere=self._elsewhere(executors) if executors else None,
+        )
+
+    def _elsewhere(self, executors: ExecutorFactory) -> Callable[[Mapping[int, Dataset]], Executor]:
+        """What makes, from what clients train on, what trains them elsewhere."""
+        plan, shape = self.plan, tuple(self.train.x.shape[1:])
+        blueprint = Blueprint(plan.model, shape, self.train.classes, plan.buffers, plan.training, plan.seed)
+        return partial(executors.executor, blueprint, exact=plan.algorithm.exact_losses)
+
+    def _reserved(self, examples: int) -> tuple[Int[Tensor, "s"], Int[Tensor, "r"]]:
+        """The numbers of the examples that the server holds, drawn by the stream "server", and of the rest."""
+        count = self.plan.server_examples
+        if not count:
+            return torch.empty(0, dtype=torch.int64), torch.arange(examples)
+        if count >= examples:
+            raise ValueError(f"server_examples must be below the {examples:,} training examples, got {count:,}.")
+        order = torch.from_numpy(numpy_generator(self.plan.seed, "server").permutation(examples))
+        return order[:count].sort().values, order[count:].sort().values
+
+    def _beside(self, parts: Sequence[Int[Tensor, "_"]], examples: int) -> list[Int[Tensor, "_"]]:
+        """What those hold who attack beside the clients: examples drawn by the stream "beside" of each."""
+        plan = self.plan
+        size = max(1, round(sum(len(part) for part in parts) / plan.clients))
+        streams = (numpy_generator(plan.seed, "beside", i) for i in range(plan.clients, plan.population))
+        drawn = [rng.choice(examples, size, replace=False) for rng in streams]
+        return [torch.from_numpy(part).sort().values for part in drawn]
+
+    def seen(self, group: int, data: Dataset) -> Dataset:
+        """The data as a group of clients sees them."""
+        return self.plan.groups.seen_by(group, data) if self.plan.groups else data
+
+    def _try_out(self) -> None:
+        """Raises ValueError if the model does not give one score per class for each label of each example."""
+        x, classes, positions = self.test.x[:2], self.test.classes, tuple(self.test.y.shape[1:])
+        self.model.module.eval()
+        try:
+            with torch.inference_mode():
+                scores = self.model.module(x)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise ValueError(
+                f"{self.plan.model} cannot take examples of shape {tuple(x.shape[1:])}: {error}"
+            ) from error
+        gave = tuple(scores.shape) if isinstance(scores, torch.Tensor) else f"a {type(scores).__name__}"
+        if gave != (len(x), classes, *positions):
+            where = f" at each of {positions[0]} positions, so {(len(x), classes, *positions)}" if positions else ""
+            raise ValueError(
+                f"{self.plan.model} must give {classes} scores for each of {len(x)} examples{where}, gave {gave}."
+            )
+
+    def measure(self, progress: Progress) -> Mapping[str, Any]:
+        """Evaluates the models of a state, if it is time to."""
+        due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
+        return self.worth(progress.state) if due else {}
+
+    def worth(self, state: AnyState) -> Mapping[str, Any]:
+        """The figures of a state: what honest clients are served, and what the attacker got."""
+        chosen = self.chosen(state)
+        served = self.tested(state, chosen)
+        distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
+        scores = {(at, g): evaluate(self.model, vector, self.tests[g]) for (at, g), vector in distinct.items()}
+        aims = [(vector, goal) for (_, g), vector in distinct.items() if (goal := self.goals[g]) is not None]
+        wishes = [evaluate(self.model, vector, goal).accuracy for vector, goal in aims]
+        by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
+        found = figures(by_client, dict(enumerate(self.holdings)), sum(wishes) / len(wishes) if wishes else None)
+        return found | self._by_group(by_client) | ({"chosen": chosen} if chosen else {})
+
+    def _by_group(self, scores: Mapping[int, Score]) -> dict[str, Any]:
+        """Accuracy and loss of each group of clients, the means over its honest ones; nothing without groups."""
+        if self.plan.groups is None:
+            return {}
+        members = {g: [s for i, s in scores.items() if self.group[i] == g] for g in sorted(set(self.group))}
+        means = {g: [sum(values) / len(of) for values in zip(*((s.accuracy, s.loss) for s in of), strict=True)]
+                 for g, of in members.items() if of}  # fmt: skip
+        return {f"group_{name}": {g: m[k] for g, m in means.items()} for k, name in enumerate(("accuracy", "loss"))}
+
+    def tested(self, state: AnyState, chosen: Mapping[int, int]) -> dict[int, Vector]:
+        """What is evaluated of each honest client: its model, trained further if the run's evaluation says so."""
+        served, tuning = self.served(state, chosen), self.tuning
+        if tuning is None:
+            return served
+        return {i: tuning(v, self.data[i], client=i, version=state.version) for i, v in served.items()}
+
+    def served(self, state: AnyState, chosen: Mapping[int, int]) -> dict[int, Vector]:
+        """The model of each honest client, the chosen one if it chooses; the same tensor for those served the same."""
+        algorithm, model_of = self.plan.algorithm, self.transport.model_of
+        downloads = {
+            i: algorithm.candidate_models(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
+            for i in self.honest
+        }
+        if algorithm.remembers:
+            return {i: model_of(i, download) for i, download in downloads.items()}
+        models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
+        return {i: models[download.data_ptr()] for i, download in downloads.items()}
+
+    def chosen(self, state: AnyState) -> dict[int, int]:
+        """Which of the models that it is offered each honest client takes, by its number in `Algorithm.candidate_models`.
+
+        The one with the least loss on the examples that the client keeps from training; of equals the most specific.
+        Nobody chooses who keeps none, or is offered one model only.
+        """
+        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in self.honest if len(self.kept[i])}
+        return {i: self._best(i, models) for i, models in offers.items() if len(models) > 1}
+
+    def _best(self, client: int, models: Mapping[int, Vector]) -> int:
+        """The number of the model with the least loss on what a client keeps; of equals the last one."""
+        served = {k: self.transport.model_of(client, model) for k, model in models.items()}
+        return least_loss(self.model, served, self.kept[client])
+
+
+def _traced(**parts: Latency | Availability | None) -> dict[str, str]:
+    """The fingerprints of the files that these parts of a run read."""
+    return {name: found for name, part in parts.items() if part is not None and (found := part.fingerprint)}
+
+
+def withheld(plan: Run, client: int, held: Dataset) -> tuple[Dataset, Dataset]:
+    """What a client trains on and what it keeps from training, drawn by the stream "validation" of the client.
+
+    Nobody keeps the last example from training; who has two and is to keep any keeps one at least.
+    """
+    count = min(max(round(plan.validation * len(held)), 1), len(held) - 1) if plan.validation and len(held) else 0
+    if count == 0:
+        return held, held.of(torch.empty(0, dtype=torch.int64, device=held.y.device))
+    order = torch.from_numpy(numpy_generator(plan.seed, "validation", client).permutation(len(held)))
+    order = order.to(held.y.device)
+    return held.of(order[count:].sort().values), held.of(order[:count].sort().values)
+
+
+def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any]:
+    """Who took part, who was removed, whose updates were not used, and how well that agrees with the truth."""
+    removed, refused, absent = removals(history), refusals(history), not_enrolled(history)
+    byzantine = federation.byzantine
+    clients = {
+        i: {
+            "declared": federation.transport.declared[i],
+            "size": len(part),
+            "classes": federation.holdings[i],
+            "byzantine": i in byzantine,
+            "group": federation.group[i],
+            "removed": asdict(removed[i]) if i in removed else None,
+            "refused": asdict(refused[i]) if i in refused else None,
+            "not_enrolled": absent.get(i),
+        }
+        for i, part in enumerate(federation.parts)
+    }
+    data = {
+        "name": type(federation.plan.data).__name__,
+        "train": len(federation.train),
+        "test": len(federation.test),
+        "fingerprint": federation.fingerprint,
+    }
+    unused = {"byzantine": rejected(history, byzantine), "honest": rejected(history, set(federation.honest))}
+    found = detection(removed.keys(), byzantine)
+    facts: dict[str, Any] = plain({"clients": clients, "detection": found, "rejected": unused, "data": data})
+    return facts

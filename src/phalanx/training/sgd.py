@@ -1,0 +1,288 @@
+"""Local training: stochastic gradient descent on the data of one client.
+
+No data loader, no copy of the module and no new optimiser per round: the client's tensors are resident, the module's
+parameters are views of one vector (`phalanx.training.vector.FlatModule`), and a step is an addition to it.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from phalanx.core import Vector
+from phalanx.data import NO_LABEL, Dataset
+from phalanx.rng import borrowed, generator
+from phalanx.training.vector import FlatModule
+
+
+class Schedule(ABC):
+    """A learning rate that changes with the age of the model."""
+
+    @abstractmethod
+    def __call__(self, version: int) -> float:
+        """The learning rate for training from this version."""
+
+
+@dataclass(frozen=True)
+class ExponentialLR(Schedule):
+    """lr(version) = start * decay^version.
+
+    Args:
+        start: learning rate at version 0.
+        decay: factor per version, in (0, 1].
+    """
+
+    start: float = 0.1
+    decay: float = 0.977
+
+    def __post_init__(self) -> None:
+        if not (self.start > 0 and 0 < self.decay <= 1):
+            raise ValueError(f"start must be positive and decay in (0, 1], got {self.start} and {self.decay}.")
+
+    def __call__(self, version: int) -> float:
+        """See `Schedule`."""
+        return self.start * self.decay**version
+
+
+@dataclass(frozen=True)
+class StepLR(Schedule):
+    """lr(version) = start * decay^(version // every).
+
+    Args:
+        start: learning rate at version 0.
+        every: versions between two drops.
+        decay: factor per drop, in (0, 1].
+    """
+
+    start: float = 0.1
+    every: int = 10
+    decay: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.start > 0 and 0 < self.decay <= 1 and self.every >= 1):
+            raise ValueError(
+                f"start must be positive, decay in (0, 1] and every at least 1, "
+                f"got {self.start}, {self.decay} and {self.every}."
+            )
+
+    def __call__(self, version: int) -> float:
+        """See `Schedule`."""
+        return self.start * self.decay ** (version // self.every)
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """How a client trains between a download and its upload.
+
+    Each epoch visits every example once, in a new order; the last minibatch of an epoch may be smaller.
+
+    Args:
+        epochs: passes over the client's data.
+        steps: number of minibatches instead, over as many passes as that takes.
+        batch_size: examples per minibatch: a number, or a share of the client's examples below 1, rounded down but at
+            least one.
+        lr: learning rate, or a schedule by the version of the model that was received.
+        momentum: in [0, 1); the velocity starts at zero with every download.
+        weight_decay: lambda of the penalty lambda/2 |w|^2.
+        clip_norm: largest norm of a minibatch's gradient; longer ones are scaled down. None: no limit.
+        proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is what the client received; in FedProx (Li et al.,
+            "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    batch_size: int | float = 32
+    lr: float | Schedule = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    proximal: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks = (
+            (self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}"),
+            (self.steps is None or self.steps >= 1, f"steps must be at least 1, got {self.steps}"),
+            (
+                0 < self.batch_size < 1 or (self.batch_size >= 1 and self.batch_size == int(self.batch_size)),
+                f"batch_size must be at least 1, or a share in (0, 1), got {self.batch_size}",
+            ),
+            (isinstance(self.lr, Schedule) or 0 < self.lr < math.inf, f"lr must be positive, got {self.lr}"),
+            (0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}"),
+            (0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, got {self.weight_decay}"),
+            (self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be positive, got {self.clip_norm}"),
+            (0 <= self.proximal < math.inf, f"proximal must be at least 0, got {self.proximal}"),
+        )
+        if problems := [message for fine, message in checks if not fine]:
+            raise ValueError("; ".join(problems) + ".")
+
+    def learning_rate(self, version: int) -> float:
+        """The learning rate for a model of this version."""
+        return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
+
+    def examples(self, held: int) -> int:
+        """The examples per minibatch of a client that holds so many."""
+        if self.batch_size >= 1:
+            return int(self.batch_size)
+        return max(1, math.floor(self.batch_size * held + 1e-9))
+
+    def minibatches(
+        self, data: Dataset, rng: torch.Generator, *, alone: bool = True
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The minibatches of one turn, each with the epoch that it belongs to, counted from 0.
+
+        Args:
+            data: the client's.
+            rng: orders the examples.
+            alone: whether an epoch's last minibatch may be a single example; else it joins the one before.
+        """
+        count = epoch = 0
+        if not len(data):
+            return
+        while epoch < self.epochs if self.steps is None else count < self.steps:
+            order = torch.randperm(len(data), generator=rng).to(data.x.device)
+            size = self.examples(len(data))
+            if self.steps is not None and alone:
+                order = order[: (self.steps - count) * size]  # what is not trained on is not gathered
+            minibatches = batches(data.of(order), size)
+            for x, y in minibatches if alone else _without_a_last_one(minibatches):
+                if count == self.steps:
+                    return
+                yield epoch, x, y
+                count += 1
+            epoch += 1
+
+
+def _without_a_last_one(minibatches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The minibatches, a last one of a single example joined to the one before."""
+    held: tuple[Tensor, Tensor] | None = None
+    for x, y in minibatches:
+        if held is not None and len(y) == 1 < len(held[1]):
+            x, y = torch.cat([held[0], x]), torch.cat([held[1], y])  # noqa: PLW2901
+        elif held is not None:
+            yield held
+        held = x, y
+    if held is not None:
+        yield held
+
+
+def batches(data: Dataset, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The examples in their order, `size` at a time; images channels last, as convolutions are fastest."""
+    x = _channels_last(data.x) if data.x.ndim == 4 else data.x
+    return zip(torch.split(x, size), torch.split(data.y, size), strict=True)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Images (n, c, h, w) laid out with a pixel's channels side by side.
+
+    Images of one channel lie so already, and torch leaves their strides alone.  But strides are what convolution and
+    pooling choose their kernels by: with those of channels first, they take some that are ten times slower.
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    channels, height, width = x.shape[1:]
+    return x.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
+
+
+def _labels(y: Tensor) -> int | Tensor:
+    """How many labels there are in y; in sequences counted on y's device, so that nobody waits for a GPU."""
+    return len(y) if y.ndim == 1 else (y != NO_LABEL).sum()
+
+
+class Trainer:
+    """Trains one model after the other in the same memory.
+
+    Args:
+        model: the module, bound to its vector.
+        recipe: how to train.
+        seed: the run's; minibatches come from the stream "batches", dropout from the stream "dropout" of each turn.
+    """
+
+    def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int) -> None:
+        self.model, self.recipe, self.seed = model, recipe, seed
+        self._parameters = model.values[: model.trainable]
+        self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
+        self._received = torch.empty_like(self._parameters) if recipe.proximal else None
+        layers = model.module.modules()
+        self._alone = not any(isinstance(layer, _BatchNorm) for layer in layers)  # one example has no variance
+
+    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+        """Trains from `start`, and writes the change to `out`.
+
+        Args:
+            start: parameters.
+            data: the client's, on the model's device.
+            client: names the random streams.
+            turn: how often this client has trained before; names the random streams.
+            version: of the model that was received, for the schedule.
+            out: receives trained minus start.
+
+        Returns:
+            Mean loss over the minibatches of the first epoch, in nats per label. NaN if there are no examples.
+        """
+        recipe, model, lr = self.recipe, self.model, self.recipe.learning_rate(version)
+        model.load(start)
+        model.module.train()
+        if self._velocity is not None:
+            self._velocity.zero_()
+        if self._received is not None:
+            self._received.copy_(self._parameters)
+        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), _labels(data.y[:0])
+        minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
+        with borrowed(self.seed, "dropout", client, turn, device=model.device):
+            for epoch, x, y in minibatches:
+                loss = F.cross_entropy(model.module(x), y)
+                model.gradient.zero_()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self._descend(lr)
+                if epoch == 0:
+                    total += loss.detach() * _labels(y)
+                    seen += _labels(y)
+        model.read(out)
+        out -= start
+        return float(total) / int(seen) if seen else math.nan
+
+    def _descend(self, lr: float) -> None:
+        """One step of gradient descent, in place."""
+        recipe, gradient, parameters = self.recipe, self.model.gradient, self._parameters
+        if recipe.clip_norm is not None:
+            norm = torch.linalg.vector_norm(gradient)
+            gradient *= (recipe.clip_norm / norm).clamp(max=1.0)
+        if recipe.weight_decay:
+            gradient.add_(parameters, alpha=recipe.weight_decay)
+        if self._received is not None:
+            gradient.add_(parameters - self._received, alpha=recipe.proximal)
+        if self._velocity is not None:
+            gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
+        parameters.add_(gradient, alpha=-lr)
+
+
+SERVER = -1  # stands for the server where random streams are named by client
+
+
+@dataclass(frozen=True, eq=False)
+class ServerTraining:
+    """The server's own training, on a few examples that it holds itself: `reference` of `phalanx.run`.
+
+    Its minibatches come from streams of its own, named by the version, so that no client's change.
+
+    Args:
+        trainer: may be that of the clients of a simulation.
+        data: the server's examples, on the trainer's device.
+    """
+
+    trainer: Trainer
+    data: Dataset
+
+    def __post_init__(self) -> None:
+        if not len(self.data):
+            raise ValueError("The server trains on examples of its own, and was given none.")
+
+    def __call__(self, model: Vector, version: int) -> Vector:
+        """The change that training makes to the model of a version."""
+        change = torch.empty_like(model)
+        self.trainer.train(model, self.data, client=SERVER, turn=version, version=version, out=change)
+        return change

@@ -1,0 +1,339 @@
+"""`phalanx reproduce` as a user meets it, in process; `test_reproduce_process.py` starts the real thing."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas
+import pytest
+
+import phalanx
+from phalanx.cli.main import main
+from phalanx.core import InfeasibleError
+from phalanx.reproduce import Trace
+from phalanx.reproduce.experiment import chosen, studies
+
+PACKAGE = "toy_papers"
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PHALANX_DATA", raising=False)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def reproduce(capsys, command):
+    try:
+        words = command.split() if isinstance(command, str) else command
+        status = main(["reproduce", *words, *([] if "--package" in command else ["--package", PACKAGE])])
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def traces(folder):
+    """The traces of a folder by identity, without the one thing that no two runs share."""
+    return {path.stem: replace(Trace.load(path), wall_seconds=0.0) for path in Path(folder).rglob("records/*.json")}
+
+
+# --- finding
+
+
+def test_experiments_are_found_by_looking():
+    found = studies(PACKAGE)
+    assert set(found) == {"other", "toy-paper"}
+    assert list(found["toy-paper"].experiments) == ["figure1", "figure10", "table2"]
+    assert found["toy-paper"].experiments["figure10"].title == "toy-paper figure10"
+    assert found["other"].experiments == {}
+    assert found["other"].published.tables == {}
+    study, all_of_it = chosen(found, "toy-paper", "all")
+    assert [e.name for e in all_of_it] == ["figure1", "figure10", "table2"]
+    assert study.paper.title == "On Toys"
+
+
+def test_those_of_the_library_are_found_without_being_named():
+    assert all(study.paper.name == name for name, study in studies().items())
+
+
+PAPER = 'from phalanx.reproduce import Paper\nPAPER = Paper("p", "P", "P, 2020")\n'
+WHOLE = (
+    'TITLE = CLAIM = "x"\nMINUTES = {"quick": 1, "paper": 1}\ndef runs(scale, seed): return {}\ndef render(r, c): ...\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("paper", "module", "why"),
+    [
+        ("", WHOLE, r"must say which paper it is about: PAPER = Paper\(...\)"),
+        (PAPER, WHOLE.replace("def render(r, c): ...\n", ""), r"p.figure1 is no experiment: it lacks render\."),
+        (PAPER, "def render(r, c): ...", r"it lacks TITLE, CLAIM, MINUTES, runs\."),
+        (PAPER, WHOLE.replace('"paper": 1', '"large": 1'), r"MINUTES must tell of each scale, paper missing\."),
+    ],
+)
+def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, paper, module, why):
+    package = f"half_{abs(hash((paper, module)))}"
+    (tmp_path / package / "p").mkdir(parents=True)
+    (tmp_path / package / "__init__.py").touch()
+    (tmp_path / package / "p" / "__init__.py").write_text(paper)
+    (tmp_path / package / "p" / "figure1.py").write_text(module)
+    (tmp_path / package / "p" / "shared.py").write_text("RULES = 3")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(InfeasibleError, match=why):
+        studies(package)
+
+
+# --- what is wrong, in a sentence
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("toy-papr", "There is no paper 'toy-papr'. There are: toy-paper, other."),
+        ("otter figure1", "There is no paper 'otter'. There are: other, toy-paper."),
+        ("toy-paper tabel2", "There is no experiment of toy-paper 'tabel2'. There are: table2, "),
+        ("toy-paper figure_10", "There is no experiment of toy-paper 'figure_10'. There are: figure10, "),
+        ("toy-paper figure1 --scale big", "--scale must be quick or paper, got big."),
+        ("toy-paper figure1 --seeds 0", "--seeds must be at least 1, got 0."),
+        ("toy-paper figure1 --seeds many", "seeds must be an integer or null, got many."),
+        ("toy-paper figure1 --jobs -1", "--jobs must be at least 1, got -1."),
+        ("toy-paper figure1 --sceds 2", "There is no option --sceds. Did you mean --seeds?"),
+        ("toy-paper figure1 --no_training", "holds none of the records. Leave out --no_training to make them."),
+        ("toy-paper figure1 --no_training --again", "--no_training renders what is there, --again repeats it"),
+        (
+            "toy-paper figure1 --only mode*",
+            "No cell has a name like 'mode*'. There are: mean, none; mean, noise; median",
+        ),
+        ("toy-paper figure1 --folder file", "--folder file: file is a file."),
+        ("--package nowhere.at_all", "There is no package nowhere.at_all."),
+        ("--package phalanx.cli", "phalanx.cli is a module. Give the import path of a package"),
+        ("--package toy_papers.other", "toy_papers.other holds no papers."),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_would_have_been_right(capsys, tmp_path, command, why):
+    (tmp_path / "file").touch()
+    status, _, err = reproduce(capsys, command)
+    assert status == 2
+    assert why in err
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_help_names_no_internals(capsys):
+    status, out, _ = reproduce(capsys, "--help")
+    assert status == 0
+    assert "<class" not in out
+    assert "phalanx reproduce PAPER EXPERIMENT|all" in out
+
+
+# --- what there is
+
+
+def test_the_list_tells_what_there_is_what_it_costs_and_how_much_is_there(capsys):
+    _, out, _ = reproduce(capsys, "--seeds 2")
+    words = " ".join(out.split())
+    assert 'toy-paper: A. Toy, "On Toys", Journal of Toys, 2020' in words
+    assert (
+        "figure1 Accuracy over rounds, two rules without and with noise 8 runs, 2.4 s, 0 done 8 runs, 6.0 s, 0 done"
+        in words
+    )
+    assert "figure10 A line no training no training" in words
+    assert "(no experiments)" in words
+    assert "The median withstands" not in words
+    _, out, _ = reproduce(capsys, "toy-paper")
+    assert "figure1: The median withstands noise that ruins the mean." in out
+    assert "table2: Steps that are too long ruin everything." in out
+    assert "other" not in out
+
+
+# --- carrying out
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder in which `toy-paper all` was carried out for two seeds by one process; the folder and what was said."""
+    folder = tmp_path_factory.mktemp("finished") / "results"
+    command = f"reproduce toy-paper all --package {PACKAGE} --seeds 2 --folder {folder}"
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("phalanx")), *command.split()], cwd=Path(__file__).parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160"}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    return folder, done.returncode, done.stdout + done.stderr
+
+
+def test_a_failed_run_is_told_by_name_and_the_others_go_on(finished):
+    folder, status, said = finished
+    assert status == 1, said
+    assert "2 runs failed: table2: breaks (seed 0); table2: breaks (seed 1)." in said
+    assert "Nobody brings the update for step 1" in said
+    assert re.search(r"breaks\s+failed", said)
+    assert {trace.status for trace in traces(folder).values()} == {"finished", "failed"}
+    assert re.search(r"10 of 10: .*(accuracy|failed)", said)
+
+
+def test_the_same_run_in_two_experiments_is_carried_out_once(finished):
+    folder, _, said = finished
+    assert "0 of 10 records are in" in said
+    assert len(traces(folder)) == 10
+
+
+def test_the_files(finished):
+    folder, _, said = finished
+    names = {path.name for path in (folder / "toy-paper").iterdir() if path.is_file()}
+    assert names == {
+        "figure1-quick.md", "figure1-quick.csv", "figure1-quick.svg", "figure1-quick.png",
+        "figure10-quick.md", "figure10-quick-line.svg", "figure10-quick-line.png",
+        "table2-quick.md", "table2-quick.csv",
+    }  # fmt: skip
+    assert all(name in said for name in names)
+
+
+def test_the_numbers_of_the_table_are_those_of_the_records(finished):
+    folder, _, _ = finished
+    frame = pandas.read_csv(folder / "toy-paper" / "figure1-quick.csv")
+    row = frame[(frame["rule"] == "median") & (frame["attack"] == "noise")].iloc[0]
+    values = sorted(
+        100 * trace.final()
+        for trace in traces(folder).values()
+        if trace.config["attack"] and trace.name.startswith("FedAvg(Median)")
+    )
+    assert len(values) == 2
+    mean = sum(values) / 2
+    assert row["mean"] == pytest.approx(mean)
+    assert row["sd"] == pytest.approx((values[1] - values[0]) / 2**0.5)
+    assert (row["n"], row["published"], row["difference"]) == (2, 55.0, pytest.approx(mean - 55))
+
+
+def test_the_page_says_where_its_numbers_are_from(finished):
+    page = (finished[0] / "toy-paper" / "table2-quick.md").read_text()
+    assert "phalanx reproduce toy-paper table2 --scale quick --seeds 2` from 4 runs" in page
+    assert "Failed: breaks (seed 1): Nobody brings the update for step 1" in page
+    assert "| breaks | failed |" in page
+    assert "The paper: Steps that are too long ruin everything." in page
+    assert (
+        "![Test accuracy over rounds.](figure1-quick.svg)"
+        in (finished[0] / "toy-paper" / "figure1-quick.md").read_text()
+    )
+
+
+def copied(finished, tmp_path):
+    return shutil.copytree(finished[0], tmp_path / "results")
+
+
+def test_rendering_again_gives_the_same_bytes_and_trains_nothing(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("records/*")}
+    for command in ("toy-paper all --seeds 2", "toy-paper all --seeds 2 --no_training"):
+        status, out, _ = reproduce(capsys, command)
+        assert (status, "10 of 10 records are in results/toy-paper/records." in out) == (1, True)
+        assert {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("records/*")} == stamps
+
+
+def test_without_training_what_is_missing_is_told(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    status, out, _ = reproduce(capsys, "toy-paper figure1 --seeds 3 --no_training")
+    assert status == 0
+    assert "8 of 12 records are in" in out
+    assert "Missing: 4 runs: figure1: mean, none (seed 2); figure1: mean, noise (seed 2); " in out
+    assert "Missing: figure1: mean, none (seed 2)" in (folder / "toy-paper" / "figure1-quick.md").read_text()
+    assert "over 2 seeds" in out
+
+
+def test_cells_without_any_record_are_missing_in_the_table(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    for path in folder.rglob("records/*.json"):
+        if Trace.load(path).config["attack"]:
+            path.unlink()
+    status, out, _ = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
+    assert status == 0
+    assert re.search(r"median\s+noise\s+missing", out)
+
+
+def test_a_damaged_record_stops_before_any_work(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    path = min(folder.rglob("records/*.json"))
+    path.write_text(path.read_text()[:-5])
+    for command in ("toy-paper all --seeds 2", "toy-paper all --seeds 2 --no_training"):
+        status, _, err = reproduce(capsys, command)
+        assert status == 2
+        assert f"{path.relative_to(tmp_path)} is not the record of a run" in err
+        assert "Delete the file" in err
+    status, out, _ = reproduce(capsys, "toy-paper --seeds 2")
+    assert (status, "1 damaged" in " ".join(out.split())) == (0, True)
+
+
+def test_records_by_another_version_are_not_used(capsys, finished, tmp_path, monkeypatch):
+    copied(finished, tmp_path)
+    monkeypatch.setattr("phalanx.__version__", "99.0")
+    status, out, err = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
+    assert (status, "holds none of the records" in err) == (2, True)
+    assert "8 more records cannot be used: its results are by Phalanx 0." in out
+    assert "this is 99.0" in out
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same_bits_as_one(capsys, finished, tmp_path):
+    status, _, _ = reproduce(capsys, "toy-paper all --seeds 2 --jobs 2 --folder two")
+    assert status == 1
+    assert traces(tmp_path / "two") == traces(finished[0])
+    for name in ("figure1-quick.csv", "figure1-quick.svg", "figure1-quick.png", "table2-quick.csv"):
+        assert (tmp_path / "two" / "toy-paper" / name).read_bytes() == (finished[0] / "toy-paper" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_again_repeats_what_is_there(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    before, stamps = traces(folder), {path: path.stat().st_mtime_ns for path in folder.rglob("records/*")}
+    status, out, _ = reproduce(capsys, "toy-paper table2 --again")
+    assert (status, "0 of 2 records" in out) == (1, True)
+    changed = [path for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp]
+    assert len(changed) == 2
+    assert traces(folder) == before
+
+
+def test_only_some_cells_are_carried_out(capsys, tmp_path):
+    status, out, _ = reproduce(capsys, ["toy-paper", "figure1", "--only", "median, n*"])
+    assert status == 0
+    assert "Missing: 2 runs: figure1: mean, none (seed 0); figure1: mean, noise (seed 0)." in out
+    assert len(traces(tmp_path)) == 2
+
+
+def test_data_that_are_not_there_stop_before_any_work(capsys, tmp_path, monkeypatch):
+    package = tmp_path / "wants_data"
+    (package / "p").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "p" / "__init__.py").write_text(PAPER)
+    runs = "from phalanx.data import MNIST\nfrom phalanx.runs import Run\n"
+    (package / "p" / "figure1.py").write_text(
+        runs + WHOLE.replace("return {}", "return {'a': Run(data=MNIST(), seed=seed)}")
+    )
+    status, _, err = reproduce(capsys, "p figure1 --package wants_data --data_dir nowhere")
+    assert status == 2
+    assert "nowhere" in err
+    assert not (tmp_path / "results").exists()
+
+
+def test_what_the_record_says_is_what_was_asked_for(finished):
+    module = studies(PACKAGE)["toy-paper"].experiments["figure1"].module
+    plans = {plan.identity: plan for seed in (0, 1) for plan in module.runs("quick", seed).values()}
+    found = traces(finished[0])
+    assert plans.keys() <= found.keys()
+    for identity, plan in plans.items():
+        assert found[identity].config == json.loads(json.dumps(plan.config))
+        assert found[identity].environment["threads"] == 1
+
+
+def test_the_core_does_without_experiments():
+    root = Path(phalanx.__file__).parent
+    users = {path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()}
+    assert users == {"cli.py", "cluster", "experiments"}

@@ -1,0 +1,422 @@
+"""What identifies a run: every parameter of it, and nothing else."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field, replace
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from phalanx import Algorithm, Guard, LocalSGD, Run, Until
+from phalanx.aggregators import Mean, Median, TrimmedMean
+from phalanx.algorithms import AFLGuard, ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms.staleness import Hinge, Polynomial
+from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
+from phalanx.cli import main as cli
+from phalanx.core import InfeasibleError
+from phalanx.data import Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
+from phalanx.models import MLP, LeNet
+from phalanx.models.module import TorchModule
+from phalanx.runs.canonical import canonical, configurable, configuration, digest, identity, import_path, source
+from phalanx.simulation import Constant, Deadline, Late, OnOff
+from phalanx.simulation.latency import Lognormal
+from phalanx.training.sgd import ExponentialLR, StepLR
+from phalanx.weighting import AsReported, Ignore
+
+# What stands for None and for words; numbers and lists are changed by a rule.
+OTHER = {
+    "steps": 7,
+    "clip_norm": 1.5,
+    "seconds": 90.0,
+    "max_staleness": 3,
+    "buffers": "freeze",
+    "attack": SignFlip(),
+    "algorithm": FedAvg(Median(), Ignore(), 0.75),
+    "aggregate": Mean(),
+    "preprocess": Ignore(),
+    "data": InMemory(Dataset(torch.ones(1, 1), torch.tensor([0]), 1), Dataset(torch.ones(1, 1), torch.tensor([0]), 1)),
+    "partition": Uniform(),
+    "model": LeNet(),
+    "latency": Constant(),
+    "groups": PermutedLabels(),
+    "late": Late(),
+    "lr": 0.1,
+    "form": "strict",
+    "start": "glorot",
+    "byzantine_per_round": 1,
+    "availability": OnOff(),
+    "deadline": Deadline(),
+}
+RICH = Run(
+    algorithm=FedAvg(TrimmedMean(0.2), AsReported(), 0.5),
+    partition=Dirichlet(),
+    model=MLP((8, 4)),
+    training=LocalSGD(lr=ExponentialLR(), momentum=0.5, weight_decay=0.01),
+    attack=Gaussian(),
+    byzantine=2,
+    participation=0.5,
+    latency=Lognormal(),
+)
+
+
+def changed(name, value):
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value / 2 or 0.125
+    if isinstance(value, tuple):
+        return (*value, 3)
+    return OTHER[name]
+
+
+def variants(value):
+    """The value with one field changed, wherever in it; each with the path of the field."""
+    for f in dataclasses.fields(value):
+        inner = getattr(value, f.name)
+        if f.name == "server_examples":  # which only some algorithms need
+            yield f.name, replace(value, algorithm=AFLGuard(), participation=1.0, server_examples=50)
+            continue
+        if not dataclasses.is_dataclass(inner) or f.name in OTHER:
+            yield f.name, replace(value, **{f.name: changed(f.name, inner)})
+        if dataclasses.is_dataclass(inner):
+            for path, other in variants(inner):
+                yield f"{f.name}.{path}", replace(value, **{f.name: other})
+
+
+VARIANTS = dict(variants(RICH))
+
+
+def test_all_fields_are_among_those_that_are_changed():
+    top = {path.split(".")[0] for path in VARIANTS}
+    assert top == {f.name for f in dataclasses.fields(Run)}
+    assert {"algorithm.aggregate.beta", "training.lr.decay", "training.clip_norm", "guard.max_norm"} < VARIANTS.keys()
+    assert {"attack.std", "model.hidden", "until.seconds", "latency.sigma", "data.test_share"} < VARIANTS.keys()
+
+
+@pytest.mark.parametrize("path", VARIANTS)
+def test_identity_changes_with_every_field(path):
+    other = VARIANTS[path]
+    assert other != RICH
+    assert other.identity != RICH.identity
+    assert other.slug != RICH.slug
+
+
+def test_no_two_of_them_share_an_identity():
+    found = {run.identity for run in VARIANTS.values()} | {RICH.identity}
+    assert len(found) == len(VARIANTS) + 1
+
+
+def test_the_examples_of_the_server_are_told_apart():
+    assert Run(AFLGuard(), server_examples=50).identity != Run(AFLGuard(), server_examples=60).identity
+
+
+def test_classes_of_one_form_are_told_apart():
+    runs = [Run(algorithm=FedAvg(rule)) for rule in (Mean(), Median(), TrimmedMean(0.0))]
+    runs += [Run(algorithm=FedAsync(staleness=s)) for s in (Polynomial(1.0), Hinge(1.0))]
+    runs += [Run(byzantine=1, attack=attack) for attack in (SignFlip(), Rescale(-1.0), NonFinite(), AllLabelsTo(0))]
+    assert len({run.identity for run in runs}) == len(runs)
+
+
+def test_equal_values_have_equal_identities():
+    def build():
+        return Run(
+            algorithm=ByzantineCFL(until_stable=True),
+            model=TorchModule("torch.nn.Linear", {"in_features": 2, "out_features": 3}),
+            training=LocalSGD(lr=StepLR(0.3, 4)),
+            until=Until(steps=3, seconds=9.0),
+        )
+
+    one, other = build(), build()
+    assert one == other
+    assert one.identity == other.identity
+    assert replace(one, seed=1).identity == replace(other, seed=1).identity != one.identity
+
+
+def test_mappings_do_not_depend_on_their_order():
+    one, other = ({"a": 1, "b": [2.0, None]}, {"b": (2.0, None), "a": 1})
+    assert identity(one) == identity(other)
+    assert identity(frozenset({3, 1, 2})) == identity([1, 2, 3])
+
+
+def test_the_identity_is_a_sha256():
+    assert len(Run().identity) == 64
+    assert set(Run().identity) <= set("0123456789abcdef")
+    assert Run().identity == Run().identity == identity(Run(), Run) == digest({"form": 2, "value": {}})
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (FedAvg, "phalanx.algorithms.FedAvg"),
+        (Hinge, "phalanx.algorithms.Hinge"),
+        (TrimmedMean, "phalanx.aggregators.TrimmedMean"),
+        (MLP, "phalanx.models.MLP"),
+        (Digits, "phalanx.data.Digits"),
+        (AsReported, "phalanx.weighting.AsReported"),
+        (ExponentialLR, "phalanx.training.ExponentialLR"),
+        (LocalSGD, "phalanx.LocalSGD"),
+        (Guard, "phalanx.Guard"),
+        (Run, "phalanx.Run"),
+        (torch.nn.Linear, "torch.nn.Linear"),
+    ],
+)
+def test_the_shortest_path_from_which_a_class_can_be_imported(kind, path):
+    assert import_path(kind) == path
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A class that no package exports, with a field that is derived."""
+
+    rate: float = 0.5
+    rates: tuple[float, ...] = (1.0, 2.0)
+    names: frozenset[str] = frozenset({"b", "a"})
+    derived: object = field(default=None, init=False)
+
+
+def test_a_form_by_hand():
+    fields = {"rate": 0.5, "rates": [1.0, 2.0], "names": ["a", "b"]}
+    named = {"class_path": f"{__name__}.Mine", "init_args": fields}
+    assert configuration(Mine(), Mine) == fields
+    assert configuration(Mine()) == configuration(Mine(), object) == named
+    assert canonical(Mine(), Mine) == {}
+    assert canonical(Mine(names=frozenset({"c"}))) == named | {"init_args": {"names": ["c"]}}
+
+
+def test_only_what_could_be_several_classes_is_named():
+    config = Run().config
+    assert config["algorithm"]["class_path"] == "phalanx.algorithms.FedAvg"
+    assert config["algorithm"]["init_args"]["aggregate"] == {"class_path": "phalanx.aggregators.Mean", "init_args": {}}
+    assert config["training"]["epochs"] == 1
+    assert config["guard"].keys() == {"max_norm", "max_staleness", "max_size"}
+    assert config["attack"] is None
+
+
+# --- what has no form
+
+
+class Plain:
+    def __repr__(self):
+        return "a plain thing"
+
+
+@dataclass(frozen=True)
+class Holder:
+    inside: object
+
+
+@pytest.mark.parametrize("wrap", [lambda v: v, Holder, lambda v: [1, v], lambda v: {"a": (v,)}])
+@pytest.mark.parametrize("value", [Plain(), torch.ones(2), 1j, b"bytes", Mine, len], ids=repr)
+def test_what_cannot_be_told_from_something_else_is_refused(wrap, value):
+    with pytest.raises(TypeError) as error:
+        identity(wrap(value))
+    assert str(error.value).startswith(f"{value!r} has no canonical form")
+    assert "Make its class a frozen dataclass of plain values, or give it a property `canonical`." in str(error.value)
+
+
+class Own:
+    """Says itself what identifies it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    @property
+    def canonical(self):
+        return {"name": self.name}
+
+
+def test_an_own_canonical_form():
+    assert canonical(Own("a")) == {"class_path": f"{__name__}.Own", "init_args": {"name": "a"}}
+    assert canonical(Own((math.inf,)))["init_args"] == {"name": [".inf"]}
+    assert identity(Holder(Own("a"))) == identity(Holder(Own("a"))) != identity(Holder(Own("b")))
+
+
+# --- data in memory
+
+
+def in_memory(x=1.0, y=0, name="in-memory", dtype=torch.float32):
+    train = Dataset(torch.tensor([[x], [2.0]], dtype=dtype), torch.tensor([y, 1]), 2)
+    return InMemory(train, Dataset(torch.zeros(1, 1, dtype=dtype), torch.tensor([0]), 2), name)
+
+
+def test_data_in_memory_are_identified_by_content():
+    base = Run(data=in_memory())
+    assert base.identity == Run(data=in_memory()).identity
+    others = [in_memory(x=1.5), in_memory(y=1), in_memory(name="mine"), in_memory(dtype=torch.float64)]
+    swapped = InMemory(in_memory().train, in_memory().train)
+    found = {Run(data=data).identity for data in (*others, swapped)} | {base.identity}
+    assert len(found) == 6
+
+
+# --- files
+
+
+@pytest.mark.parametrize("run", [Run(), RICH, *VARIANTS.values()], ids=["default", "rich", *VARIANTS])
+def test_the_configuration_survives_json(run):
+    text = json.dumps(run.config, allow_nan=False)
+    assert json.loads(text) == run.config
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(),
+        RICH,
+        Run(algorithm=ByzantineCFL(), attack=NonFinite("-inf"), byzantine=0.25),
+        Run(algorithm=FedAsync(staleness=Hinge()), until=Until(steps=None, seconds=50.0)),
+        Run(training=LocalSGD(lr=StepLR(0.3, 4), steps=3, clip_norm=2.0), buffers="average"),
+        Run(model=TorchModule("torch.nn.Linear", {"in_features": 2, "out_features": 3}), seed=7),
+    ],
+    ids=lambda run: run.title,
+)
+def test_a_saved_run_is_the_same_run_when_it_is_read_again(run, tmp_path, monkeypatch):
+    """`phalanx run --config run.json`, up to the moment when the federation would be built."""
+    plans = []
+
+    def stop(plan, **_):
+        plans.append(plan)
+        raise InfeasibleError("far enough")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # puts sys.path back
+    monkeypatch.setattr(cli, "simulate", stop)
+    monkeypatch.setattr(cli, "keep_freed_memory", lambda: None, raising=False)
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(run.config))
+    assert cli.main(["run", "--config", str(path), "--folder", str(tmp_path / "out"), "--threads", "1"]) == 2
+    (read,) = plans
+    assert read == run
+    assert read.identity == run.identity
+
+
+def test_equal_runs_have_one_identity_whatever_kind_of_number_they_were_given():
+    pairs = [
+        (Run(participation=1), Run(participation=1.0)),
+        (Run(training=LocalSGD(lr=1)), Run(training=LocalSGD(lr=1.0))),
+        (Run(byzantine=0), Run(byzantine=0.0)),
+        (Run(guard=Guard(max_norm=10)), Run(guard=Guard(max_norm=10.0))),
+    ]
+    for one, other in pairs:
+        assert one == other
+        assert one.identity == other.identity
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_numbers_of_other_libraries_are_plain_numbers():
+    one, other = Run(clients=np.int64(3), participation=np.float32(0.5), seed=np.int32(2)), Run(clients=3, seed=2)
+    assert one.identity == replace(other, participation=0.5).identity
+    json.dumps(one.config)
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.inf, ".inf"), (-math.inf, "-.inf"), (math.nan, ".nan")])
+def test_numbers_that_are_not_finite_have_a_form_that_yaml_reads(value, text):
+    @dataclass(frozen=True)
+    class Has:
+        number: float
+
+    form = canonical(Has(value), Has)
+    assert form == {"number": text}
+    assert json.loads(json.dumps(form, allow_nan=False)) == form
+    assert str(yaml.safe_load(text)) == str(value)
+
+
+def test_a_digest_survives_json():
+    form = {"b": (1, 2), 10: None, 9: [0.1]}
+    assert digest(form) == digest(json.loads(json.dumps(form)))
+
+
+# --- what a run is made by
+
+MINE = """
+from dataclasses import dataclass
+from phalanx.attacks import Attack
+from {name}_helper import FACTOR
+
+@dataclass(frozen=True)
+class Zero(Attack):
+    def forge(self, update, knowledge, rng):
+        return FACTOR * update.delta
+"""
+
+
+def test_the_source_of_own_classes_and_of_what_lies_beside_them(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    mine, helper = tmp_path / "of_my_own.py", tmp_path / "of_my_own_helper.py"
+    mine.write_text(MINE.format(name="of_my_own"))
+    helper.write_text("class Number(float): ...\nFACTOR = Number(0)")
+    import of_my_own
+
+    run = Run(attack=of_my_own.Zero(), byzantine=1)
+    first = source(run)
+    assert first == source(Run(attack=of_my_own.Zero(), byzantine=2, seed=1))
+    helper.write_text("class Number(float): ...\nFACTOR = Number(1)")
+    second = source(run)
+    mine.write_text(MINE.format(name="of_my_own") + "# a word")
+    assert len({None, first, second, source(run)}) == 4
+
+
+def test_what_the_library_brings_has_no_source_of_its_own_but_named_modules_have():
+    assert source(Run()) is source(RICH) is None
+    assert source(Run(model=TorchModule("torch.nn.Linear"))) is not None
+    assert source(Run(model=TorchModule("no.such.module"))) is not None
+
+
+def test_what_is_made_of_tensors_is_not_configurable():
+    assert configurable(Digits)
+    assert not configurable(InMemory)
+
+
+# --- types
+
+
+@pytest.fixture
+def _unchecked(monkeypatch):
+    """As it is outside of tests, where no checker of types looks at calls."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"algorithm": FedAvg}, r"algorithm must be a value, got the class FedAvg\. Write FedAvg\(\)"),
+        ({"clients": 2.5}, r"clients must be an integer, got 2\.5 \(float\)"),
+        ({"clients": True}, "clients must be an integer, got True"),
+        ({"participation": "half"}, "participation must be a number, got 'half'"),
+        ({"data": torch.utils.data.TensorDataset(torch.ones(1))}, r"data must be a Source, .*Wrap tensors: InMemory\("),
+        ({"model": torch.nn.Linear(1, 1)}, r"model must be a Model, got .*TorchModule\("),
+        ({"until": 3.5}, r"until must be an Until, got 3\.5 \(float\)\. .* or a number of steps"),
+        ({"buffers": "avg"}, "buffers must be one of 'refuse', 'average', 'freeze', got 'avg'"),
+        ({"attack": "Gaussian"}, "attack must be an Attack or null, got 'Gaussian'"),
+        ({"data": torch.ones(100, 100)}, r"got tensor\(.{50,60}\.\.\. \(Tensor\)"),
+    ],
+)
+@pytest.mark.usefixtures("_unchecked")
+def test_parameters_of_a_wrong_type(fields, why):
+    with pytest.raises(TypeError, match=why):
+        Run(**fields)
+
+
+def test_a_class_deep_in_a_run():
+    @dataclass(frozen=True)
+    class Loose(Algorithm):
+        rule: object = None
+        init = step = None
+
+    with pytest.raises(TypeError, match=r"algorithm\.rule must be a value, got the class Median\. Write Median\(\)"):
+        Run(algorithm=Loose(Median))
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_a_number_of_steps_will_do():
+    assert Run(until=7) == Run(until=Until(steps=7))
+    assert Run(until=7).identity == Run(until=Until(steps=7)).identity

@@ -1,0 +1,183 @@
+import json
+import math
+import shutil
+from itertools import pairwise
+
+import pandas
+import pytest
+import torch
+
+from phalanx.algorithms import ByzantineCFL, FedAsync
+from phalanx.core import Progress, Until, Verdict
+from phalanx.runs.history import History, Record, Refusals, Removal, not_enrolled, plain, refusals, rejected, removals
+from phalanx.runs.plan import Run
+from phalanx.runs.session import simulate
+from phalanx.training.evaluation import Evaluation
+
+
+def line(step, accepted=(), rejected=(), refused=(), removed=()):
+    verdicts = {str(i): Verdict(True, 0.5)._asdict() for i in accepted}
+    verdicts |= {str(i): Verdict(False, 0.0, None, "far away")._asdict() for i in rejected}
+    verdicts |= {str(i): Verdict(False, 0.0, None, "out", final=True)._asdict() for i in removed}
+    return {"step": step, "verdicts": verdicts, "refused": {str(i): f"NaN in step {step}" for i in refused}}
+
+
+HISTORY = [
+    line(0, refused=[9]),  # at enrolment
+    line(1, [0, 1], rejected=[2], removed=[3]),
+    line(2, [0, 2], rejected=[1], refused=[2]),  # a second copy of what was accepted
+    line(3, [0, 1], removed=[4]),
+    line(3, refused=[0, 2]),  # late once, a norm that explodes once
+    line(4, [0, 2, 4], rejected=[1]),  # an algorithm that takes its word back
+]
+
+
+def test_removed_are_those_of_a_final_verdict_that_were_never_accepted_again():
+    assert removals(HISTORY) == {3: Removal(1, "out")}
+
+
+def test_refusals_are_counted_apart_from_those_of_clients_that_never_took_part():
+    assert refusals(HISTORY) == {0: Refusals(1, "NaN in step 3"), 2: Refusals(2, "NaN in step 3")}
+    assert not_enrolled(HISTORY) == {9: "NaN in step 0"}
+
+
+def test_the_share_of_updates_that_were_not_used():
+    assert rejected(HISTORY, {0}) == 1 / 5
+    assert rejected(HISTORY, {1}) == 2 / 4
+    assert rejected(HISTORY, {2}) == 2 / 4  # the second copy is no update of its own
+    assert rejected(HISTORY, {3, 4}) == 2 / 3
+    assert rejected(HISTORY, {9}) is None
+    assert rejected([], {0}) is None
+
+
+def test_lines_are_strict_json_also_when_numbers_are_not_finite(tmp_path):
+    path = tmp_path / "deep" / "history.jsonl"
+    state = type("S", (), {"version": 1, "verdicts": {}, "note": frozenset({3, 1})})()
+    with History(["note"], lambda p: {"loss": math.nan, "accuracy": 0.5}, path) as history:
+        history(Progress(0, 0.0, state, None, {}, {}))
+        assert json.loads(path.read_text()) == history.lines[0], "written at once"
+    assert history.lines == [{"step": 0, "version": 1, "seconds": 0.0, "loss": None, "accuracy": 0.5}]
+
+
+def test_plain():
+    assert plain({1: {2, 1}, "a": (torch.tensor([1.5, math.inf]), None)}) == {"1": [1, 2], "a": [[1.5, None], None]}
+
+
+def test_a_record_comes_back_as_it_was_and_pandas_reads_its_history(tmp_path):
+    record = simulate(Run(algorithm=ByzantineCFL(), clients=4, until=Run().until.of(3)), folder=tmp_path, name="mine")
+    assert Record.load(tmp_path) == record
+    table = pandas.read_json(tmp_path / "history.jsonl", lines=True)
+    assert table["step"].tolist() == [0, 1, 2, 3]
+    assert table["accuracy"].between(0, 1).all()
+    assert table["state"][1]["threshold"] == 0.02
+    assert table["verdicts"][1]["0"]["accepted"] is True
+
+
+def test_a_folder_without_a_finished_run(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"holds no finished run: run.json, summary.json, history.jsonl missing"
+    ):
+        Record.load(tmp_path)
+
+
+def test_a_run_that_ends_at_a_time_has_its_last_state_measured():
+    plan = Run(clients=4, until=Until(steps=None, seconds=3.5), evaluation=Evaluation(every=10))
+    history = simulate(plan).history
+    assert ["accuracy" in line for line in history] == [True, False, False, False, True]
+    assert history[-1]["step"] == history[-2]["step"] == 3
+    in_steps = simulate(Run(clients=4, until=Until(3), evaluation=Evaluation(every=10))).history
+    assert in_steps[-1]["accuracy"] == history[-1]["accuracy"]
+    assert len(in_steps) == 4
+
+
+def test_versions_tell_the_ages_of_updates_that_come_one_by_one():
+    history = simulate(Run(FedAsync(), clients=3, until=Until(9), evaluation=Evaluation(every=9))).history
+    pairs = pairwise(history)
+    ages = [before["version"] - version for before, here in pairs for version in here["versions"].values()]
+    assert len(ages) == 9
+    assert ages[0] == 0
+    assert min(ages) >= 0
+    assert max(ages) > 0
+    assert not any("versions" in here for here in simulate(Run(clients=3, until=Until(2))).history)
+
+
+def test_the_file_is_made_with_the_first_line(tmp_path):
+    path, state = tmp_path / "history.jsonl", type("S", (), {"version": 0, "verdicts": {}})()
+    path.write_text("of an older run")
+    with History(path=path, prepare=path.unlink) as history:
+        assert path.read_text() == "of an older run"
+        history(Progress(0, 0.0, state, None, {}, {}))
+        assert len(path.read_text().splitlines()) == 1
+
+
+# --- folders
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    record = simulate(Run(clients=3, until=Until(2)), folder=folder)
+    return folder, record
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    return shutil.copytree(finished[0], tmp_path / "copy")
+
+
+def test_a_record_is_saved_where_no_history_is_and_where_a_line_is_torn(finished, tmp_path):
+    record = finished[1]
+    record.save(tmp_path / "new")
+    assert Record.load(tmp_path / "new") == record
+    with (tmp_path / "new" / "history.jsonl").open("a") as file:
+        file.write('{"step": 3, "ver')
+    record.save(tmp_path / "new")
+    assert Record.load(tmp_path / "new") == record
+
+
+def test_a_folder_is_cleared_before_a_new_run_its_summary_first(folder, monkeypatch):
+    (folder / "report.html").write_text("old")
+    removed = []
+    unlink = type(folder).unlink
+    monkeypatch.setattr(type(folder), "unlink", lambda p, **k: (removed.append(p.name), unlink(p, **k)))
+    Record.begin(folder, {"seed": 7})
+    assert removed[0] == "summary.json"
+    assert [f.name for f in folder.iterdir()] == ["run.json"]
+    assert json.loads((folder / "run.json").read_text()) == {"seed": 7}
+    with pytest.raises(FileNotFoundError, match=r"killed, or goes on. To repeat it: phalanx run --config .*run\.json"):
+        Record.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        (
+            "summary.json",
+            "{}",
+            r"is not a run's summary: name, identity, config_digest, lines, status, .* missing or of a wrong type",
+        ),
+        ("summary.json", "", r"is not a run's summary: Expecting value"),
+        ("summary.json", "[1]", r"a mapping was expected, got list"),
+        ("summary.json", b"\xff\xfe", r"is not text: 'utf-8' codec"),
+        ("run.json", "nonsense", r"is not a run's configuration: Expecting value"),
+        ("run.json", "{}", r"run\.json is that of another one"),
+        ("history.jsonl", "", r"is not the history of this run: it has 0 lines, and summary\.json tells of 3"),
+        ("history.jsonl", '{"step": 0}\n{"step', r"is not a run's history: line 2: Unterminated string"),
+        ("history.jsonl", "3\n", r"line 1: a mapping was expected, got int"),
+        ("history.jsonl", '{"stage": 0}\n', r"line 1: step missing or of a wrong type"),
+        ("history.jsonl", '{"step": 0}\n', r"it has 1 lines, and summary\.json tells of 3"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_named(folder, name, content, why):
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=why) as error:
+        Record.load(folder)
+    assert str(folder / ("summary.json" if content == "{}" else name)) in str(error.value)
+    assert str(error.value).endswith("Delete the folder, or repeat the run with `phalanx run --again`.")
+
+
+def test_a_summary_of_another_run_does_not_pass_for_that_of_this_one(finished, folder, tmp_path):
+    simulate(Run(clients=3, until=Until(2), seed=1), folder=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "summary.json", folder)
+    with pytest.raises(ValueError, match=r"summary\.json is not the summary of this run: run\.json"):
+        Record.load(folder)

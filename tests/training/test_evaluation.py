@@ -1,0 +1,246 @@
+"""What a model is worth, by hand."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from phalanx import LocalSGD, Run, Until, simulate
+from phalanx.algorithms import FedAvg, Standalone
+from phalanx.attacks import AllLabelsTo
+from phalanx.data import Dataset, Shards
+from phalanx.models import MLP
+from phalanx.rng import stream
+from phalanx.runs.checkpoint import Checkpoint
+from phalanx.runs.federation import Federation
+from phalanx.training import evaluation
+from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, figures
+from phalanx.training.sgd import Trainer
+from phalanx.training.vector import FlatModule
+
+
+class Scaled(nn.Module):
+    """The example, times a factor, is the logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(1))
+        self.dropout = nn.Dropout(0.9)
+
+    def forward(self, x):
+        return self.factor * self.dropout(x)
+
+
+ONE = torch.ones(1)
+LOGITS = torch.tensor([[2.0, 0.0, 0.0], [0.0, 3.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 5.0]])
+LABELS = torch.tensor([0, 1, 1, 1, 0])  # right, right, wrong, right, wrong; class 2 has no example
+
+
+def score_of(accuracy, loss=0.0, by_class=(math.nan,)):
+    return Score(accuracy, loss, torch.tensor(by_class, dtype=torch.float64))
+
+
+def test_by_hand():
+    score = evaluate(FlatModule(Scaled()), ONE, Dataset(LOGITS, LABELS, 3))
+    e = math.exp
+    losses = [
+        math.log(e(2) + 2) - 2,
+        math.log(e(3) + 2) - 3,
+        math.log(e(1) + 2),
+        math.log(e(1) + 2) - 1,
+        math.log(e(5) + 2),
+    ]
+    assert score.accuracy == pytest.approx(3 / 5)
+    assert score.loss == pytest.approx(sum(losses) / 5, rel=1e-6)
+    assert score.by_class[:2].tolist() == pytest.approx([1 / 2, 2 / 3])
+    assert math.isnan(float(score.by_class[2]))
+
+
+def test_the_vector_is_what_is_evaluated():
+    model, data = FlatModule(Scaled()), Dataset(LOGITS, LABELS, 3)
+    negative = evaluate(model, -ONE, data)  # predicts 1, 0, 1, 0, 0: of equal logits the first
+    assert negative.by_class[:2].tolist() == pytest.approx([1 / 2, 1 / 3])
+    zero = evaluate(model, 0 * ONE, data)
+    assert zero.accuracy == 2 / 5
+    assert zero.loss == pytest.approx(math.log(3))
+    assert evaluate(model, ONE, data).accuracy == 3 / 5
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 5, 6])
+def test_batches_fit_together(batch, monkeypatch):
+    data, model = Dataset(LOGITS, LABELS, 3), FlatModule(Scaled())
+    whole = evaluate(model, ONE, data)
+    monkeypatch.setattr(evaluation, "BATCH", batch)
+    parts = evaluate(model, ONE, data)
+    assert parts.accuracy == whole.accuracy
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
+    assert torch.equal(parts.by_class[:2], whole.by_class[:2])
+
+
+def test_more_examples_than_a_batch_holds():
+    n = evaluation.BATCH + 1
+    data = Dataset(torch.eye(2).repeat(n, 1)[:n], torch.zeros(n, dtype=torch.int64), 2)
+    score = evaluate(FlatModule(Scaled()), ONE, data)
+    assert score.accuracy == pytest.approx((n + 1) // 2 / n)
+    assert score.loss == pytest.approx(math.log(1 + math.e) - (n + 1) // 2 / n, rel=1e-6)
+
+
+def test_a_model_of_nan_predicts_the_first_class():
+    score = evaluate(FlatModule(Scaled()), torch.nan * ONE, Dataset(LOGITS, LABELS, 3))
+    assert score.accuracy == 2 / 5
+    assert score.by_class[:2].tolist() == [1.0, 0.0]
+    assert math.isnan(score.loss)
+
+
+def test_evaluation_draws_nothing_and_drops_nothing():
+    before, model = torch.get_rng_state(), FlatModule(Scaled())
+    model.module.train()
+    scores = [evaluate(model, ONE, Dataset(LOGITS, LABELS, 3)) for _ in range(2)]
+    assert scores[0].accuracy == scores[1].accuracy == 3 / 5
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_can_be_trained_after_it_was_evaluated():
+    model, data = FlatModule(Scaled()), Dataset(LOGITS, LABELS, 3)
+    evaluate(model, ONE, data)
+    model.module(data.x).sum().backward()
+    assert bool(model.gradient.any())
+
+
+def test_no_examples_are_an_error():
+    empty = Dataset(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), 3)
+    with pytest.raises(ValueError, match="no examples to evaluate on"):
+        evaluate(FlatModule(Scaled()), ONE, empty)
+
+
+# --- clients
+
+
+@pytest.mark.parametrize(
+    ("holdings", "expected"),
+    [([1, 0, 0], 0.5), ([0, 7, 0], 1.0), ([3, 1, 0], 0.625), ([10, 10, 20], 0.475), ([0, 0, 4], 0.2)],
+)
+def test_client_accuracy_weighs_classes_by_holdings(holdings, expected):
+    assert client_accuracy(score_of(0.0, by_class=(0.5, 1.0, 0.2)), torch.tensor(holdings)) == pytest.approx(expected)
+
+
+def test_a_class_that_nobody_can_test_does_not_matter_to_those_without_it():
+    score = score_of(0.75, by_class=(0.5, 1.0, math.nan))
+    assert client_accuracy(score, torch.tensor([1, 1, 0])) == 0.75
+
+
+def test_client_accuracy_on_the_test_distribution_is_the_accuracy():
+    data = Dataset(LOGITS, LABELS, 3)
+    score = evaluate(FlatModule(Scaled()), ONE, data)
+    assert client_accuracy(score, data.label_counts()) == pytest.approx(score.accuracy)
+
+
+def test_figures_by_hand():
+    scores = {3: score_of(0.8, 1.0, (0.6, 1.0)), 5: score_of(0.4, 3.0, (0.2, 0.6)), 9: score_of(0.3, 5.0, (0.3, 0.3))}
+    holdings = {3: torch.tensor([1, 1]), 5: torch.tensor([4, 0]), 9: torch.tensor([0, 1]), 7: torch.tensor([1, 1])}
+    found = figures(scores, holdings, None)
+    assert found.pop("client_accuracy") == pytest.approx({3: 0.8, 5: 0.2, 9: 0.3})
+    assert found.pop("received_accuracy") == {3: 0.8, 5: 0.4, 9: 0.3}
+    assert found == pytest.approx({"accuracy": 0.5, "loss": 3.0, "worst_client_accuracy": 0.2})
+
+
+def test_clients_without_examples_and_classes_without_tests_do_not_count_as_worst():
+    nan = float("nan")
+    scores = dict.fromkeys(range(3), score_of(0.5, by_class=(0.5, nan)))
+    holdings = {0: torch.tensor([0, 0]), 1: torch.tensor([2, 6]), 2: torch.tensor([0, 5])}
+    found = figures(scores, holdings, None)
+    assert found["worst_client_accuracy"] == 0.5
+    assert [math.isnan(a) for a in found["client_accuracy"].values()] == [True, False, True]
+
+
+def test_the_worst_client_may_share_a_good_model():
+    score = score_of(0.9, by_class=(1.0, 0.1))
+    holdings = {i: torch.tensor([9 - i, i]) for i in range(4)}
+    assert figures(dict.fromkeys(range(4), score), holdings, None)["worst_client_accuracy"] == pytest.approx(
+        (6 * 1.0 + 3 * 0.1) / 9
+    )
+
+
+@pytest.mark.parametrize("success", [0.0, 0.25, 1.0])
+def test_attack_success_is_there_if_there_is_an_attacker(success):
+    scores, holdings = {0: score_of(0.5, by_class=(0.5,))}, {0: torch.tensor([1])}
+    assert figures(scores, holdings, success)["attack_success"] == success
+    assert "attack_success" not in figures(scores, holdings, None)
+
+
+def test_attack_success_is_the_accuracy_on_the_goal():
+    """Of the three examples of class 1 one is taken for class 0."""
+    goal = AllLabelsTo(0).goal(Dataset(LOGITS, LABELS, 3))
+    assert len(goal) == 3
+    assert evaluate(FlatModule(Scaled()), ONE, goal).accuracy == pytest.approx(1 / 3)
+
+
+def test_how_often():
+    assert Evaluation().every == 1
+    with pytest.raises(ValueError, match="every must be at least 1, got 0"):
+        Evaluation(0)
+    with pytest.raises(ValueError, match="local_epochs must be at least 0, got -1"):
+        Evaluation(local_epochs=-1)
+
+
+# --- models that are trained a little further before they are tested
+
+SMALL = Run(
+    clients=4,
+    partition=Shards(2),
+    model=MLP((16,), dropout=0.2),
+    training=LocalSGD(steps=2, momentum=0.5),
+    until=Until(4),
+    evaluation=Evaluation(every=2),
+)
+TUNED = dataclasses.replace(SMALL, evaluation=Evaluation(every=2, local_epochs=2))
+
+
+def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
+    federation = Federation(TUNED)
+    state, _ = FedAvg().init(federation.start, dict.fromkeys(range(4), 1))
+    state = state._replace(version=7)
+    found = federation.worth(state)["received_accuracy"]
+    recipe = dataclasses.replace(TUNED.training, epochs=2, steps=None)
+    trainer = Trainer(federation.model, recipe, stream(TUNED.seed, "fine-tuning"))
+    for i in range(4):
+        change = torch.empty_like(federation.start)
+        trainer.train(federation.start, federation.data[i], client=i, turn=7, version=7, out=change)
+        assert found[i] == evaluate(federation.model, federation.start + change, federation.test).accuracy
+    assert len(set(found.values())) > 1
+    plain = Federation(SMALL).worth(state)["received_accuracy"]
+    assert len(set(plain.values())) == 1
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(), Standalone()], ids=str)
+def test_training_goes_on_as_if_nothing_had_been_tuned(algorithm):
+    states = []
+    for plan in (SMALL, TUNED, dataclasses.replace(TUNED, evaluation=Evaluation(every=1, local_epochs=1))):
+        seen = []
+        simulate(dataclasses.replace(plan, algorithm=algorithm), observers=[lambda p, seen=seen: seen.append(p)])
+        states.append([(p.state.model, p.updates.losses) for p in seen if p.updates is not None])
+    for line in zip(*states, strict=True):
+        for model, losses in line[1:]:
+            assert torch.equal(model, line[0][0])
+            assert torch.equal(losses, line[0][1])
+
+
+def test_a_client_without_examples_keeps_its_model():
+    federation = Federation(TUNED)
+    empty = federation.data[0].of(torch.zeros(0, dtype=torch.int64))
+    assert federation.tuning(federation.start, empty, client=0, version=0) is federation.start
+
+
+def test_tuned_models_are_measured_the_same_after_a_kill(tmp_path):
+    whole = simulate(TUNED)
+
+    def stop(progress):
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(TUNED, folder=tmp_path, observers=(stop,), checkpoint=Checkpoint(every_seconds=0))
+    resumed = simulate(TUNED, folder=tmp_path, checkpoint=Checkpoint(every_seconds=0))
+    assert resumed.history == whole.history
