@@ -28,6 +28,8 @@ from packaging.version import Version
 from rich.console import Console
 from rich.markup import escape
 
+from phalanx.cli.options import PORT, data_dir
+from phalanx.cli.parser import Options
 from phalanx.wording import plural
 
 Level = Literal["ok", "warning", "wrong"]
@@ -35,7 +37,7 @@ COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "wrong": "red"}
 PACKAGES = ("torch", "numpy", "flwr", "cryptography")
 DATA = ("mnist", "MNIST", "fashion_mnist", "FashionMNIST", "cifar-10-batches-bin", "shakespeare", "ag_news",
         "wikitext-2", "wikitext2", "rt-polaritydata", "mr", "sst")  # fmt: skip
-HOST, PORT = "127.0.0.1", 8000  # of the SuperLink, in `docs/deployment.md`
+HOST = "127.0.0.1"  # of the SuperLink, in `docs/deployment.md`
 SOON = 30  # days before its end from which on a certificate is warned of
 SPACE = 2e9  # bytes that should be free where results go
 DEEP = 2  # levels of folders that are looked through
@@ -51,6 +53,11 @@ class Finding(NamedTuple):
     subject: str
     what: str
     remedy: str = ""  # empty if all is well
+
+
+def doctor_command(options: Options, console: Console) -> int:
+    """Whether all that is needed is there."""
+    return doctor(console, folder=options.folder, data_dir=data_dir(options.data_dir), ports=options.ports)
 
 
 def doctor(
