@@ -1,4 +1,4 @@
-"""What commands look at before they do anything."""
+"""Checks of options before a command does anything."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from phalanx.core import InfeasibleError
 
 
 def check_device(device: str) -> None:
-    """Raises InfeasibleError if there is no such device."""
+    """Raise `InfeasibleError` if there is no such device."""
     found = torch.cuda.device_count()
     allowed = ["cpu", *(["cuda"] if found else []), *(f"cuda:{k}" for k in range(found))]
     if device not in allowed:
@@ -17,6 +17,6 @@ def check_device(device: str) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises InfeasibleError if no such folder can be made."""
+    """Raise `InfeasibleError` if no such folder can be made."""
     if files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
         raise InfeasibleError(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")

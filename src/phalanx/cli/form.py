@@ -29,7 +29,7 @@ FILE, HELP, PRINT = "config", ".help", "print_config"
 
 
 class _Given(Action):
-    """Notes what was given, in the order of the arguments."""
+    """Note what was given, in the order of the arguments."""
 
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: str | None = None

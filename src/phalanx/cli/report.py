@@ -8,7 +8,7 @@ from phalanx.runs.history import REPORT, Record
 
 
 def report_command(options: Options, console: Console) -> int:
-    """A page of runs that are done."""
+    """Write a page of runs that are done; return the exit status."""
     records = [Record.load(folder) for folder in options.runs]
     target = options.out or options.runs[0] / REPORT
     page = write(records, target / REPORT if target.is_dir() else target, options.title)

@@ -99,7 +99,7 @@ class Options:
 
 
 def reproduce_command(options: parser.Options, console: Console) -> int:
-    """Tables and figures of papers, computed again."""
+    """Compute tables and figures of papers again; return the exit status."""
     check_device(options.device)
     check_folder(options.folder)
     given = {**vars(options), "data_dir": data_dir(options.data_dir), "package": options.package or PACKAGE}

@@ -30,7 +30,7 @@ COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, a
 
 
 def run_command(options: Options, console: Console) -> int:
-    """One run: bar, table, folder."""
+    """Carry out one run, with a bar, tables and a folder; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
     folder = execution.folder or Path("runs") / plan.slug
     _check_execution(execution, folder)
@@ -41,7 +41,7 @@ def run_command(options: Options, console: Console) -> int:
 
 
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
-    """The record of the run, if it is there and would come out the same again; says what it finds."""
+    """Return the record of the run if it is there and would come out the same again; print what was found."""
     saved = peek(folder)
     record = Record.load(folder) if (folder / SUMMARY).is_file() else None
     if saved is not None and (record is None or record.summary["status"] != "finished"):
@@ -58,7 +58,7 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
 
 
 def _check_identity(found: str, title: str, plan: Run, folder: Path) -> None:
-    """Raises `InfeasibleError` if what was found in a folder is another run."""
+    """Raise `InfeasibleError` if the folder holds another run."""
     if found != plan.identity:
         raise InfeasibleError(
             f"{folder} holds another run ({title}). Choose another --folder, or --again to replace it."
@@ -66,7 +66,7 @@ def _check_identity(found: str, title: str, plan: Run, folder: Path) -> None:
 
 
 def demo_command(options: Options, console: Console) -> int:
-    """Six runs: bars, tables, one report."""
+    """Carry out six runs, with bars, tables and one report; return the exit status."""
     execution = Execution(options.folder, options.device, options.threads, options.ray)
     _check_execution(execution, options.folder)
     plans = demo.runs(options.seed)
@@ -77,7 +77,7 @@ def demo_command(options: Options, console: Console) -> int:
 
 
 def partition_command(options: Options, console: Console) -> int:
-    """Who would hold what: a table, and a picture."""
+    """Show which client would hold which examples: a table, and a picture; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
     train, _ = plan.data.load(data_dir(execution.data_dir))
     parts = plan.partition.split(train.y, plan.clients, numpy_generator(plan.seed, "partition"), train.owners)
@@ -93,7 +93,7 @@ def partition_command(options: Options, console: Console) -> int:
 
 
 def _holdings(counts: torch.Tensor, sizes: Sequence[int], title: str) -> Table:
-    """Who holds what, as a table: a column for each class, or, of more than `COLUMNS`, sums."""
+    """Return a table with a column for each class; with sums instead if there are more than `COLUMNS` classes."""
     table = Table(title=title, title_justify="left")
     few = counts.shape[1] <= COLUMNS
     for heading in ("client", "examples", *(range(counts.shape[1]) if few else ("labels", "classes"))):
@@ -105,11 +105,7 @@ def _holdings(counts: torch.Tensor, sizes: Sequence[int], title: str) -> Table:
 
 
 def _check_execution(execution: Execution, folder: Path) -> None:
-    """Looks whether a run can be carried out as the options say, before anything is done.
-
-    Raises:
-        InfeasibleError: there is no such device, no such number of threads, or no such folder can be made.
-    """
+    """Raise `InfeasibleError` if there is no such device or number of threads, or if no such folder can be made."""
     check_device(execution.device)
     if execution.threads < 1:
         raise InfeasibleError(f"--threads must be at least 1, got {execution.threads}.")
@@ -144,7 +140,7 @@ def _carry_out(
 
 
 def _executors(execution: Execution) -> AbstractContextManager[ExecutorFactory | None]:
-    """Where the clients of a round train: on a Ray cluster if one is given, or in this process."""
+    """Return where the clients of a round train: on a Ray cluster if one is given, or else in this process."""
     if execution.ray is None:
         return nullcontext()
     from phalanx.ray import RayExecutors  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
@@ -153,7 +149,7 @@ def _executors(execution: Execution) -> AbstractContextManager[ExecutorFactory |
 
 
 def _where_it_goes_on(plan: Run, console: Console) -> Observer:
-    """An observer that says of a resumed run where it goes on."""
+    """Return an observer that prints after which step a resumed run goes on."""
     calls = count()
 
     def observer(progress: Progress) -> None:
