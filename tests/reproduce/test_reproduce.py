@@ -113,7 +113,7 @@ def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, 
         ),
         ("toy-paper figure1 --folder file", "--folder file: file is a file."),
         ("--package nowhere.at_all", "There is no package nowhere.at_all."),
-        ("--package phalanx.cli", "phalanx.cli is a module. Give the import path of a package"),
+        ("--package phalanx.core", "phalanx.core is a module. Give the import path of a package"),
         ("--package toy_papers.other", "toy_papers.other holds no papers."),
     ],
 )
