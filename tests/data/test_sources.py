@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 import datasets
-import jsonargparse
 import numpy as np
 import pytest
 import torch
 
+from commandline import chosen
 from phalanx.data import (
     CIFAR10,
     MNIST,
@@ -558,9 +558,7 @@ def test_in_memory_parts_must_agree(other):
     ],
 )
 def test_sources_are_built_from_a_configuration(arguments, expected):
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    assert parser.instantiate(parser.parse_args(arguments)).data == expected
+    assert chosen("data", Source, arguments) == expected
 
 
 # --- the true files

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import datasets
-import jsonargparse
 import pytest
 
+from commandline import chosen
 from phalanx.data import NO_LABEL, Source, WikiText2, wikitext
 from phalanx.data.wikitext import digest
 from phalanx.data.words import END, UNKNOWN
@@ -81,10 +81,7 @@ def test_parameters_out_of_range(fields, message):
 
 
 def test_is_built_from_a_configuration():
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    given = parser.parse_args(["--data=WikiText2", "--data.vocabulary=2000"])
-    assert parser.instantiate(given).data == WikiText2(2000)
+    assert chosen("data", Source, ["--data=WikiText2", "--data.vocabulary=2000"]) == WikiText2(2000)
 
 
 # --- the hub
