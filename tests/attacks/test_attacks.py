@@ -127,7 +127,7 @@ def test_omniscient_attackers_agree_and_draw_nothing(attack):
 
 @pytest.mark.parametrize("attack", [*OMNISCIENT, Sybils(Gaussian())], ids=name)
 def test_omniscient_attackers_that_are_shown_nothing_say_so(attack):
-    with pytest.raises(InfeasibleError, match=f"{name(attack)} needs to see what others send"):
+    with pytest.raises(InfeasibleError, match=f"{name(attack)} needs to see the updates of other clients"):
         attack.forge(UPDATE, None, rng())
 
 
