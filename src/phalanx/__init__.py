@@ -1,7 +1,5 @@
 """Phalanx: federated learning among clients that cannot be trusted."""
 
-__version__ = "0.1.0"
-
 from phalanx.aggregators import Aggregator
 from phalanx.core import (
     Algorithm,
@@ -22,6 +20,9 @@ from phalanx.runs.history import Record
 from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
 from phalanx.training.sgd import LocalSGD
+from phalanx.version import VERSION
+
+__version__ = VERSION
 
 __all__ = [
     "Aggregator",

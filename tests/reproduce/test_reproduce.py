@@ -274,7 +274,7 @@ def test_a_damaged_record_stops_before_any_work(capsys, finished, tmp_path):
 
 def test_records_by_another_version_are_not_used(capsys, finished, tmp_path, monkeypatch):
     copied(finished, tmp_path)
-    monkeypatch.setattr("phalanx.__version__", "99.0")
+    monkeypatch.setattr("phalanx.runs.summary.VERSION", "99.0")
     status, out, err = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
     assert (status, "holds none of the records" in err) == (2, True)
     assert "8 more records cannot be used: its results are by Phalanx 0." in out

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError
-from phalanx.numerics.columns import ROUNDING
 
 STEPS = 200_000  # of the search, some 10 microseconds each, and 40 among 100 rows
 SAME = 1e-9  # values that differ by less than this share are the same

@@ -19,10 +19,10 @@ import ray
 import torch
 from ray.exceptions import AuthenticationError, RayError, RayTaskError
 
-import phalanx
 from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.runs.checkpoint import conditions
+from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.ray")
 
@@ -115,7 +115,7 @@ def _cpus(resources: Callable[[], Mapping[str, float]]) -> int:
 
 def stated() -> Conditions:
     """What the bits depend on that this process computes on its CPU."""
-    return {"phalanx": phalanx.__version__, **conditions(CPU)}
+    return {"phalanx": VERSION, **conditions(CPU)}
 
 
 def check(host: str, there: Conditions, here: Conditions) -> None:

@@ -26,7 +26,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
 
-import phalanx
 from phalanx.core import InfeasibleError
 from phalanx.reproduce.published import PublishedPaper, published
 from phalanx.reproduce.results import Rendering
@@ -36,7 +35,7 @@ from phalanx.runs.plan import Run
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 PACKAGE = "papers"  # beside the library in its repository, and no part of the installed wheel
-REPOSITORY = Path(phalanx.__file__).parents[2]  # of an editable installation
+REPOSITORY = Path(__file__).parents[3]  # of an editable installation
 ALL = "all"  # on the command line, in place of an experiment's name
 
 
