@@ -75,7 +75,7 @@ WHOLE = (
         ("", WHOLE, r"must say which paper it is about: PAPER = Paper\(...\)"),
         (PAPER, WHOLE.replace("def render(r, c): ...\n", ""), r"p.figure1 is no experiment: it lacks render\."),
         (PAPER, "def render(r, c): ...", r"it lacks TITLE, CLAIM, MINUTES, runs\."),
-        (PAPER, WHOLE.replace('"paper": 1', '"large": 1'), r"MINUTES must tell of each scale, paper missing\."),
+        (PAPER, WHOLE.replace('"paper": 1', '"large": 1'), r"MINUTES of figure1 must have each scale, paper missing\."),
     ],
 )
 def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, paper, module, why):
@@ -88,6 +88,36 @@ def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(InfeasibleError, match=why):
         studies(package)
+
+
+SEVERAL = """
+from phalanx.reproduce import Exhibit
+def exhibit(title): return Exhibit(title, "x", {"quick": 1, "paper": 1}, lambda scale, seed: {}, lambda r, c: None)
+EXPERIMENTS = {"table10": exhibit("ten"), "table-2": exhibit("two")}
+"""
+
+
+def test_a_module_can_hold_several_experiments_each_with_a_name_of_its_own(tmp_path, monkeypatch):
+    (tmp_path / "several" / "p").mkdir(parents=True)
+    (tmp_path / "several" / "__init__.py").touch()
+    (tmp_path / "several" / "p" / "__init__.py").write_text(PAPER)
+    (tmp_path / "several" / "p" / "tables.py").write_text(SEVERAL)
+    (tmp_path / "several" / "p" / "figure_1.py").write_text(WHOLE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    found = studies("several")["p"].experiments
+    assert {name: e.exhibit.title for name, e in found.items()} == {"figure-1": "x", "table-2": "two", "table10": "ten"}
+    assert [e.name for e in found.values()] == list(found)
+
+
+def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
+    (tmp_path / "twice" / "p").mkdir(parents=True)
+    (tmp_path / "twice" / "__init__.py").touch()
+    (tmp_path / "twice" / "p" / "__init__.py").write_text(PAPER)
+    (tmp_path / "twice" / "p" / "tables.py").write_text(SEVERAL)
+    (tmp_path / "twice" / "p" / "table10.py").write_text(WHOLE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(InfeasibleError, match=r"twice\.p has several experiments named table10\. Rename all but one\."):
+        studies("twice")
 
 
 # --- what is wrong, in a sentence
@@ -324,16 +354,10 @@ def test_data_that_are_not_there_stop_before_any_work(capsys, tmp_path, monkeypa
 
 
 def test_what_the_record_says_is_what_was_asked_for(finished):
-    module = studies(PACKAGE)["toy-paper"].experiments["figure1"].module
+    module = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit
     plans = {plan.identity: plan for seed in (0, 1) for plan in module.runs("quick", seed).values()}
     found = traces(finished[0])
     assert plans.keys() <= found.keys()
     for identity, plan in plans.items():
         assert found[identity].config == json.loads(json.dumps(plan.config))
         assert found[identity].environment["threads"] == 1
-
-
-def test_the_core_does_without_experiments():
-    root = Path(phalanx.__file__).parent
-    users = {path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()}
-    assert users == {"cli.py", "cluster", "experiments"}

@@ -51,7 +51,7 @@ def context(study):
 
 
 def table(study, number):
-    return study.experiments[f"table{number}"].module
+    return study.experiments[f"table{number}"].exhibit
 
 
 @cache
@@ -144,7 +144,7 @@ def test_multi_krum_averages_four_fifths(number, f, m):
 def test_the_runs_are_those_of_the_records(study):
     """A changed hyper-parameter is another run: the records that the documentation cites would not be of it."""
     records = {path.stem for path in (Path(__file__).parents[2] / "results/rffl/records").glob("*.json")}
-    runs = set.union(*(identities(e.module) for e in study.experiments.values()))
+    runs = set.union(*(identities(e.exhibit) for e in study.experiments.values()))
     runs |= set.union(*(identities(claims, seed=seed) for seed in range(5)))
     assert records
     assert records <= runs
@@ -201,7 +201,7 @@ def rows_of(module, records, context, column="method"):
 
 def test_without_records_everything_is_missing(study, context):
     for experiment in study.experiments.values():
-        for shown in experiment.module.render({}, context).tables:
+        for shown in experiment.exhibit.render({}, context).tables:
             compared = [c for row in shown.rows for c in row if isinstance(c, Comparison)]
             assert {c.text for c in compared} <= {"missing"}
             flat(shown)

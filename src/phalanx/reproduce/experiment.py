@@ -8,10 +8,11 @@ figure of the paper, and holds
 * `MINUTES`, for each scale how long the runs of one seed take in one process, as measured;
 * `runs(scale, seed)`, the runs that it needs, by the name of the cell or curve that they are for; none if there is
   nothing to train;
-* `render(records, context)`, the tables and figures that come of them.
+* `render(records, context)`, the tables and figures made from them.
 
-Its name on the command line is that of the module, with `-` for `_`.  Other modules of the package are what experiments
-share.  The same run may occur in several experiments: it is carried out once.
+Its name on the command line is that of the module, with `-` for `_`.  A module of several experiments of one form has
+`EXPERIMENTS` instead: an `Exhibit` for each, by its name on the command line.  Other modules of the package are what
+experiments share.  The same run may occur in several experiments: it is carried out once.
 """
 
 import difflib
@@ -20,11 +21,12 @@ import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
+from typing import Literal, TypeVar, get_args
 
 from phalanx.core import InfeasibleError
 from phalanx.reproduce.published import PublishedPaper, published
@@ -71,25 +73,30 @@ class Context:
     data_dir: Path | None = None
 
 
-@runtime_checkable
-class Module(Protocol):
-    """What a module of an experiment holds; see above."""
+@dataclass(frozen=True, eq=False)
+class Exhibit:
+    """What is shown: a table or figure, with the runs that it needs.
 
-    __name__: str
-    TITLE: str
-    CLAIM: str
-    MINUTES: Mapping[Scale, float]
+    Args:
+        title: what the table or figure shows.
+        claim: what the paper says about it, in one sentence.
+        minutes: how long the runs of one seed take in one process, as measured, by scale.
+        runs: returns the runs for a scale and a seed, by cell; none if there is nothing to train.
+        render: returns tables and figures, from the traces of each cell by increasing seed, failed ones among them.
+    """
 
-    def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
-        """The runs for one seed, by cell."""
+    title: str
+    claim: str
+    minutes: Mapping[Scale, float]
+    runs: Callable[[Scale, int], dict[str, Run]]
+    render: Callable[[Mapping[str, Sequence[Trace]], Context], Rendering]
 
-    def render(self, records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-        """Tables and figures.
-
-        Args:
-            records: for each cell the traces that there are, by increasing seed; failed ones are among them.
-            context: scale, seeds and published numbers.
-        """
+    @classmethod
+    def of(cls, module: ModuleType) -> "Exhibit":
+        """The only exhibit of a module; raises `InfeasibleError` if the module lacks something."""
+        if missing := [name for name in MUST_HOLD if not hasattr(module, name)]:
+            raise InfeasibleError(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
+        return cls(*(getattr(module, name) for name in MUST_HOLD))
 
 
 MUST_HOLD = ("TITLE", "CLAIM", "MINUTES", "runs", "render")
@@ -102,12 +109,12 @@ class Experiment:
     Args:
         paper: where it is from.
         name: on the command line.
-        module: what computes it.
+        exhibit: what it shows.
     """
 
     paper: Paper
     name: str
-    module: Module
+    exhibit: Exhibit
 
     @property
     def title(self) -> str:
@@ -151,18 +158,27 @@ def _study(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Study:
         raise InfeasibleError(
             f"{module.__name__} must say which paper it is about: PAPER = Paper(...) in its __init__.py."
         )
-    inner = [m for m in _below(module) if hasattr(m, "TITLE") or hasattr(m, "render")]
-    experiments = [_experiment(paper, m) for m in inner]
-    by_name = {e.name: e for e in sorted(experiments, key=lambda e: _natural(e.name))}
+    found = [experiment for inner in _below(module) for experiment in _experiments(paper, inner)]
+    by_name = {e.name: e for e in sorted(found, key=lambda e: _natural(e.name))}
+    if len(by_name) < len(found):
+        twice = [name for name, count in Counter(e.name for e in found).items() if count > 1]
+        raise InfeasibleError(
+            f"{module.__name__} has several experiments named {', '.join(twice)}. Rename all but one."
+        )
     return Study(paper, by_name, numbers.get(paper.name) or PublishedPaper(paper.name, paper.citation, {}))
 
 
-def _experiment(paper: Paper, module: ModuleType) -> Experiment:
-    if missing := [name for name in MUST_HOLD if not hasattr(module, name)]:
-        raise InfeasibleError(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
-    if wrong := [scale for scale in SCALES if scale not in module.MINUTES]:
-        raise InfeasibleError(f"{module.__name__}.MINUTES must tell of each scale, {', '.join(wrong)} missing.")
-    return Experiment(paper, module.__name__.rpartition(".")[2].replace("_", "-"), cast(Module, module))
+def _experiments(paper: Paper, module: ModuleType) -> list[Experiment]:
+    """The experiments in a module of a paper: one, several, or none."""
+    exhibits: Mapping[str, Exhibit] = getattr(module, "EXPERIMENTS", {})
+    if not exhibits and (hasattr(module, "TITLE") or hasattr(module, "render")):
+        exhibits = {module.__name__.rpartition(".")[2].replace("_", "-"): Exhibit.of(module)}
+    for name, exhibit in exhibits.items():
+        if wrong := [scale for scale in SCALES if scale not in exhibit.minutes]:
+            raise InfeasibleError(
+                f"{module.__name__}: MINUTES of {name} must have each scale, {', '.join(wrong)} missing."
+            )
+    return [Experiment(paper, name, exhibit) for name, exhibit in exhibits.items()]
 
 
 def _imported(package: str) -> ModuleType:
