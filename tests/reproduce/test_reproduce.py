@@ -1,22 +1,24 @@
 """`phalanx reproduce` as a user meets it, in process; `test_reproduce_process.py` starts the real thing."""
 
+import importlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pandas
 import pytest
 
-import phalanx
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
-from phalanx.reproduce import Trace
+from phalanx.reproduce import Trace, experiment
 from phalanx.reproduce.experiment import chosen, studies
+from phalanx.reproduce.published import published
 
 PACKAGE = "toy_papers"
 
@@ -90,6 +92,52 @@ def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, 
         studies(package)
 
 
+@pytest.fixture
+def _from_a_wheel(tmp_path, monkeypatch):
+    """The library as installed, far from its repository, in an empty working directory."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "papers"]:
+        monkeypatch.delitem(sys.modules, name)
+    here = Path(__file__).parents[2]
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if Path(path).resolve() != here])
+    monkeypatch.setattr(experiment, "REPOSITORY", tmp_path / "lib" / "python3.11")
+    importlib.invalidate_caches()
+    published.cache_clear()
+    yield
+    published.cache_clear()
+
+
+@pytest.mark.usefixtures("_from_a_wheel")
+def test_without_the_papers_it_is_said_how_to_get_them(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "rffl"]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert (
+        "There is no package papers. The experiments of the papers are not installed with the library. Get them with "
+        "`git clone https://github.com/phalanx-fl/phalanx`, and run the command in the folder that it makes." in err
+    )
+
+
+@pytest.mark.usefixtures("_from_a_wheel")
+def test_papers_of_a_clone_are_found_from_within(tmp_path, monkeypatch):
+    clone = tmp_path / "clone" / "papers"
+    (clone / "p").mkdir(parents=True)
+    (clone / "__init__.py").touch()
+    (clone / "published.yaml").write_text("{}")
+    (clone / "p" / "__init__.py").write_text(PAPER)
+    (clone / "p" / "figure1.py").write_text(WHOLE)
+    monkeypatch.chdir(clone.parent)
+    assert studies()["p"].experiments.keys() == {"figure1"}
+    for name in ("papers.p.figure1", "papers.p", "papers"):
+        sys.modules.pop(name)
+
+
+def test_the_papers_are_in_the_source_distribution_and_not_in_the_wheel():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    targets = project["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"]["packages"] == ["src/phalanx"]
+    assert {"/src", "/papers"} <= set(targets["sdist"]["include"])
+
+
 SEVERAL = """
 from phalanx.reproduce import Exhibit
 def exhibit(title): return Exhibit(title, "x", {"quick": 1, "paper": 1}, lambda scale, seed: {}, lambda r, c: None)
@@ -143,7 +191,7 @@ def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
         ),
         ("toy-paper figure1 --folder file", "--folder file: file is a file."),
         ("--package nowhere.at_all", "There is no package nowhere.at_all."),
-        ("--package phalanx.cli", "phalanx.cli is a module. Give the import path of a package"),
+        ("--package phalanx.core", "phalanx.core is a module. Give the import path of a package"),
         ("--package toy_papers.other", "toy_papers.other holds no papers."),
     ],
 )
@@ -343,7 +391,7 @@ def test_data_that_are_not_there_stop_before_any_work(capsys, tmp_path, monkeypa
     (package / "p").mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "p" / "__init__.py").write_text(PAPER)
-    runs = "from phalanx.data import MNIST\nfrom phalanx.runs import Run\n"
+    runs = "from phalanx.data import MNIST\nfrom phalanx import Run\n"
     (package / "p" / "figure1.py").write_text(
         runs + WHOLE.replace("return {}", "return {'a': Run(data=MNIST(), seed=seed)}")
     )

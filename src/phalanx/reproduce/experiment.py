@@ -29,15 +29,16 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from phalanx.core import InfeasibleError
-from phalanx.reproduce.published import PublishedPaper, published
+from phalanx.reproduce.published import FILE, PublishedPaper, published
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-PACKAGE = "papers"  # beside the library in its repository, and no part of the installed wheel
-REPOSITORY = Path(__file__).parents[3]  # of an editable installation
+PACKAGE = "papers"  # next to `src` in the repository, and not in the wheel
+REPOSITORY = Path(__file__).parents[3]  # where the library runs from its repository
+URL = "https://github.com/phalanx-fl/phalanx"
 ALL = "all"  # on the command line, in place of an experiment's name
 
 
@@ -183,7 +184,7 @@ def _experiments(paper: Paper, module: ModuleType) -> list[Experiment]:
 
 def _imported(package: str) -> ModuleType:
     if package == PACKAGE and importlib.util.find_spec(package) is None:
-        sys.path.append(str(REPOSITORY))
+        sys.path += [str(folder) for folder in (REPOSITORY, Path.cwd()) if (folder / package / FILE).is_file()]
     try:
         module = importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -191,7 +192,10 @@ def _imported(package: str) -> ModuleType:
             raise
         remedy = "Give the import path of one that holds papers."
         if package == PACKAGE:
-            remedy = "The papers' experiments are not installed with the library: clone its repository, and run there."
+            remedy = (
+                f"The experiments of the papers are not installed with the library. Get them with `git clone {URL}`, "
+                "and run the command in the folder that it makes."
+            )
         raise InfeasibleError(f"There is no package {package}. {remedy}") from error
     if not hasattr(module, "__path__"):
         raise InfeasibleError(f"{package} is a module. Give the import path of a package that holds papers.")
