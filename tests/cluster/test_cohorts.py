@@ -59,7 +59,7 @@ def states(plan, **options):
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_the_bits_are_those_of_one_process(plan, cohorts):
-    assert len(cohorts.crew.members) == 2
+    assert len(cohorts.crew.workers) == 2
     there, here = states(plan, executors=cohorts), states(plan)
     assert len(there[0]) > 2
     assert same(there[0], here[0])

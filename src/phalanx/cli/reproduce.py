@@ -3,10 +3,11 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonargparse import ArgumentParser
 from rich.box import SIMPLE_HEAD
@@ -24,13 +25,10 @@ from phalanx.reproduce.output import flat, terminal_table
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
-from phalanx.reproduce.workers import Ended, Means, Workers
+from phalanx.reproduce.workers import Ended, Means, Workers, local_workers
 from phalanx.runs.canonical import digest
 from phalanx.runs.plan import Run
 from phalanx.wording import plural
-
-if TYPE_CHECKING:
-    from phalanx.ray import Sweep
 
 USAGE = """phalanx reproduce                        lists papers
        phalanx reproduce PAPER                  lists its tables and figures
@@ -264,13 +262,13 @@ def _train(
     return out
 
 
-def _workers(options: Options, store: Store, means: Means) -> "Workers | Sweep":
-    """Who carries out the runs: processes of this machine, or a Ray cluster."""
+def _workers(options: Options, store: Store, means: Means) -> AbstractContextManager[Workers]:
+    """What carries out the runs: processes of this machine, or a Ray cluster."""
     if options.ray is None:
-        return Workers(options.jobs or 1, store, means)
-    from phalanx.ray import Sweep  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
+        return local_workers(options.jobs or 1, store, means)
+    from phalanx.ray import ray_workers  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
 
-    return Sweep(options.ray, options.jobs, store, means)
+    return ray_workers(options.ray, options.jobs, store, means)
 
 
 def _load(plans: Sequence[Run], data_dir: Path | None) -> None:
