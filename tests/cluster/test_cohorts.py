@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("ray")
 
-from test_packing import same
+from runs.test_packing import same
 
 from cluster.clusters import Mortal
 from phalanx import LocalSGD, Run, Until, simulate
