@@ -11,7 +11,7 @@ import pytest
 
 SOURCES = Path(__file__).parents[1] / "src"
 FLOORS = (  # from the bottom up; rooms on one floor do not import each other
-    ("wording", "version", "rng", "pool"),
+    ("wording", "version", "installation", "rng", "pool"),
     ("core", "models"),
     ("numerics", "data", "weighting"),
     ("clustering", "training"),

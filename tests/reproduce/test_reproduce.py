@@ -180,7 +180,7 @@ def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
         ("toy-paper figure_10", "There is no experiment of toy-paper 'figure_10'. There are: figure10, "),
         ("toy-paper figure1 --scale big", "--scale must be quick or paper, got big."),
         ("toy-paper figure1 --seeds 0", "--seeds must be at least 1, got 0."),
-        ("toy-paper figure1 --seeds many", "seeds must be an integer or null, got many."),
+        ("toy-paper figure1 --seeds many", "seeds must be an integer, got many."),
         ("toy-paper figure1 --jobs -1", "--jobs must be at least 1, got -1."),
         ("toy-paper figure1 --sceds 2", "There is no option --sceds. Did you mean --seeds?"),
         ("toy-paper figure1 --no_training", "holds none of the records. Leave out --no_training to make them."),
