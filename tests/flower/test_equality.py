@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 
 import pytest
-from test_packing import same
+from runs.test_packing import same
 
 from algorithms.test_common import ALGORITHMS
 from flower.federations import SMALL, states_in_simulation, states_over_flower

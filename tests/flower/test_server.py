@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 from test_checkpoint import Personal
-from test_packing import same
+from runs.test_packing import same
 
 import phalanx
 from flower.federations import (

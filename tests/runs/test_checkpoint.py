@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from test_packing import same
+from runs.test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
