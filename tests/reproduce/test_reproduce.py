@@ -136,6 +136,7 @@ def test_the_papers_are_in_the_source_distribution_and_not_in_the_wheel():
     targets = project["tool"]["hatch"]["build"]["targets"]
     assert targets["wheel"]["packages"] == ["src/phalanx"]
     assert {"/src", "/papers"} <= set(targets["sdist"]["include"])
+    assert project["project"]["urls"]["Repository"] == experiment.URL
 
 
 SEVERAL = """
