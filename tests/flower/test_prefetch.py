@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
-from test_packing import same
+from runs.test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS

@@ -7,6 +7,8 @@ import time
 
 import pytest
 import torch
+from test_checkpoint import Personal
+from runs.test_packing import same
 
 import phalanx
 from flower.federations import (
@@ -25,8 +27,6 @@ from phalanx.core import InfeasibleError, StalledError
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, server_app
 from phalanx.flower.codec import WORDS
 from phalanx.runs.federation import Federation
-from test_checkpoint import Personal
-from test_packing import same
 
 PLAN = dataclasses.replace(SMALL, clients=4)
 

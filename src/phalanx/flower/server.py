@@ -14,7 +14,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-import phalanx
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
@@ -40,6 +39,7 @@ from phalanx.runs.checkpoint import Checkpoint, CheckpointWriter, Origin, resump
 from phalanx.runs.history import HISTORY, History, Line, Record
 from phalanx.runs.summary import ending, environment, outcome
 from phalanx.training.vector import BufferPolicy, FlatModule
+from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.flower")
 
@@ -177,7 +177,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     model = FlatModule(coordinator.model, coordinator.buffers)
     start, folder = model.read(), coordinator.folder
     made_by = source(coordinator.algorithm)
-    origin = Origin(digest(coordinator.config(len(start))), made_by, phalanx.__version__, {}, {})
+    origin = Origin(digest(coordinator.config(len(start))), made_by, VERSION, {}, {})
     resumed = resumption(folder, coordinator.checkpoint, origin, torch.device("cpu"))
     goes_on = resumed.snapshot is not None
     config = coordinator.told(len(start))

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-import phalanx
 from phalanx.core import InfeasibleError, Observer, StalledError
 from phalanx.engine.loop import OnSnapshot, Snapshot, run
 from phalanx.engine.participation import Participation, everyone
@@ -23,6 +22,7 @@ from phalanx.runs.history import HISTORY, History, Record
 from phalanx.runs.plan import Run
 from phalanx.runs.summary import ending, environment, outcome
 from phalanx.simulation.executor import ExecutorFactory
+from phalanx.version import VERSION
 
 
 def simulate(
@@ -64,7 +64,7 @@ def simulate(
     """
     begun, made_by = time.perf_counter(), source(plan)
     federation = Federation(plan, data_dir, device, executors)
-    origin = Origin(plan.identity, made_by, phalanx.__version__, federation.fingerprint, conditions(federation.device))
+    origin = Origin(plan.identity, made_by, VERSION, federation.fingerprint, conditions(federation.device))
     resumed = resumption(folder, checkpoint, origin, federation.device)
     begun -= resumed.seconds
     history = History(
