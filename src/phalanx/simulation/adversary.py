@@ -1,4 +1,4 @@
-"""The Byzantine clients of a simulation: what they know, what they send, and when."""
+"""The Byzantine clients of a simulation: their knowledge, their answers and the timing of these."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -14,18 +14,18 @@ from phalanx.weighting import Preprocess
 
 
 class Adversary:
-    """The attack of a simulation, with what its clients remember.  Honest clients pass through unchanged.
+    """The attack of a simulation, with the state of its clients.  Honest clients pass through unchanged.
 
     Args:
-        attack: what the Byzantine clients do.
-        clients: the ids of the Byzantine clients.
-        algorithm: the server's; an omniscient attack knows its rule and its weights.
+        attack: the attack of the Byzantine clients.
+        clients: ids of the Byzantine clients.
+        algorithm: the algorithm of the server; an omniscient attack knows its rule and its weights.
         sizes: number of examples of each client, Byzantine or not.
-        model: the parameters of a model, for their number, dtype and device.
-        seed: the run's.
+        model: (d,), parameters of a model, for their number, dtype and device.
+        seed: seed of the run.
 
     Raises:
-        InfeasibleError: there is no attack, a client does not exist, or the attack needs a rule and there is none.
+        InfeasibleError: if there is no attack, a client does not exist, or the attack needs a rule and there is none.
     """
 
     def __init__(
@@ -39,9 +39,7 @@ class Adversary:
         seed: int,
     ) -> None:
         if clients and attack is None:
-            raise InfeasibleError(
-                f"{len(clients)} clients are Byzantine, but there is no attack that they could carry out."
-            )
+            raise InfeasibleError(f"{len(clients)} clients are Byzantine, but no attack is given.")
         if strangers := sorted(clients - sizes.keys()):
             raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(sizes)} clients.")
         self.attack, self.clients, self.seed = attack or Attack(), frozenset(clients), seed
@@ -57,28 +55,28 @@ class Adversary:
         self.held = dict[int, Trained]()  # tasks whose answer an attacker holds back
         self._none = model.new_empty(0, model.numel())
         self._preprocess = getattr(algorithm, "preprocess", None)
-        self._enrolled: Mapping[int, float] | None = None  # weights of the declared sizes, computed when first needed
+        self._enrolled: Mapping[int, float] | None = None  # weights of the reported sizes, computed when first needed
 
     def __contains__(self, client: int) -> bool:
         return client in self.clients
 
     def poisoned(self, client: int, data: Dataset) -> Dataset:
-        """The data that a client trains on."""
+        """Return the data that a client trains on."""
         return self.attack.poison(data, generator(self.seed, "poison", client)) if client in self else data
 
     def follow(self, client: int, download: Vector) -> Vector | None:
-        """Remember the download of an attacker, and return the one before it; None if there is none."""
+        """Remember the download of an attacker, and return the previous one; None if there is none."""
         before = self.previous.get(client)
         if client in self:
             self.previous[client] = download
         return before
 
     def seconds(self, client: int, turn: int, seconds: float) -> float:
-        """Seconds from a download to the answer, where an honest client would take `seconds`."""
+        """Return the seconds from a download to the answer; an honest client would take `seconds`."""
         return self.attack.delay(seconds, generator(self.seed, "delay", client, turn)) if client in self else seconds
 
     def holds_back(self, trained: Trained) -> bool:
-        """Whether a client does not answer yet; keeps its task if so."""
+        """Return whether a client holds back its answer; if so, keep its task."""
         held = trained.update.client in self and self.attack.holds_back
         if held:
             self.held[trained.update.client] = trained
@@ -88,7 +86,7 @@ class Adversary:
         """Release the tasks whose answers are sent now, by increasing client.
 
         Args:
-            version: the newest that the server sent.
+            version: the newest version that the server sent.
             others: number of honest clients that the server waits for.
         """
         now = [
@@ -99,12 +97,12 @@ class Adversary:
         return [self.held.pop(client) for client in now]
 
     def answers(self, trained: Trained, flying: Mapping[int, Trained], wait: Wait) -> Sequence[Answer]:
-        """The messages that a client sends for one download: the honest one, or what the attack makes of it.
+        """Return the answers of a client for one download: the honest one, or those of the attack.
 
         Args:
-            trained: what the client has trained.
+            trained: the finished task of the client.
             flying: the tasks that the server waits for.
-            wait: holds the knowledge of omniscient attackers, which all that answer during one wait share.
+            wait: holds the knowledge of omniscient attackers, shared by all that answer during one wait.
         """
         update, attack = trained.update, self.attack
         if update.client not in self:
@@ -130,7 +128,7 @@ class Adversary:
         )
 
     def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
-        """The weights of those clients, if the algorithm has a field `preprocess`."""
+        """Return the weights of these updates, if the algorithm has a field `preprocess`."""
         if not isinstance(self._preprocess, Preprocess):
             return None
         if self._enrolled is None:
@@ -140,6 +138,6 @@ class Adversary:
 
 
 def _rule_of(algorithm: Algorithm) -> Aggregator | None:
-    """The rule in the algorithm's field `aggregate`, if it has one."""
+    """Return the rule in the field `aggregate` of the algorithm, if it has one."""
     rule = getattr(algorithm, "aggregate", None)
     return rule if isinstance(rule, Aggregator) else None

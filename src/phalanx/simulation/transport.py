@@ -239,7 +239,7 @@ class Simulation:
         """Lets happen what comes, until it is enough, or nothing comes up to the limit."""
         while not enough():
             for late in self.adversary.speak(self._version, self._others):
-                self.clock.schedule(SHORTEST, Speaks(late))
+                self.clock.schedule(SHORTEST, Released(late))
             upcoming, overdue = self.clock.upcoming, self._overdue()
             if min(upcoming, overdue) > limit or min(upcoming, overdue) == math.inf:
                 return
