@@ -15,12 +15,12 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 import phalanx
-from phalanx.aggregators import Aggregator
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.engine.guard import Guard
-from phalanx.engine.loop import Train, run
+from phalanx.engine.loop import run
 from phalanx.engine.participation import Sampler, everyone
+from phalanx.engine.reference import Train
 from phalanx.flower import models
 from phalanx.flower.audit import AUDIT, Audit
 from phalanx.flower.codec import Transfer
@@ -119,8 +119,8 @@ class Coordinator:
     @property
     def title(self) -> str:
         """The name of the run, such as `FedAvg(Median), real clients`."""
-        rule = getattr(self.algorithm, "aggregate", None)
-        inner = f"({rule.title})" if isinstance(rule, Aggregator) else ""
+        rule = self.algorithm.rule
+        inner = f"({rule.title})" if rule is not None else ""
         return self.name or f"{type(self.algorithm).__name__}{inner}, real clients"
 
     def config(self, dimension: int) -> dict[str, Any]:
