@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
@@ -10,7 +10,6 @@ from phalanx.aggregators import Aggregator, Choice
 from phalanx.aggregators.aggregator import BELOW_HALF
 from phalanx.core import Algorithm, AnyState, Updates, Verdict, Weights
 from phalanx.weighting import Preprocess, Truncate
-
 
 S = TypeVar("S", bound="WeightedState")
 

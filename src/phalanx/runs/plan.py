@@ -11,6 +11,7 @@ from phalanx.attacks import Attack
 from phalanx.core import Algorithm, Until
 from phalanx.data import Digits, Groups, Partition, Source, Uniform
 from phalanx.engine.guard import Guard
+from phalanx.engine.participation import Participation, Sampler, everyone
 from phalanx.models import MLP, Model
 from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import canonical, check_fields, configuration, identity_of
@@ -214,6 +215,13 @@ class Run:
         inner = f"({rule.title})" if rule is not None and algorithm == "FedAvg" else ""
         enemy = f", {type(self.attack).__name__} x {n}" if (n := len(self.attackers())) else ""
         return f"{algorithm}{inner}{enemy}"
+
+    @property
+    def sampler(self) -> Sampler:
+        """Return how the clients of a round are drawn."""
+        if self.participation == 1:
+            return everyone
+        return Participation(self.participation, self.seed, self.attackers(), self.byzantine_per_round)
 
     @property
     def slug(self) -> str:
