@@ -1,6 +1,6 @@
 """The clients, data and model of a run, ready to train in this process."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -138,7 +138,7 @@ class Federation:
         due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
         return self.worth(progress.state, progress.enrolled) if due else {}
 
-    def worth(self, state: AnyState, enrolled: Set[int]) -> Mapping[str, Any]:
+    def worth(self, state: AnyState, enrolled: Collection[int]) -> Mapping[str, Any]:
         """Return the figures of a state: of what honest enrolled clients are served, and of what the attacker got."""
         clients = [i for i in self.honest if i in enrolled]
         if not clients:

@@ -95,7 +95,7 @@ class History:
         line |= {name: dict(what) for name, what in (("refused", progress.refused), ("lost", progress.lost)) if what}
         self._write(line)
 
-    def conclude(self, measure: Callable[[AnyState, Set[int]], Mapping[str, Any]]) -> None:
+    def conclude(self, measure: Callable[[AnyState, frozenset[int]], Mapping[str, Any]]) -> None:
         """Measures the last state if that has not been done, as when a run ends at a time and not at a step."""
         last = self._last
         if last is not None and "accuracy" not in self.lines[-1]:
