@@ -37,7 +37,7 @@ from phalanx.runs.plan import Run
 from phalanx.runs.summary import ending, environment, outcome
 from phalanx.simulation.executor import ExecutorFactory
 
-log = logging.getLogger("phalanx")
+log = logging.getLogger("phalanx.runs")
 
 
 def nothing() -> None:
@@ -66,7 +66,7 @@ class Session:
         device: where it computes.
         begun: when it began, by `time.perf_counter`; None: now.
         prepare: called before the first file of a run is written.
-        on_end: called with how the run ended, before the record is saved.
+        on_end: called with how the run ended, before its record is made; of a run that raises, only if it has a folder.
     """
 
     def __init__(
@@ -145,6 +145,8 @@ class Session:
                 self.keeper.discard()
                 return
             self.keeper.leave()
+            if self.folder is None:
+                return
             try:
                 self._end(error)
             except OSError as failure:
