@@ -176,9 +176,7 @@ def test_model_negation_pulls_the_model_to_zero():
     "attack", [ALIE("search"), InnerProduct("search"), Sybils(Together(ALIE("search"), Rescale()))]
 )
 def test_a_search_without_a_rule_is_refused_at_the_door(attack):
-    with pytest.raises(
-        InfeasibleError, match=r"FedAsync has none\. Choose an algorithm that has"
-    ):
+    with pytest.raises(InfeasibleError, match=r"FedAsync has none\. Choose an algorithm that has"):
         build(FedAsync(), attack, {1})
     build(FedAsync(), attack, set())
 

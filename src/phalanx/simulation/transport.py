@@ -73,7 +73,8 @@ class Simulation:
         self.attack, self.byzantine = attack or Attack(), frozenset(byzantine)
         if byzantine and self.attack.needs_rule and algorithm.rule is None:
             raise InfeasibleError(
-                f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
+                f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that "
+                "has, such as FedAvg, or set a number where it says search."
             )
         self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
         self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
