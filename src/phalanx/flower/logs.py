@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 Form = Literal["text", "json"]
-log = logging.getLogger("phalanx.flower")
+log = logging.getLogger("phalanx")
 
 
 ABOUT = ("event", "client", "node", "step")  # what a record may say of itself beside its message
