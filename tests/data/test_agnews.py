@@ -7,9 +7,9 @@ import json
 import os
 from pathlib import Path
 
-import jsonargparse
 import pytest
 
+from commandline import chosen
 from phalanx.cli import main as cli
 from phalanx.data import NO_LABEL, AGNews, Natural, Source, Topics
 from phalanx.data.words import END, UNKNOWN, words_of
@@ -152,10 +152,8 @@ def test_parameters_out_of_range(fields, message):
 
 
 def test_is_built_from_a_configuration():
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    given = parser.parse_args(["--data=AGNews", "--data.corpora=8", "--data.vocabulary=null"])
-    assert parser.instantiate(given).data == AGNews(8, vocabulary=None)
+    arguments = ["--data=AGNews", "--data.corpora=8", "--data.vocabulary=null"]
+    assert chosen("data", Source, arguments) == AGNews(8, vocabulary=None)
 
 
 def test_topics_are_those_of_the_clients(tmp_path):

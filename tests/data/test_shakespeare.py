@@ -7,10 +7,10 @@ import re
 import time
 from pathlib import Path
 
-import jsonargparse
 import pytest
 import torch
 
+from commandline import chosen
 from phalanx.cli import main as cli
 from phalanx.data import NO_LABEL, Natural, Shakespeare, Source
 from phalanx.data.shakespeare import CHARACTERS, CLASSES
@@ -136,10 +136,8 @@ def test_parameters_out_of_range(fields, message):
 
 
 def test_is_built_from_a_configuration():
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    given = parser.parse_args(["--data=Shakespeare", "--data.roles=20", "--data.limit=null"])
-    assert parser.instantiate(given).data == Shakespeare(roles=20)
+    arguments = ["--data=Shakespeare", "--data.roles=20", "--data.limit=null"]
+    assert chosen("data", Source, arguments) == Shakespeare(roles=20)
 
 
 # --- files

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import time
 import urllib.request
@@ -24,6 +25,7 @@ from phalanx.flower.logs import JSONFormatter
 from phalanx.flower.metrics import Metrics
 from phalanx.flower.status import StatusBoard
 from phalanx.flower.suspension import Standing
+from phalanx.installation import installation
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(2))
 STATUS = {
@@ -409,5 +411,5 @@ def test_a_port_that_is_taken_is_said():
 
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'phalanx-fl\[metrics\]'"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(installation("metrics"))):
         Metrics(dict)

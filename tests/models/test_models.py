@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from jsonargparse import ArgumentParser
 from torch import nn
 from torch.nn.functional import cross_entropy, pad
 
+from commandline import chosen
 from phalanx import models
 from phalanx.models import (
     MLP,
@@ -128,9 +128,7 @@ def test_values_differ_where_fields_do() -> None:
     ],
 )
 def test_can_be_chosen_on_a_command_line(arguments: list[str], model: Model) -> None:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--model", type=Model)
-    assert parser.instantiate(parser.parse_args(arguments)).model == model
+    assert chosen("model", Model, arguments) == model
 
 
 def test_everything_public_is_a_model_and_documented() -> None:

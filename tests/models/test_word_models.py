@@ -5,9 +5,9 @@ import pickle
 
 import pytest
 import torch
-from jsonargparse import ArgumentParser
 from torch.nn.functional import cross_entropy
 
+from commandline import chosen
 from phalanx import models
 from phalanx.data import Dataset
 from phalanx.models import KimCNN, Model, WordLSTM
@@ -150,9 +150,7 @@ def test_learns_the_next_word():
     ],
 )
 def test_can_be_chosen_on_a_command_line(arguments, model):
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--model", type=Model)
-    assert parser.instantiate(parser.parse_args(arguments)).model == model
+    assert chosen("model", Model, arguments) == model
 
 
 @pytest.mark.parametrize(

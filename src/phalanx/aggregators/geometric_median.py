@@ -12,6 +12,11 @@ however many iterations it takes.
 * Whether a row is the median is decided first, exactly (Vardi and Zhang's condition).  Otherwise the iteration runs
   until what is left of the way is `tolerance` times the distance within which half of the weight lies.  (Not the mean
   distance: attackers set that.)  Steps shrink by a factor r, so that r / (1 - r) steps are left.
+* One attacker close to the median makes Weiszfeld's steps as short as it likes.  After `iterations` of them Newton's
+  method takes over, on distances sqrt(r^2 + delta^2) with delta falling to a hundredth of the tolerance, as in
+  interior-point methods: the work is bounded, and there is always a result.
+* Distances are kept from zero relative to the distance within which half of the weight lies, not to the largest one:
+  that is the attackers' choice, and a floor of 1e-12 of it can exceed all honest distances.
 * An even split of rows on a line has many medians, from one row to the next: it is the mid-point then.
 """
 
@@ -30,6 +35,10 @@ from phalanx.core import Weights
 Numbers = NDArray[np.float64]
 LEAST = 1e-3  # share by which sums of distances may seem larger than they are
 SAME = 1e-9  # share of the distance within which half of the weight lies, below which two rows are one
+SETTLED = 5  # steps in a row that must seem to be the last: a slow direction shows only when the fast ones are done
+SHARPER = 10.0  # factor by which the smoothing of distances falls
+NEWTON = 8  # steps for each smoothing
+SHORTEST = 1e-6  # part of a Newton step below which it is given up
 
 
 @dataclass(frozen=True)
@@ -40,11 +49,12 @@ class GeometricMedian(Selection):
     the largest honest distance from any point, for a share a of attackers.  Equivariant to rotations, unlike the
     coordinate-wise median.
 
-    Costs one product of the matrix with itself, O(m^2 d), O(m^2) an iteration, and one pass for the result.
+    Costs one product of the matrix with itself, O(m^2 d), O(m^2) an iteration, and one pass for the result.  Rows that
+    hold up the iteration cost some 30 steps of O(m^3) in addition.
 
     Args:
         tolerance: distance from the minimum, as a share of the distance within which half of the weight lies.
-        iterations: limit; it is an error to reach it.
+        iterations: steps of Weiszfeld's algorithm, after which Newton's method takes over.
 
     Example:
         >>> GeometricMedian()(torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, -1.0], [1.0, 0.5]]))
@@ -52,7 +62,7 @@ class GeometricMedian(Selection):
     """
 
     tolerance: float = 1e-6
-    iterations: int = 100_000
+    iterations: int = 200
 
     def __post_init__(self) -> None:
         if not 0 < self.tolerance < 1:
@@ -70,22 +80,71 @@ class GeometricMedian(Selection):
         shares = _median_rows(products.numpy(), np.sqrt(points.squared_distances.numpy()), w.numpy())
         if shares is None:
             shares = torch.from_numpy(self._iterate(products.numpy(), w.numpy(), _start(points).numpy()))
-        return Choice(shares, _distances_from(shares.numpy(), products.numpy()).tolist())
+        return Choice(shares, _distances_from(shares.numpy(), products.numpy(), w.numpy()).tolist())
 
     def _iterate(self, products: Numbers, w: Numbers, shares: Numbers) -> Numbers:
-        """Weiszfeld's algorithm: the shares of the rows in the median."""
-        far, previous = _distances_from(shares, products), math.inf
+        """Return the shares of the rows in the median, by Weiszfeld's algorithm as far as it gets."""
+        far, previous, settled = _distances_from(shares, products, w), math.inf, 0
         for _ in range(self.iterations):
             pull = w / far
             new = pull / pull.sum()
             change = new - shares
             step = math.sqrt(max(change @ products @ change, 0.0))
-            shares, far = new, _distances_from(new, products)
+            shares, far = new, _distances_from(new, products, w)
             left = step * step / (previous - step) if step < previous < math.inf else math.inf
-            if left <= self.tolerance * _radius(far, w) or step == 0:
+            settled = settled + 1 if left <= self.tolerance * _radius(far, w) else 0
+            if settled == SETTLED or step == 0:
                 return shares
             previous = step
-        raise RuntimeError(f"{self} did not converge. Raise iterations, or tolerance.")
+        return _by_newton(shares, products, w, self.tolerance)
+
+
+def _by_newton(shares: Numbers, products: Numbers, w: Numbers, tolerance: float) -> Numbers:
+    """Return the shares of the rows in the median, from a first guess, by Newton's method on smoothed distances.
+
+    The sum of w_i q_i with q_i = sqrt(r_i^2 + delta^2) is smooth and strictly convex.  Its minimum is followed as delta
+    falls from the distance within which half of the weight lies to a hundredth of `tolerance` times that.
+    """
+    radius = _radius(_distances_from(shares, products, w), w)
+    delta, last = radius, radius * tolerance / 100
+    while delta > last:
+        delta = max(delta / SHARPER, last)
+        for _ in range(NEWTON):
+            moved = _newton_step(shares, products, w, delta)
+            change = moved - shares
+            shares = moved
+            if change @ products @ change <= (tolerance * delta) ** 2:
+                break
+    return shares
+
+
+def _newton_step(shares: Numbers, products: Numbers, w: Numbers, delta: float) -> Numbers:
+    """Return the shares after one step, halved until the smoothed sum of distances falls.
+
+    With the differences B = z - u_i as columns and D = diag(sqrt(w_i / q_i^3)), the Hessian is s I - B D (B D)^T, where
+    s is the sum of w_i / q_i.  Its inverse follows from an (m, m) system (Woodbury), which needs inner products only.
+    """
+    q = _smoothed(shares, products, delta)
+    differences = shares[:, None] - np.eye(len(w))
+    scaled = differences * np.sqrt(w / q**3)
+    descent = differences @ (-w / q)
+    s = float((w / q).sum())
+    reach = scaled.T @ products
+    inner = s * np.eye(len(w)) - reach @ scaled
+    step = (descent + scaled @ np.linalg.lstsq(inner, reach @ descent, rcond=None)[0]) / s
+    now, part = w @ q, 1.0
+    while part > SHORTEST:
+        moved: Numbers = shares + part * step
+        if w @ _smoothed(moved, products, delta) < now:
+            return moved
+        part /= 2
+    return shares
+
+
+def _smoothed(shares: Numbers, products: Numbers, delta: float) -> Numbers:
+    """Return sqrt(r^2 + delta^2) for the distances r of the rows from their weighted mean."""
+    smoothed: Numbers = np.sqrt(_squares_from(shares, products).clip(0.0) + delta * delta)
+    return smoothed
 
 
 def _start(points: Points) -> Weights:
@@ -101,12 +160,18 @@ def _radius(far: Numbers, w: Numbers) -> float:
     return float(far[order[min(half, len(w) - 1)]])
 
 
-def _distances_from(shares: Numbers, products: Numbers) -> Numbers:
-    """Distances of the rows from their weighted mean; never zero."""
-    reach = products @ shares
-    squares = products.diagonal() - 2 * reach + shares @ reach
-    far: Numbers = np.sqrt(squares.clip(np.abs(squares).max() * 1e-24 + 1e-300))
+def _distances_from(shares: Numbers, products: Numbers, w: Numbers) -> Numbers:
+    """Return the distances of the rows from their weighted mean, never zero."""
+    squares = _squares_from(shares, products)
+    far: Numbers = np.sqrt(squares.clip(_radius(squares, w) * 1e-24 + 1e-300))
     return far
+
+
+def _squares_from(shares: Numbers, products: Numbers) -> Numbers:
+    """Return the squared distances of the rows from their weighted mean, to rounding."""
+    reach = products @ shares
+    squares: Numbers = products.diagonal() - 2 * reach + shares @ reach
+    return squares
 
 
 def _median_rows(products: Numbers, distances: Numbers, w: Numbers) -> Weights | None:

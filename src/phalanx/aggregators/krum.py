@@ -36,7 +36,7 @@ Neighbours = Literal["n-f-2", "n-f-1"]
 class Krum(Selection):
     """The row with the smallest sum of squared distances to its n - f - 2 nearest others.
 
-    Tolerates f of n >= 2f + 3 clients.  What it returns is one client's update: it learns from one client a round, and
+    Tolerates f of n >= 2f + 3 clients, with `neighbours="n-f-1"` of n >= 2f + 1.  What it returns is one client's update: it learns from one client a round, and
     where honest updates differ more from each other than attackers from them, the round goes to an attacker.
 
     Costs one product of the matrix with itself, O(m^2 d).
@@ -59,7 +59,7 @@ class Krum(Selection):
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
-        require(self, len(points), 2 * self.f + 3, "2f + 3")
+        _require_majority(self, len(points))
         scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
         winner = int(scores.argmin())
         shares = torch.zeros(len(points), dtype=torch.float64)
@@ -73,7 +73,7 @@ class Krum(Selection):
 class MultiKrum(Selection):
     """The mean of the m rows with the smallest Krum scores.
 
-    Tolerates f of n >= 2f + 3 clients.  The more rows, the less noise, and the more room for attackers who stay close.
+    Tolerates f of n >= 2f + 3 clients, with `neighbours="n-f-1"` of n >= 2f + 1.  The more rows, the less noise, and the more room for attackers who stay close.
 
     Costs one product of the matrix with itself, O(m^2 d), and one pass for the mean.
 
@@ -100,7 +100,7 @@ class MultiKrum(Selection):
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
         n = len(points)
-        require(self, n, 2 * self.f + 3, "2f + 3")
+        _require_majority(self, n)
         m = n - self.f if self.m is None else self.m
         require(self, n, m, "m")
         scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
@@ -111,6 +111,16 @@ class MultiKrum(Selection):
             for figure, part in zip(figures, parts, strict=True)
         ]
         return Choice(taken / taken.sum(), figures, reasons)
+
+
+def _require_majority(rule: Krum | MultiKrum, n: int) -> None:
+    """Raise `TooFew` if n rows are so few that a neighbourhood can consist of attackers only.
+
+    Of f attackers one has f - 1 others, so f neighbours must count.  The paper's n - f - 2 asks for two rows more than
+    n - f - 1 do, where one would be enough; its Lemma needs 2f + 2 < n.
+    """
+    extra = 3 if rule.neighbours == "n-f-2" else 1
+    require(rule, n, 2 * rule.f + extra, f"2f + {extra}")
 
 
 def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbours) -> Weights:

@@ -71,6 +71,7 @@ class Points:
             ValueError: not a matrix of floating-point numbers, or not as many sensible weights.
         """
         w = checked_weights(rows, weights)
+        rows = rows.detach()  # a rule is no part of anybody's graph
         there = w > 0
         if bool(there.all()):
             return Points(rows, w, turn, previous)
@@ -373,7 +374,7 @@ def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:
         raise ValueError(f"A rule needs a floating-point matrix with a row per client, got {got}.")
     if weights is None:
         return torch.ones(len(rows), dtype=torch.float64)
-    w = torch.as_tensor(weights).to("cpu", torch.float64)
+    w = torch.as_tensor(weights).detach().to("cpu", torch.float64)
     if w.shape != (len(rows),) or bool((w < 0).any()) or not 0 < float(w.sum()) < float("inf"):
         raise ValueError(
             f"Weights must be {len(rows)} finite non-negative numbers, at least one positive, got {w.tolist()}."

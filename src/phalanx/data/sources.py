@@ -11,6 +11,7 @@ from torch import Tensor
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import TEN, Bytes, read_cifar10, read_idx
+from phalanx.installation import installation
 
 
 class Source(ABC):
@@ -173,7 +174,7 @@ def _moments(pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class HuggingFace(Source):
-    """Two splits of a Hugging Face data set.  Needs the package `datasets`: `pip install 'phalanx-fl[huggingface]'`.
+    """Two splits of a Hugging Face data set.  Needs the package `datasets`: the extra `huggingface`.
 
     Args:
         path: name on the Hugging Face hub, or a folder written by `DatasetDict.save_to_disk`, looked for here and in
@@ -208,7 +209,7 @@ class HuggingFace(Source):
         try:
             import datasets  # noqa: PLC0415  (optional)
         except ImportError as error:
-            message = "HuggingFace needs the package datasets. Install it: pip install 'phalanx-fl[huggingface]'."
+            message = f"HuggingFace needs the package datasets. Install it: {installation('huggingface')}."
             raise ModuleNotFoundError(message) from error
         for folder in [Path(self.path), *([Path(data_dir) / self.path] if data_dir else [])]:
             if any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json")):

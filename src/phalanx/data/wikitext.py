@@ -20,6 +20,7 @@ from phalanx.data.dataset import Dataset
 from phalanx.data.files import FETCH_AGAIN, Layout, found, text_lines
 from phalanx.data.sources import Source
 from phalanx.data.words import Vocabulary, check_sizes, language, next_words, spread, words_of
+from phalanx.installation import installation
 
 LAYOUTS: list[Layout] = [
     ("wikitext-2", ("wiki.train.tokens", "wiki.test.tokens")),
@@ -101,8 +102,7 @@ def _downloaded() -> list[Sequence[str]]:
         import datasets  # noqa: PLC0415  (optional)
     except ImportError as error:
         raise ModuleNotFoundError(
-            "WikiText2 is downloaded by the package datasets. Install it: pip install 'phalanx-fl[huggingface]'; "
-            f"or {remedy}"
+            f"WikiText2 is downloaded by the package datasets. Install it: {installation('huggingface')}; or {remedy}"
         ) from error
     try:
         splits = datasets.load_dataset(HUB, NAME, split=list(HASHES), revision=REVISION)

@@ -4,10 +4,12 @@ Flower carries the messages over TLS to processes on other machines; `docs/deplo
 This package checks every message: its sender by signature, and its content to the byte.
 """
 
+from phalanx.installation import installation
+
 try:
     import flwr  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("Real clients need Flower: pip install 'phalanx-fl[flower]'.") from error
+    raise ModuleNotFoundError(f"Real clients need Flower: {installation('flower')}.") from error
 
 from phalanx.flower.client import Participant, client_app
 from phalanx.flower.codec import Malformed, Transfer
