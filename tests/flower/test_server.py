@@ -110,7 +110,7 @@ def test_the_log_of_an_app_says_for_programs_who_what_and_when(tmp_path, capfd):
         ("WARNING", "suspended", 1, 1),
         ("INFO", "step", None, 2),
     ]
-    assert lines[5]["message"] == "client 1: replayed, or meant for another task: its nonce is another"
+    assert lines[5]["message"] == "client 1: replayed, or meant for another task: its nonce is different"
 
 
 @pytest.mark.parametrize(
