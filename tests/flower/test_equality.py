@@ -12,7 +12,7 @@ from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import LazyFreeRider, Rescale
 from phalanx.core import Until
 from phalanx.models import MLP
-from test_packing import same
+from runs.test_packing import same
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 

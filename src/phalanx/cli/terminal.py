@@ -6,7 +6,6 @@ guard did not let it in.
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from phalanx.report.troubles import troubles
 from phalanx.runs.history import Record
-from phalanx.wording import plural
+from phalanx.wording import percent, plural
 
 STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
 
@@ -92,11 +91,6 @@ def complaints(record: Record) -> list[str]:
         + (f" (and {plural(t.others, 'more such reason')})" if t.others else "")
         for t in troubles(record.history[1:])
     ]
-
-
-def percent(share: Any) -> str:
-    """A share in percent, or a dash."""
-    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def listed(clients: Sequence[int], limit: int = 12) -> str:

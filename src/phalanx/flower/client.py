@@ -171,7 +171,7 @@ class ClientWorker:
     def introduce(self, content: RecordDict) -> RecordDict:
         """Return the signed answer to enrolment: the reported number of examples, which an attacker may falsify."""
         size, attack = len(self.participant.data), self.participant.attack
-        return self._signed(codec.read_task(content), attack.declare(size) if attack else size)
+        return self._signed(codec.read_task(content), attack.reported_size(size) if attack else size)
 
     def train(self, content: RecordDict) -> RecordDict:
         """Train on a task and return the signed answer.

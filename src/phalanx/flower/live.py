@@ -18,9 +18,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.cli.terminal import percent
 from phalanx.flower.status import BEAT, STANDINGS, STATUS
 from phalanx.runs.history import HISTORY, SUMMARY
+from phalanx.wording import percent
 
 LOOK = 0.5  # seconds between two looks at the folder
 QUIET = 3 * BEAT  # seconds without a sign of life, after which it is said

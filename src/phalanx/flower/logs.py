@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 Form = Literal["text", "json"]
-log = logging.getLogger("phalanx.flower")
+log = logging.getLogger("phalanx")
 
 FIELDS = ("event", "client", "node", "step")  # optional fields of a record in JSON
 

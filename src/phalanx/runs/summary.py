@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-import phalanx
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.runs.canonical import source
 from phalanx.runs.history import Line
+from phalanx.version import VERSION
 
 if TYPE_CHECKING:
     from phalanx.runs.plan import Run
@@ -67,7 +67,7 @@ def environment(device: torch.device | str) -> dict[str, str | int]:
     """What a run was computed with: floating-point bits can depend on it."""
     on_gpu = torch.device(device).type == "cuda"
     return {
-        "phalanx": phalanx.__version__,
+        "phalanx": VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
@@ -88,8 +88,8 @@ def outdated(plan: "Run", summary: Mapping[str, Any]) -> str:
     version = summary["environment"].get("phalanx")
     if summary["status"] == "stopped":
         return f"it was stopped after step {summary.get('steps')}"
-    if version != phalanx.__version__:
-        return f"its results are by Phalanx {version}, this is {phalanx.__version__}"
+    if version != VERSION:
+        return f"its results are by Phalanx {version}, this is {VERSION}"
     if summary.get("source") != source(plan):
         return "the source of the classes of your own that it uses has changed since"
     return ""
