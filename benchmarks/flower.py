@@ -254,10 +254,8 @@ def live(clients: int, updates: int, training: float) -> None:
     print(f"{'':20}" + "".join(f"{head:>17}" for head in heads))
     for prefetch in (False, True):
         with tempfile.TemporaryDirectory() as name:
-            folder, config = (
-                Path(name),
-                {"clients": clients, "steps": 10**6, "asynchronous": True, "prefetch": prefetch},
-            )
+            folder = Path(name)
+            config = {"clients": clients, "steps": 10**6, "asynchronous": True, "prefetch": prefetch}
             config |= {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run")}
             app = write_app(folder / "app")
             (app / "phalanx_demo.py").write_text(APP.format(training=training))

@@ -13,7 +13,7 @@ class Opposite(Colluding):
     """Sends the mean of the honest updates of its round times a negative factor.
 
     Args:
-        strength: how many times as long.
+        strength: the factor without its sign.
     """
 
     strength: float = 2.0

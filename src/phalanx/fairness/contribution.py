@@ -106,7 +106,7 @@ class CosineGame:
 
 
 def cosines_to_aggregate(updates: Updates, weights: Mapping[int, float] | None = None) -> dict[int, float]:
-    """Return the cosine gradient Shapley value as its authors approximate it: cosines of normalised updates with their sum.
+    """Return the approximate cosine gradient Shapley value of its authors: the cosine of each update with their sum.
 
     Args:
         updates: the updates of the round.
