@@ -28,7 +28,7 @@ import phalanx
 from phalanx.algorithms import FedAvg
 from phalanx.engine.guard import Guard
 from phalanx.flower import FlowerTransport, InProcessGrid, Member, Roster, Timeouts, codec
-from phalanx.flower.codec import WORDS, Answer, TaskMessage
+from phalanx.flower.codec import WORDS, AnswerMessage, TaskMessage
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
 from phalanx.flower.local import LocalFederation, marked
@@ -51,9 +51,9 @@ def milliseconds(work: Callable[[], object], times: int = 15) -> float:
 
 def answered(task: TaskMessage, key: Ed25519PrivateKey, vector: torch.Tensor) -> RecordDict:
     """Return a client's signed answer."""
-    answer = Answer(task.nonce, public_bytes(key), task.version, 0.5, b"")
+    answer = AnswerMessage(task.nonce, public_bytes(key), task.version, 0.5, b"")
     content = codec.answer_content(answer, codec.encode(vector, task.transfer))
-    content[WORDS]["signature"] = key.sign(codec.stated(task, content))
+    content[WORDS]["signature"] = key.sign(codec.signing_input(task, content))
     return content
 
 
@@ -76,7 +76,7 @@ def time_per_update() -> None:
 
         def read() -> None:
             answer = codec.read_answer(content)
-            assert signed_by(public_bytes(key), answer.signature, codec.stated(task, content))
+            assert signed_by(public_bytes(key), answer.signature, codec.signing_input(task, content))
             codec.read_update(content, transfer, out)
 
         return [
@@ -123,14 +123,16 @@ class Canned(InProcessGrid):
         for number in message_ids:
             sent_to, task = self.tasks.pop(number)
             key = KEYS[sent_to.metadata.dst_node_id - 100]
-            answer = Answer(task.nonce, public_bytes(key), task.version, 10 if task.kind == "enrol" else 0.5, b"")
+            answer = AnswerMessage(
+                task.nonce, public_bytes(key), task.version, 10 if task.kind == "enrol" else 0.5, b""
+            )
             update = None
             if task.kind == "train":  # a copy of the bytes, as after a transfer
                 sent = self.update["values"]
                 data = bytes(bytearray(sent.data))
                 update = ArrayRecord({"values": Array(sent.dtype, sent.shape, sent.stype, data)})
             content = codec.answer_content(answer, update)
-            content[WORDS]["signature"] = key.sign(codec.stated(task, content))
+            content[WORDS]["signature"] = key.sign(codec.signing_input(task, content))
             replies.append(Message(content, reply_to=sent_to))
         return replies
 

@@ -191,7 +191,7 @@ def behind_a_proxy(federation, host):
     folder = federation.folder
     make_certificates(folder / "door", [host, "coordinator.example"])
     (folder / "nginx").mkdir()
-    (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.door, federation.address))
+    (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.node_address, federation.address))
     federation.node_certificates = folder / "door" / "ca.crt"
     proxy = subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf")], env=os.environ | {MARK: federation.mark})
     try:
@@ -207,7 +207,7 @@ needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="there is
 @needs_nginx
 def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
     (door,) = free_ports(1)
-    federation = Federation(tmp_path, 2, deal(tmp_path / "data", 2), door=f"127.0.0.1:{door}")
+    federation = Federation(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"127.0.0.1:{door}")
     with behind_a_proxy(federation, "127.0.0.1") as certificate, federation:
         context = ssl.create_default_context(cafile=str(certificate))
         for path in ("/", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task"):
@@ -285,7 +285,7 @@ class Apart(Federation):
 @needs_nginx
 def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
     (door,) = free_ports(1)
-    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), door=f"{HERE}:{door}")
+    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"{HERE}:{door}")
     federation.namespace = elsewhere
     with behind_a_proxy(federation, HERE), federation:
         ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]
