@@ -28,7 +28,7 @@ from phalanx.core import Arrivals, InfeasibleError, Progress, Reply, Vector
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import TaskMessage, Transfer
-from phalanx.flower.dispatcher import Dispatch, Dispatcher, Outcome, Invalid
+from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Outcome
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import log_fields
 from phalanx.flower.register import Register, forget
@@ -317,7 +317,7 @@ class FlowerTransport:
             barred, why = self.register.barred(client), f"no answer within {self.timeouts.answer:g} s"
             if not barred and (
                 dispatch.deadline > now or dispatch.finished
-            ):  # who answered in time is heard, however late
+            ):  # an answer in time counts
                 continue
             self._end(dispatch)
             wait.lost[client] = barred or why
