@@ -123,9 +123,8 @@ class Canned(InProcessGrid):
         for number in message_ids:
             sent_to, task = self.tasks.pop(number)
             key = KEYS[sent_to.metadata.dst_node_id - 100]
-            answer = AnswerMessage(
-                task.nonce, public_bytes(key), task.version, 10 if task.kind == "enrol" else 0.5, b""
-            )
+            value = 10 if task.kind == "enrol" else 0.5
+            answer = AnswerMessage(task.nonce, public_bytes(key), task.version, value, b"")
             update = None
             if task.kind == "train":  # a copy of the bytes, as after a transfer
                 sent = self.update["values"]

@@ -315,9 +315,7 @@ class FlowerTransport:
             if client in told:
                 continue
             barred, why = self.register.barred(client), f"no answer within {self.timeouts.answer:g} s"
-            if not barred and (
-                dispatch.deadline > now or dispatch.finished
-            ):  # an answer in time counts
+            if not barred and (dispatch.deadline > now or dispatch.finished):  # an answer in time counts
                 continue
             self._end(dispatch)
             wait.lost[client] = barred or why
