@@ -173,7 +173,7 @@ def test_where_all_of_the_coordinator_was_killed_the_run_goes_on_with_the_same_c
 def nginx_configuration(folder, door, address):
     """That of the page, with the folders and addresses of this machine."""
     (block,) = re.findall(r"^```nginx\n(.*?)^```$", DEPLOYMENT.read_text(), re.MULTILINE | re.DOTALL)
-    block = block.replace("/srv/phalanx/door", str(folder / "door")).replace("/srv/phalanx", str(folder))
+    block = block.replace("/srv/phalanx/proxy", str(folder / "proxy")).replace("/srv/phalanx", str(folder))
     block = block.replace("listen 443 ssl", f"listen {door} ssl").replace("127.0.0.1:8000", address)
     temporary = "".join(
         f"{name}_temp_path {folder / 'nginx'};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -189,10 +189,10 @@ def nginx_configuration(folder, door, address):
 def behind_a_proxy(federation, host):
     """The proxy of the page, before the SuperLink of a federation that has not begun; gives the certificate's file."""
     folder = federation.folder
-    make_certificates(folder / "door", [host, "coordinator.example"])
+    make_certificates(folder / "proxy", [host, "coordinator.example"])
     (folder / "nginx").mkdir()
-    (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.door, federation.address))
-    federation.node_certificates = folder / "door" / "ca.crt"
+    (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.node_address, federation.address))
+    federation.node_certificates = folder / "proxy" / "ca.crt"
     proxy = subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf")], env=os.environ | {MARK: federation.mark})
     try:
         yield federation.node_certificates
@@ -207,7 +207,7 @@ needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="there is
 @needs_nginx
 def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
     (door,) = free_ports(1)
-    federation = Federation(tmp_path, 2, deal(tmp_path / "data", 2), door=f"127.0.0.1:{door}")
+    federation = Federation(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"127.0.0.1:{door}")
     with behind_a_proxy(federation, "127.0.0.1") as certificate, federation:
         context = ssl.create_default_context(cafile=str(certificate))
         for path in ("/", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task"):
@@ -218,7 +218,7 @@ def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
         assert set(lines_of(results)[1]["verdicts"]) == {"0", "1"}
 
         federation.kill_node(1)
-        federation.node_certificates = tmp_path / "certificates" / "ca.crt"  # not of whom it finds at the door
+        federation.node_certificates = tmp_path / "certificates" / "ca.crt"  # not of whom it finds at the proxy
         assert "CERTIFICATE_VERIFY_FAILED" in refused(federation, 1)
         federation.node_certificates = certificate
         for half in ("node-1", "node-1.pub"):
@@ -285,14 +285,14 @@ class Apart(Federation):
 @needs_nginx
 def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
     (door,) = free_ports(1)
-    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), door=f"{HERE}:{door}")
+    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"{HERE}:{door}")
     federation.namespace = elsewhere
     with behind_a_proxy(federation, HERE), federation:
         ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]
         for host, wanted in ((HERE, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
             asked = [*ask, host, str(door), str(federation.ports[0])]
             out = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
-            assert out.split() == wanted, "of the coordinator's machine, clients reach the door and nothing else"
+            assert out.split() == wanted, "of the coordinator's machine, clients reach the proxy and nothing else"
         results, run = federation.train("rounds", 2)
         ends(federation, run)
         assert [set(line["verdicts"]) for line in lines_of(results)[1:]] == [{"0", "1"}] * 2

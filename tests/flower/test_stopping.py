@@ -18,7 +18,7 @@ from phalanx.flower import InProcessGrid, server_app
 from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.lock import exclusive
-from phalanx.flower.signals import handed_on, stopped_like_ctrl_c
+from phalanx.flower.signals import passing_signals_on, stopped_like_ctrl_c
 from phalanx.runs.history import Record
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
@@ -27,7 +27,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 @pytest.fixture
 def told():
-    """The signals that reach whoever minded them before, as Flower does in the process of a server's app."""
+    """the signals that reach the previous handler, as that of Flower in the process of a server's app."""
     came = []
     before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in SIGNALS}
     yield came
@@ -54,7 +54,7 @@ def test_a_server_that_is_asked_to_end_writes_its_record_and_tells_flower_then(n
 def test_a_second_signal_does_not_disturb_what_the_first_has_begun(told):
     written = []
 
-    @handed_on()
+    @passing_signals_on()
     def run():
         try:
             signal.raise_signal(signal.SIGTERM)

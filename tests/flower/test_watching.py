@@ -320,7 +320,9 @@ def test_where_there_are_no_locks_it_is_said(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", none)
-    with pytest.raises(InfeasibleError, match=r"Operation not supported\. Choose a folder on a file system that has"):
+    with pytest.raises(
+        InfeasibleError, match=r"Operation not supported\. Choose a folder on a file system that supports locks"
+    ):
         coordinate(InProcessGrid({}), coordinator(PLAN, folder=tmp_path))
 
 

@@ -26,7 +26,7 @@ from phalanx.flower.lock import exclusive
 from phalanx.flower.logs import Form, configure_logs, log_fields
 from phalanx.flower.metrics import HOST, Metrics
 from phalanx.flower.record import ENGINE, population, unknown
-from phalanx.flower.signals import handed_on
+from phalanx.flower.signals import passing_signals_on
 from phalanx.flower.status import STATUS, StatusBoard
 from phalanx.flower.suspension import Suspension
 from phalanx.flower.timeouts import Timeouts
@@ -269,7 +269,7 @@ def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> S
         configure_logs("text")
         made = coordinator if isinstance(coordinator, Coordinator) else coordinator(context)
         configure_logs(made.log)
-        with handed_on():
+        with passing_signals_on():
             coordinate(grid, made)
 
     return app
