@@ -27,7 +27,6 @@ from phalanx.runs.checkpoint import (
     Header,
     Origin,
     _read,
-    conditions,
     peek,
     resumption,
     write,
@@ -35,6 +34,7 @@ from phalanx.runs.checkpoint import (
 from phalanx.runs.federation import Federation
 from phalanx.runs.history import History, Record
 from phalanx.runs.packing import pack, unpack
+from phalanx.runs.provenance import conditions
 from phalanx.simulation import Late, Lognormal
 from phalanx.training.evaluation import Evaluation
 from toys import Scripted

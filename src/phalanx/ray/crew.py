@@ -22,7 +22,7 @@ from ray.exceptions import AuthenticationError, RayError, RayTaskError
 import phalanx
 from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.runs.checkpoint import conditions
+from phalanx.runs.provenance import conditions
 
 log = logging.getLogger("phalanx.ray")
 

@@ -18,7 +18,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -93,18 +92,6 @@ class Origin:
         pairs = [(name, self.conditions.get(name), here.conditions.get(name)) for name in names]
         told = [f"{name} {before}, and this is {now}" for name, before, now in pairs if before != now]
         return "; ".join([*told, *(["other data"] if self.data != here.data else [])])
-
-
-def conditions(device: torch.device) -> dict[str, str | int]:
-    """What floating-point bits depend on beside the run itself, as far as it can be asked for."""
-    return {
-        "torch": torch.__version__,
-        "numpy": version("numpy"),
-        "numba": version("numba"),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-    }
 
 
 class Header(NamedTuple):

@@ -17,10 +17,11 @@ from phalanx.core import InfeasibleError, Observer, StalledError
 from phalanx.engine.loop import OnSnapshot, Snapshot, run
 from phalanx.engine.participation import Participation, everyone
 from phalanx.runs.canonical import source
-from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, conditions, resumption
+from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, resumption
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.history import HISTORY, History, Record
 from phalanx.runs.plan import Run
+from phalanx.runs.provenance import conditions
 from phalanx.runs.summary import ending, environment, outcome
 from phalanx.simulation.executor import ExecutorFactory
 
