@@ -27,7 +27,7 @@ from phalanx.flower.codec import Transfer
 from phalanx.flower.identity import Roster
 from phalanx.flower.lock import exclusive
 from phalanx.flower.logs import Form, configure_logs, log_fields
-from phalanx.flower.metrics import HOST, Metrics
+from phalanx.flower.metrics import HOST, PrometheusMetrics
 from phalanx.flower.record import ENGINE, population, unknown
 from phalanx.flower.signals import handed_on
 from phalanx.flower.status import STATUS, StatusBoard
@@ -37,8 +37,12 @@ from phalanx.flower.transport import FlowerTransport
 from phalanx.flower.upload_counter import ASKED, UploadCounter
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, CheckpointWriter, Origin, resumption
-from phalanx.runs.history import HISTORY, History, Line, Record
-from phalanx.runs.summary import ending, environment, outcome
+from phalanx.runs.history import History, nothing
+from phalanx.runs.provenance import provenance
+from phalanx.runs.record import HISTORY, Record
+from phalanx.runs.schema import StepRecord
+from phalanx.runs.summary import Ending, Origins, Population, ending, record_of
+from phalanx.training.evaluation import Metrics
 from phalanx.training.vector import BufferPolicy, FlatModule
 
 log = logging.getLogger("phalanx.flower")
@@ -48,11 +52,6 @@ HASTE = (
     "Suspension(interval=...) to about the seconds that the honest need for a task"
 )
 EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember three turns
-
-
-def nothing(progress: Progress) -> Mapping[str, Any]:
-    """Measures nothing."""
-    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +73,7 @@ class Coordinator:
         prefetch: whether clients are sent a second task while they work on the first, for a newer version. More
             updates come, and older ones. Asynchronous algorithms only.
         buffers: what becomes of buffers of the model; the same as the clients'.
-        measure: evaluates a state, for the history.
+        measure: evaluates a state, for the history; None where it was not evaluated.
         reference: the server's own training, for algorithms that compare updates with one.
         observers: are shown each step.
         checkpoint: when the run is saved on its way.
@@ -96,7 +95,7 @@ class Coordinator:
     suspension: Suspension = Suspension()
     transfer: Transfer = "float32"
     buffers: BufferPolicy = "refuse"
-    measure: Callable[[Progress], Mapping[str, Any]] = nothing
+    measure: Callable[[Progress], Metrics | None] = nothing
     reference: Train | None = None
     observers: Sequence[Observer] = ()
     checkpoint: Checkpoint = EVERY_STEP
@@ -104,7 +103,7 @@ class Coordinator:
     metrics: int | None = None
     name: str = ""
     setup: Mapping[str, Any] = field(default_factory=dict)
-    known: Callable[[Sequence[Line]], Mapping[str, Any]] = unknown
+    known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
 
     def __post_init__(self) -> None:
@@ -211,21 +210,20 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     def record(error: BaseException | None) -> None:
         how = ending(error)
         try:
-            audit.end(": ".join(filter(None, (how["status"], how["error"]))))
+            audit.end(": ".join(filter(None, how)))
         finally:
             summarize(how)
 
-    def summarize(how: Mapping[str, Any]) -> None:
+    def summarize(how: Ending) -> None:
         if folder is None or not history.lines:
             return
-        register = transport.register
-        known = coordinator.known(history.lines)
-        summary: dict[str, Any] = {**how, "identity": digest(config), "source": made_by, "dimension": len(start)}
-        summary |= {"wall_seconds": round(time.perf_counter() - begun, 3)} | outcome(history.lines)
-        declared, asked = register.kept()[0], transport.asked.counts
-        summary |= population(history.lines, declared, register.roster, coordinator.guard, known, asked=asked)
-        summary |= {"environment": environment("cpu") | {"engine": f"flwr {version('flwr')}"}}
-        Record(coordinator.title, config, history.lines, summary).save(folder)
+        register, computed_by = transport.register, provenance("cpu", version("flwr"))
+        known, reported = coordinator.known(history.lines), register.kept()[0]
+        who = population(
+            history.lines, reported, register.roster, coordinator.guard, known, tasks=transport.asked.counts
+        )
+        origins = Origins(coordinator.title, config, digest(config), made_by, len(start), computed_by)
+        record_of(origins, history.lines, who, how, time.perf_counter() - begun).save(folder)
 
     board = StatusBoard(folder / STATUS if folder else None, transport.register, coordinator.timeouts.roll_call)
     with transport, history, board, _served(coordinator.metrics, board) as metrics:
@@ -264,12 +262,12 @@ def _prepare(folder: Path, config: Mapping[str, Any], *, resumed: bool) -> None:
 
 
 @contextmanager
-def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[Metrics, ...]]:
+def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[PrometheusMetrics, ...]]:
     """Figures for Prometheus, where they are asked for."""
     if port is None:
         yield ()
         return
-    metrics = Metrics(board.counts)
+    metrics = PrometheusMetrics(board.counts)
     log.info("metrics: http://%s:%d/metrics", HOST, metrics.serve(port))
     try:
         yield (metrics,)

@@ -19,10 +19,11 @@ from phalanx.engine.participation import Participation, everyone
 from phalanx.runs.canonical import source
 from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, resumption
 from phalanx.runs.federation import Federation, population
-from phalanx.runs.history import HISTORY, History, Record
+from phalanx.runs.history import History
 from phalanx.runs.plan import Run
-from phalanx.runs.provenance import conditions
-from phalanx.runs.summary import ending, environment, outcome
+from phalanx.runs.provenance import conditions, provenance
+from phalanx.runs.record import HISTORY, Record
+from phalanx.runs.summary import Origins, ending, record_of
 from phalanx.simulation.executor import ExecutorFactory
 
 
@@ -78,12 +79,17 @@ def simulate(
     keeper = CheckpointWriter(folder, checkpoint, origin, history, begun)
 
     def recorded(error: BaseException | None) -> Record:
-        summary: dict[str, Any] = ending(error) | {"identity": plan.identity, "source": made_by}
-        summary |= {"wall_seconds": round(time.perf_counter() - begun, 3), "dimension": len(federation.start)}
-        summary |= outcome(history.lines, texts=federation.test.y.ndim == 2) | population(federation, history.lines)
-        record = Record(
-            name or plan.title, plan.config, history.lines, summary | {"environment": environment(federation.device)}
+        origins = Origins(
+            name or plan.title,
+            plan.config,
+            plan.identity,
+            made_by,
+            len(federation.start),
+            provenance(federation.device),
+            texts=federation.test.y.ndim == 2,
         )
+        who, seconds = population(federation, history.lines), time.perf_counter() - begun
+        record = record_of(origins, history.lines, who, ending(error), seconds)
         if folder is not None:
             record.save(folder)
         return record
