@@ -27,8 +27,8 @@ from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs.checkpoint import Checkpoint, peek
-from phalanx.runs.record import REPORT, SUMMARY, Record
 from phalanx.runs.plan import Run
+from phalanx.runs.record import REPORT, SUMMARY, Record
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
@@ -347,7 +347,9 @@ def _show(records: Sequence[Record], folder: Path, title: str, console: Console)
             console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
     failed = [record for record in records if record.summary.status == "failed"]
     for record in failed:
-        console.print(f"[red]{escape(record.name)} had to stop.[/] {escape(record.summary.error or "")}", soft_wrap=True)
+        console.print(
+            f"[red]{escape(record.name)} had to stop.[/] {escape(record.summary.error or '')}", soft_wrap=True
+        )
     console.print(f"Report: {write(records, folder / REPORT, title)}", soft_wrap=True)
     return 1 if failed else 0
 

@@ -6,6 +6,7 @@ the guard did not let it in.
 
 from collections.abc import Sequence
 from itertools import groupby
+
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table

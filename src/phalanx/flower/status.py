@@ -11,7 +11,7 @@ from typing import Literal
 from phalanx.core import Progress
 from phalanx.flower.register import Register
 from phalanx.runs.record import write
-from phalanx.runs.schema import Part, from_json, to_json
+from phalanx.runs.schema import SchemaPart, from_json, to_json
 from phalanx.runs.summary import ending
 
 log = logging.getLogger("phalanx.flower")
@@ -23,7 +23,7 @@ Standing = Literal["here", "missing", "suspended", "excluded", "revoked"]
 STANDINGS: tuple[Standing, ...] = ("here", "missing", "suspended", "excluded", "revoked")
 
 
-class ClientStatus(Part, frozen=True, kw_only=True):
+class ClientStatus(SchemaPart, frozen=True, kw_only=True):
     """One client of the roster.
 
     Args:
@@ -37,7 +37,7 @@ class ClientStatus(Part, frozen=True, kw_only=True):
     why: str = ""
 
 
-class RunStatus(Part, frozen=True, kw_only=True):
+class RunStatus(SchemaPart, frozen=True, kw_only=True):
     """What `status.json` holds.
 
     Args:

@@ -21,11 +21,11 @@ Status = Literal["finished", "failed", "stopped"]
 T = TypeVar("T")
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class SchemaPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What every part of the schema is: a frozen value, whose fields at their default JSON leaves out."""
 
 
-class StepRecord(Part, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """One line of `history.jsonl`: a step of the server, or a wait that brought no usable update.
 
     The first line is the state before training.  A line that repeats the step of the line above is a wait that brought
@@ -82,7 +82,7 @@ def _numbered(value: Any) -> Any:
         return inner
 
 
-class Exclusion(Part, frozen=True, kw_only=True):
+class Exclusion(SchemaPart, frozen=True, kw_only=True):
     """When and why a client was excluded.
 
     Args:
@@ -94,7 +94,7 @@ class Exclusion(Part, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class InvalidUpdates(Part, frozen=True, kw_only=True):
+class InvalidUpdates(SchemaPart, frozen=True, kw_only=True):
     """How often the guard did not let in an update of a client.
 
     Args:
@@ -106,7 +106,7 @@ class InvalidUpdates(Part, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ClientRecord(Part, frozen=True, kw_only=True):
+class ClientRecord(SchemaPart, frozen=True, kw_only=True):
     """What is known of one client at the end of a run.  What is not known, as of real clients, is None or empty.
 
     Args:
@@ -134,7 +134,7 @@ class ClientRecord(Part, frozen=True, kw_only=True):
     tasks: int | None = None
 
 
-class FinalMetrics(Part, frozen=True, kw_only=True):
+class FinalMetrics(SchemaPart, frozen=True, kw_only=True):
     """The last evaluation of a run.  None: not measured, or not finite.
 
     Args:
@@ -152,7 +152,7 @@ class FinalMetrics(Part, frozen=True, kw_only=True):
     perplexity: float | None = None
 
 
-class BestAccuracy(Part, frozen=True, kw_only=True):
+class BestAccuracy(SchemaPart, frozen=True, kw_only=True):
     """The highest accuracy of a run.
 
     Args:
@@ -164,7 +164,7 @@ class BestAccuracy(Part, frozen=True, kw_only=True):
     step: int
 
 
-class DetectionCounts(Part, frozen=True, kw_only=True):
+class DetectionCounts(SchemaPart, frozen=True, kw_only=True):
     """How well the excluded clients agree with the Byzantine ones.
 
     Args:
@@ -182,7 +182,7 @@ class DetectionCounts(Part, frozen=True, kw_only=True):
     recall: float | None = None
 
 
-class FilteredShares(Part, frozen=True, kw_only=True):
+class FilteredShares(SchemaPart, frozen=True, kw_only=True):
     """The share of the updates that were filtered by the algorithm, or invalid.
 
     Args:
@@ -194,7 +194,7 @@ class FilteredShares(Part, frozen=True, kw_only=True):
     honest: float | None = None
 
 
-class DataRecord(Part, frozen=True, kw_only=True):
+class DataRecord(SchemaPart, frozen=True, kw_only=True):
     """The data of a run.
 
     Args:
@@ -210,7 +210,7 @@ class DataRecord(Part, frozen=True, kw_only=True):
     fingerprint: Mapping[str, str] = {}
 
 
-class Summary(Part, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """`summary.json`: how a run ended, what it reached, who took part, and what computed it.
 
     Args:
