@@ -347,9 +347,8 @@ def _show(records: Sequence[Record], folder: Path, title: str, console: Console)
             console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
     failed = [record for record in records if record.summary.status == "failed"]
     for record in failed:
-        console.print(
-            f"[red]{escape(record.name)} had to stop.[/] {escape(record.summary.error or '')}", soft_wrap=True
-        )
+        why = escape(record.summary.error or "")
+        console.print(f"[red]{escape(record.name)} had to stop.[/] {why}", soft_wrap=True)
     console.print(f"Report: {write(records, folder / REPORT, title)}", soft_wrap=True)
     return 1 if failed else 0
 

@@ -91,7 +91,7 @@ class Audit:
         self._step, self._version = 0, 0
         self._known = Counter[
             tuple[object, ...]
-        ]()  # lines from before the run was stopped, that must not be written twice
+        ]()  # lines from before the stop, not to be written twice
         self._excluded = set[int]()
         self._failed: OSError | None = None
         self._settled = False

@@ -17,7 +17,7 @@ class Flight(NamedTuple):
     Args:
         client: its id.
         sent: seconds; when the client's task before was over or the model came about, whichever is later. That is when
-            it was sent, unless the client could not be reached then. Of what was invalid or lost the model is not known.
+            it was sent, unless the client could not be reached then. The model of what was invalid or lost is unknown.
         came: seconds.
         step: in which it came.
         age: how many versions the server had gone on meanwhile; None for what was invalid or lost.
@@ -84,7 +84,7 @@ class _Reader:
         self.free[client] = now
 
     def _decide(self, step: "StepRecord", *, moved: bool) -> None:
-        """Apply the verdicts of a step.  Without a new version, a verdict on a client that arrived is on that update."""
+        """Apply the verdicts of a step.  Without a new version, one on a client that arrived is on that update alone."""
         here = step.versions or step.verdicts
         for client, verdict in step.decided.items():
             waiting = self.open[client]

@@ -91,8 +91,8 @@ def _badges(axes: "Axes", told: Similarity, exclusions: Sequence[Exclusions], lo
         pixel = exclusion.step * (HALF - 76) / max(told.steps[-1], 1)
         stack = stack + 1 if pixel - previous < 19 else 0
         previous = pixel
-        kinds = [k for k in ((exclusion.byzantine, "good", "circle,pad=0.28"), (exclusion.others, "bad", "square,pad=0.36"))
-                 if k[0]]  # fmt: skip
+        both = (exclusion.byzantine, "good", "circle,pad=0.28"), (exclusion.others, "bad", "square,pad=0.36")
+        kinds = [kind for kind in both if kind[0]]
         for place, (count, name, shape) in enumerate(kinds):
             stack += place
             box = {"boxstyle": shape, "facecolor": COLOUR[name], "edgecolor": COLOUR["page"]}
