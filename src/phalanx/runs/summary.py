@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.runs.canonical import digest, source
@@ -163,6 +163,7 @@ def detection(excluded: Set[int], byzantine: Set[int]) -> DetectionCounts:
     )
 
 
+@runtime_checkable
 class Past(Protocol):
     """What is known of a run that was carried out before: its summary, or its trace."""
 
