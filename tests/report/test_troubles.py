@@ -10,7 +10,6 @@ from phalanx.report.troubles import troubles
 from phalanx.runs.schema import StepRecord
 
 
-
 def line(step: int, **more: Any) -> StepRecord:
     return StepRecord(step=step, version=step, seconds=float(step), **more)
 

@@ -89,9 +89,7 @@ class Audit:
         self._lock = threading.Lock()
         self._waiting: list[Entry] | None = []  # None: the run has begun
         self._step, self._version = 0, 0
-        self._known = Counter[
-            tuple[object, ...]
-        ]()  # lines from before the stop, not to be written twice
+        self._known = Counter[tuple[object, ...]]()  # lines from before the stop, not to be written twice
         self._excluded = set[int]()
         self._failed: OSError | None = None
         self._settled = False

@@ -84,7 +84,7 @@ class _Reader:
         self.free[client] = now
 
     def _decide(self, step: "StepRecord", *, moved: bool) -> None:
-        """Apply the verdicts of a step.  Without a new version, one on a client that arrived is on that update alone."""
+        """Apply the verdicts of a step.  Without a new version, one on an arrived client is on that update alone."""
         here = step.versions or step.verdicts
         for client, verdict in step.decided.items():
             waiting = self.open[client]

@@ -219,7 +219,7 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
     origin, step = saved.origin, saved.step
     why = "it is another" if origin.identity != here.identity else origin.outdated(here)
     if why:
-        warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=3)
+        warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=4)
         return Resumption()
     if why := origin.differences(here):
         raise InfeasibleError(

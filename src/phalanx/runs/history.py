@@ -82,11 +82,12 @@ class History:
             step = msgspec.structs.replace(step, **decided)
         self._write(step)
 
-    def conclude(self, measure: Callable[[AnyState], Metrics]) -> None:
+    def conclude(self, measure: Callable[[AnyState, frozenset[int]], Metrics | None]) -> None:
         """Measure the last state if that has not been done, as when a run ends at a time and not at a step."""
         last = self._last
-        if last is not None and self.lines[-1].metrics is None:
-            metrics = measure(last.state)
+        if last is None or self.lines[-1].metrics is not None:
+            return
+        if (metrics := measure(last.state, last.enrolled)) is not None:
             self._write(StepRecord(step=last.step, version=last.state.version, seconds=last.now, metrics=metrics))
 
     def mark(self) -> tuple[int, str]:

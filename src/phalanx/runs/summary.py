@@ -34,7 +34,7 @@ class Ending(NamedTuple):
     error: str | None
 
 
-class Origins(NamedTuple):
+class RunInfo(NamedTuple):
     """What a run is, and what computed it.
 
     Args:
@@ -67,29 +67,29 @@ class Population(NamedTuple):
 
 
 def record_of(
-    origins: Origins, history: list[StepRecord], population: Population, how: Ending, wall_seconds: float
+    info: RunInfo, history: list[StepRecord], population: Population, how: Ending, wall_seconds: float
 ) -> Record:
     """Return the record of a run that ended."""
     measured = [step for step in history if step.accuracy is not None]
     best = max(measured or history[-1:], key=lambda step: step.accuracy or 0.0)
     summary = Summary(
-        name=origins.name,
-        identity=origins.identity,
-        source=origins.source,
+        name=info.name,
+        identity=info.identity,
+        source=info.source,
         status=how.status,
         error=how.error,
         steps=history[-1].step,
         seconds=history[-1].seconds,
         wall_seconds=round(wall_seconds, 3),
-        dimension=origins.dimension,
-        final=_final((measured or history)[-1], texts=origins.texts),
+        dimension=info.dimension,
+        final=_final((measured or history)[-1], texts=info.texts),
         best=BestAccuracy(accuracy=best.accuracy, step=best.step),
         **population._asdict(),
-        provenance=origins.provenance,
+        provenance=info.provenance,
         lines=len(history),
-        config_digest=digest(plain(origins.config)),
+        config_digest=digest(plain(info.config)),
     )
-    return Record(origins.config, history, summary)
+    return Record(info.config, history, summary)
 
 
 def ending(error: BaseException | None) -> Ending:
