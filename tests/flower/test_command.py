@@ -135,13 +135,13 @@ def test_a_run_that_failed_is_told_by_its_error_alone():
 
 
 def entry(event, client, score=None, why="far away", step=2):
-    return {"event": event, "client": client, "name": "Lyon", "step": step, "why": why, "score": score}
+    return Entry("2026-11-21T20:16:00.000Z", 1.0, step, step, event, client, "Lyon", why, score)
 
 
 def test_who_was_excluded_is_said_at_the_end_with_reason_and_figure():
-    trail = [entry("enrolled", 0), entry("rejected", 1, 0.5), entry("removed", 2, -0.123456), entry("suspended", 3)]
+    trail = [entry("enrolled", 0), entry("filtered", 1, 0.5), entry("excluded", 2, -0.123456), entry("suspended", 3)]
     assert list(excluded(trail)) == [
-        "Client 2 (Lyon): removed in step 2: far away (-0.123)",
+        "Client 2 (Lyon): excluded in step 2: far away (-0.123)",
         "Client 3 (Lyon): suspended in step 2: far away",
     ]
 
@@ -157,24 +157,24 @@ def test_who_takes_part_again_was_not_excluded_and_others_are_named_once():
         entry("revoked", 3, why="by the roster"),
         entry("re-admitted", 3, why=SERVED),
         entry("suspended", 4),
-        entry("removed", 4, 0.5, "for good"),
+        entry("excluded", 4, 0.5, "for good"),
         entry("re-admitted", 4, why=SERVED),
     ]
     assert [*excluded(trail)] == [
         "Client 0 (Lyon): suspended in step 2: far away",
         "Client 3 (Lyon): revoked in step 2: by the roster",
-        "Client 4 (Lyon): removed in step 2: for good (0.5)",
+        "Client 4 (Lyon): excluded in step 2: for good (0.5)",
     ]
 
 
 @pytest.mark.parametrize("clients", [4, 10])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_demonstration_removes_its_attackers_and_nobody_else(clients, seed):
+def test_the_demonstration_excludes_its_attackers_and_nobody_else(clients, seed):
     plan = dataclasses.replace(plan_of(clients, 5, asynchronous=False), seed=seed)
     summary = simulate(plan).summary
-    assert summary["detection"]["true_positives"] == clients // 4
-    assert summary["detection"]["false_positives"] == 0
-    assert summary["final"]["accuracy"] > 0.75
+    assert summary.detection.true_positives == clients // 4
+    assert summary.detection.false_positives == 0
+    assert summary.final.accuracy > 0.75
 
 
 def test_a_new_run_in_a_folder_removes_all_but_audit_trails_and_how_often_clients_were_asked(tmp_path):

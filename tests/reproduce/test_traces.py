@@ -43,17 +43,17 @@ def trace(record):
 def test_a_trace_holds_the_curves_of_the_record(record, trace):
     measured = [line for line in record.history if "accuracy" in line]
     assert trace.curves["step"] == (0, 2, 4, 5)
-    assert trace.curves["accuracy"] == tuple(line["accuracy"] for line in measured)
-    assert trace.curves["seconds"] == tuple(line["seconds"] for line in measured)
+    assert trace.curves["accuracy"] == tuple(line.accuracy for line in measured)
+    assert trace.curves["seconds"] == tuple(line.seconds for line in measured)
     assert set(trace.curves) == {
         "step", "seconds", "accuracy", "loss", "worst_client_accuracy", "best_client_accuracy",
     }  # fmt: skip
     assert trace.received == {int(i): a for i, a in measured[-1]["received_accuracy"].items()}
     assert trace.curves["best_client_accuracy"][-1] == max(trace.received.values())
     assert len(trace.received) == 5, "the honest ones"
-    assert trace.final() == record.summary["final"]["accuracy"]
-    assert trace.best() == record.summary["best"]["accuracy"]
-    assert trace.best("loss", lowest=True) == min(line["loss"] for line in measured)
+    assert trace.final() == record.summary.final.accuracy
+    assert trace.best() == record.summary.best.accuracy
+    assert trace.best("loss", lowest=True) == min(line.metrics.loss for line in measured)
     assert trace.final("attack_success") is None
 
 
@@ -64,15 +64,15 @@ def test_a_trace_holds_who_was_there_and_who_was_removed(record, trace):
     assert set(trace.byzantine) == PLAN.attackers()
     assert sum(trace.held) == 1438
     assert {trace.declared[i] for i in trace.byzantine} == {5000}
-    told = {int(i): c["removed"] for i, c in record.summary["clients"].items() if c["removed"]}
+    told = {int(i): c.excluded for i, c in record.summary.clients.items() if c.excluded}
     assert told, "the plan is chosen so that somebody is removed"
     assert {r.client: {"step": r.step, "reason": r.reason} for r in trace.removed} == told
-    assert trace.detection == record.summary["detection"]
-    assert trace.rejected == record.summary["rejected"]
+    assert trace.detection == record.summary.detection
+    assert trace.rejected == record.summary.filtered
 
 
 def test_small_figures_of_the_algorithm_are_kept_for_every_step(record, trace):
-    states = [line["state"] for line in record.history if "state" in line]
+    states = [line.state for line in record.history if "state" in line]
     assert trace.state["step"] == (1, 2, 3, 4, 5)
     assert trace.state["alpha_cross"] == tuple(state["alpha_cross"] for state in states)
     assert trace.left_out == ()
