@@ -9,7 +9,7 @@ from papers.byzantine_cfl import figure2, figure3, setting, table1, table2
 from phalanx.reproduce.drawing import styled
 from phalanx.reproduce.experiment import SCALES, Context, studies
 from phalanx.reproduce.output import flat
-from phalanx.reproduce.trace import Removed
+from phalanx.reproduce.trace import Excluded
 from phalanx.runs.session import simulate
 
 MODULES = {table1: 100, table2: 10, figure2: 100}
@@ -49,9 +49,9 @@ def test_the_figure_shows_runs_of_the_first_table():
 
 def removed(clients, byzantine=(0, 1, 2), seed=0, value=0.9, step=4):
     """A run of ten clients in which those were removed, all in one round."""
-    told = tuple(Removed(i, step, "cosine cluster") for i in clients)
+    told = tuple(Excluded(i, step, "cosine cluster") for i in clients)
     state = {"step": tuple(range(1, 7)), "alpha_cross": (None, 0.3, 0.2, 0.01, 0.2, 0.3)}
-    return replace(trace([0.1, value], seed), removed=told, byzantine=tuple(byzantine), state=state)
+    return replace(trace([0.1, value], seed), excluded=told, byzantine=tuple(byzantine), state=state)
 
 
 def test_who_was_removed_is_judged_seed_by_seed(context):

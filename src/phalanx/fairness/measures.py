@@ -107,7 +107,7 @@ class TraceLike(Protocol):
         """Ids of the Byzantine clients."""
 
     @property
-    def removed(self) -> Sequence[ExcludedClient]:
+    def excluded(self) -> Sequence[ExcludedClient]:
         """The excluded clients."""
 
 
@@ -184,7 +184,7 @@ def detection(run: Record | TraceLike) -> Detection:
         byzantine = {i for i, client in run.summary.clients.items() if client.byzantine}
         gone = {i: exclusion.step for i, exclusion in exclusions(run.history).items()}
     else:
-        byzantine, gone = set(run.byzantine), {one.client: one.step for one in run.removed}
+        byzantine, gone = set(run.byzantine), {one.client: one.step for one in run.excluded}
     after = {i: gone.get(i) for i in sorted(byzantine)}
     share = sum(step is not None for step in after.values()) / len(after) if after else None
     return Detection(after, share, {i: gone[i] for i in sorted(gone.keys() - byzantine)})

@@ -29,8 +29,8 @@ was made without it.
 """
 
 PACKAGE = Path(phalanx.__file__).parent
+PAPERS = Path("../../papers")  # of a checkout, from the package: some of their runs use classes of their own
 NO_NUMBERS = ("cli", "report", "reproduce", "wording.py")  # of the package: what no number of a run depends on
-CODE = (".", "../../papers")  # below the package: what must be as committed for a clean record
 REDIRECTIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # a hook of another checkout sets them
 
 
@@ -41,7 +41,7 @@ class Provenance:
     Args:
         phalanx: version of the library.
         numerics: its numerics version; see `NUMERICS`. 0 in records from before there was one.
-        sources: SHA-256 of all files of the library that a number can depend on.
+        sources: SHA-256 of all files, of the library and of the papers in its checkout, that a number can depend on.
         commit: the commit of the checkout that the library was imported from; None if it was none, but a wheel.
         clean: whether the code of that checkout was as committed.
         processor: its model.
@@ -74,8 +74,8 @@ class Provenance:
 
     @property
     def form(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
-        return dataclasses.asdict(self)
+        """Return it as JSON holds it, without what is not known."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def read(cls, form: Any) -> "Provenance":
@@ -140,12 +140,13 @@ def conditions(device: torch.device) -> dict[str, Any]:
 
 @cache
 def sources(package: Path = PACKAGE) -> str:
-    """Return the SHA-256 of the library's Python files, without those of `NO_NUMBERS`."""
+    """Return the SHA-256 of the Python files of the library, without those of `NO_NUMBERS`, and of the papers."""
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package)
-        if name.parts[0] not in NO_NUMBERS:
-            digest.update(f"{name.as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    for folder in (package, package / PAPERS):
+        for path in sorted(folder.rglob("*.py")):
+            name = path.relative_to(folder)
+            if name.parts[0] not in NO_NUMBERS:
+                digest.update(f"{name.as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 
@@ -156,7 +157,7 @@ def checkout(package: Path = PACKAGE) -> tuple[str | None, bool | None]:
     Both are None if git is missing, or does not track the package.
     """
     commit = _git(package, "rev-parse", "HEAD") if _git(package, "ls-files", "__init__.py") else None
-    changed = _git(package, "status", "--porcelain", "--", *CODE) if commit else None
+    changed = _git(package, "status", "--porcelain", "--", ".", str(PAPERS)) if commit else None
     return commit, None if changed is None else not changed
 
 
