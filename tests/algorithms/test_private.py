@@ -13,7 +13,7 @@ from scipy.stats import kstest, norm
 from flower.federations import KEYS, SMALL
 from phalanx.algorithms import FedAvg, Permuted, Private, QFedAvg, Quorum
 from phalanx.algorithms.private import entropy, privately, secretly
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, Verdict
 from phalanx.flower import participant_of
 from phalanx.flower.client import ClientWorker
 from phalanx.flower.codec import TaskMessage, read_answer, task_content

@@ -1,5 +1,6 @@
 """Measures against scipy and by hand, and on the records of small runs."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -143,7 +144,9 @@ def test_of_a_run_in_which_all_get_the_same(records):
 
 
 def test_a_record_and_its_trace_tell_the_same_of_exclusions(records):
-    assert detection(records["rffl"]) == detection(Trace.of(records["rffl"]))
+    assert detection(records["rffl"]) == detection(
+        Trace.of(dataclasses.replace(PLAN, algorithm=RFFL()), records["rffl"])
+    )
 
 
 def test_reputations_over_rounds(records):

@@ -15,6 +15,7 @@ from phalanx.models import MLP
 from phalanx.reproduce import Trace
 from phalanx.reproduce.store import Store
 from phalanx.runs.plan import Run
+from phalanx.runs.provenance import Provenance
 from phalanx.runs.schema import Exclusion
 from phalanx.runs.session import simulate
 from phalanx.training.evaluation import Evaluation
@@ -78,8 +79,8 @@ def test_small_figures_of_the_algorithm_are_kept_for_every_step(record, trace):
     assert trace.state["step"] == (1, 2, 3, 4, 5)
     assert trace.state["alpha_cross"] == tuple(state["alpha_cross"] for state in states)
     assert trace.left_out == ()
-    history = [line | ({"state": {"many": list(range(13)), "few": [1, [2, 3]]}} if "state" in line else {})
-               for line in record.history]  # fmt: skip
+    figures = {"many": list(range(13)), "few": [1, [2, 3]]}
+    history = [msgspec.structs.replace(line, state=figures if line.state else {}) for line in record.history]
     other = Trace.of(PLAN, replace(record, history=history))
     assert other.left_out == ("many",)
     assert other.state["few"] == ([1, [2, 3]],) * 5
@@ -168,7 +169,7 @@ def test_a_kill_while_a_record_is_written_leaves_the_old_one(trace, tmp_path, mo
     ("change", "why"),
     [
         ({"status": "stopped", "steps": 3}, "it was stopped after step 3"),
-        ({"environment": {"phalanx": "0.0.1"}}, "its results are by Phalanx 0.0.1, this is"),
+        ({"provenance": Provenance(numerics=-1)}, "its results are of numerics version -1, this is"),
         ({"source": "of something else"}, "the source of the classes of your own that it uses has changed since"),
         ({"status": "failed", "error": "Nobody is left."}, ""),
     ],
