@@ -14,13 +14,17 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from phalanx.cli.flower import cause, clear, excluded
 from phalanx.cli.main import main
+from phalanx.core import Verdict
 from phalanx.flower import Roster, load_key
+from phalanx.flower.audit import Entry
 from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import public_bytes
-from phalanx.flower.live import told
+from phalanx.flower.live import in_words
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.register import SERVED
+from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import simulate
+from phalanx.training.evaluation import Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
@@ -203,10 +207,16 @@ def shaken_hands(client, server, host):
     return one.version() is not None
 
 
-def test_a_line_of_the_history_for_people():
-    line = {"step": 3, "seconds": 17.25, "accuracy": 0.5, "lost": {"2": "no answer within 90 s"}}
-    line |= {"verdicts": {"0": {"accepted": True, "reason": ""}, "1": {"accepted": False, "reason": "far away"}}}
-    assert told(line) == (
+def test_a_step_of_the_history_in_words():
+    step = StepRecord(
+        step=3,
+        version=3,
+        seconds=17.25,
+        metrics=Metrics(accuracy=0.5),
+        verdicts={0: Verdict(True, 1.0), 1: Verdict(False, 0.0, reason="far away")},
+        lost={2: "no answer within 90 s"},
+    )
+    assert in_words(step) == (
         "step   3    17.2 s  accuracy 50.0 %  updates of clients 0, 1  not used: 1 (far away)  "
         "lost: 2 (no answer within 90 s)"
     )

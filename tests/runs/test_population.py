@@ -14,6 +14,7 @@ from phalanx.data import PermutedLabels, SwappedLabels
 from phalanx.models import MLP
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
+from phalanx.runs.record import as_lines
 from phalanx.simulation import Late
 from phalanx.training.evaluation import evaluate
 from toys import Scripted

@@ -146,7 +146,7 @@ def test_detection_by_hand():
         true_positives=2, false_positives=1, false_negatives=2, precision=2 / 3, recall=0.5
     )
     nothing = detection(set(), set())
-    assert (nothing["precision"], nothing["recall"]) == (None, None)
+    assert (nothing.precision, nothing.recall) == (None, None)
 
 
 @pytest.mark.parametrize("partition", [Dirichlet(0.1), Shards(1)])
