@@ -76,7 +76,7 @@ def test_a_client_keeps_its_strikes_under_a_new_key(trail, tmp_path):
     made = coordinator(PLAN, roster=file, folder=tmp_path / "run", observers=[observer], suspension=suspension)
     with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
-    assert [client for event, client in trail() if event == "refused"] == [1] * 4
+    assert [client for event, client in trail() if event == "invalid"] == [1] * 4
     (why,) = [line.why for line in read(tmp_path / "run" / "audit.jsonl") if line.event == "suspended"]
     assert why.startswith("for 3600 s, after 4 strikes")
 

@@ -133,7 +133,7 @@ def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
 
 
 def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_path):
-    audit = Audit(tmp_path / "audit.jsonl", lambda: 7.25, {0: "Lyon", 1: "Basel"}.get)
+    audit = Audit(tmp_path / "audit.jsonl", lambda: 7.25, lambda i: {0: "Lyon", 1: "Basel"}.get(i, ""))
     audit.note(Note("enrolled", 1, "declares 60 examples"))
     audit(progress(0, refused={0: "declares -1 examples"}))
     verdicts = {
@@ -208,7 +208,7 @@ def test_lines_stand_in_the_order_of_their_time_also_of_those_who_came_before_th
     lines = read(tmp_path / "run" / "audit.jsonl")
     assert [line.event for line in lines] == [*["enrolled"] * 4, "begun", "ended"]
     for figure in ("time", "seconds"):
-        assert [line[figure] for line in lines] == sorted(line[figure] for line in lines)
+        assert [getattr(line, figure) for line in lines] == sorted(getattr(line, figure) for line in lines)
     assert {line.seconds for line in lines[:4]} == {0.0}
 
 

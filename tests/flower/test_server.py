@@ -1,6 +1,7 @@
 """The coordinator: a server that is killed goes on, clients come, go and are slow."""
 
 import dataclasses
+import json
 import threading
 import time
 
@@ -102,9 +103,9 @@ def test_the_log_of_an_app_says_for_programs_who_what_and_when(tmp_path, capfd):
     assert sorted(told[:4]) == [("INFO", "enrolled", i, 0) for i in range(4)]
     assert told[4:] == [
         ("INFO", "step", None, 0),
-        ("WARNING", "refused", 1, 0),
+        ("WARNING", "invalid", 1, 0),
         ("INFO", "step", None, 1),
-        ("WARNING", "refused", 1, 1),
+        ("WARNING", "invalid", 1, 1),
         ("WARNING", "suspended", 1, 1),
         ("INFO", "step", None, 2),
     ]
