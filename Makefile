@@ -1,11 +1,13 @@
 # make demo    installs, and shows a federation under attack
 # make test    installs, and runs the tests
+#
+# TORCH=cpu    installs torch's build without CUDA, on Linux 1.5 instead of 5.4 GB: make demo TORCH=cpu
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint format types check clean
+.PHONY: demo test test-slow coverage lint format types check clean
 
 demo: $(VENV)/user
 	$(BIN)/phalanx demo
@@ -15,6 +17,12 @@ test: $(VENV)/developer
 
 test-slow: $(VENV)/developer
 	$(BIN)/pytest -m slow
+
+coverage: $(VENV)/developer
+	$(BIN)/coverage erase
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --cov --cov-report= --numprocesses auto --maxprocesses 8
+	$(BIN)/pytest -m slow --cov --cov-append --cov-report= --cov-fail-under 0
+	$(BIN)/coverage report
 
 lint: $(VENV)/developer
 	$(BIN)/ruff check
@@ -39,6 +47,7 @@ $(VENV)/python:
 
 $(VENV)/user: $(VENV)/python pyproject.toml constraints.txt
 	@echo "Installing Phalanx in $(VENV) (some minutes the first time)"
+	$(if $(TORCH),$(PIP) --no-deps --index-url https://download.pytorch.org/whl/$(TORCH) torch)
 	$(PIP) --editable .
 	@touch $@
 

@@ -59,7 +59,7 @@ CATALOGUE = [
     Entry("TrimmedMean", **natural(lambda m, f: TrimmedMean(f / m))),
     Entry("MeaMed", **natural(lambda m, f: MeaMed(f))),
     Entry("Krum", lambda m, f: Krum(f), most=lambda m: (m - 3) // 2),
-    Entry("Krum, n-f-1", lambda m, f: Krum(f, "n-f-1"), lambda m: (m - 3) // 2),
+    Entry("Krum, n-f-1", lambda m, f: Krum(f, "n-f-1"), lambda m: (m - 1) // 2),
     Entry("MultiKrum", lambda m, f: MultiKrum(f), most=lambda m: (m - 3) // 2),
     Entry("MultiKrum, 2", lambda m, f: MultiKrum(f, 2), most=lambda m: (m - 3) // 2),
     Entry("Bulyan", lambda m, f: Bulyan(f), most=lambda m: (m - 3) // 4),

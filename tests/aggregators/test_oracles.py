@@ -236,6 +236,8 @@ def test_settings_out_of_range(make, why):
     ("rule", "least"),
     [
         (Krum(2), "2f + 3 = 7"),
+        (Krum(3, "n-f-1"), "2f + 1 = 7"),
+        (MultiKrum(3, neighbours="n-f-1"), "2f + 1 = 7"),
         (MultiKrum(2), "2f + 3 = 7"),
         (MultiKrum(0, 9), "m = 9"),
         (Bulyan(1), "4f + 3 = 7"),

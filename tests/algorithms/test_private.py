@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import sys
 
 import numpy as np
@@ -17,6 +18,7 @@ from phalanx.core import InfeasibleError, Verdict
 from phalanx.flower import participant_of
 from phalanx.flower.client import ClientWorker
 from phalanx.flower.codec import TaskMessage, read_answer, task_content
+from phalanx.installation import installation
 from phalanx.runs import accounting as privacy
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, StepRecord
@@ -155,5 +157,5 @@ def test_uploads_in_a_simulation_are_counted_from_its_history_and_never_too_few(
 
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'phalanx-fl\[privacy\]'"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(installation("privacy"))):
         privacy.epsilon(1.0, 1)

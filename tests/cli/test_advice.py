@@ -1,4 +1,4 @@
-"""Mistakes on the command line, end to end: the installed jsonargparse must still say what `advice` looks for.
+"""Mistakes on the command line, end to end.
 
 Every one of them fails before a federation is built.  Other tests define classes of their own, which are choices too
 while they are loaded: lists are compared by what must be in them.
@@ -15,7 +15,7 @@ from phalanx.cli import main as cli
 ALGORITHMS = ("ByzantineCFL", "FedAsync", "FedAvg")
 ATTACKS = ("AllLabelsTo", "Gaussian", "NoiseInputs", "NonFinite", "Rescale", "SignFlip")
 RULES = ("Mean", "Median", "TrimmedMean")
-SCHEDULES = ("Exponential", "Steps")
+SCHEDULES = ("ExponentialLR", "StepLR")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def said(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setattr(cli, "simulate", lambda *_, **__: pytest.fail("a federation was run"))
+    monkeypatch.setattr("phalanx.cli.run.simulate", lambda *_, **__: pytest.fail("a federation was run"))
 
     def call(*arguments):
         with pytest.raises(SystemExit) as ended:
@@ -120,9 +120,9 @@ def test_unknown_options_of_other_commands(said, command, given, meant):
             "algorithm.staleness",
             "Hing",
             "Hinge",
-            ("Constant", "Hinge", "Polynomial"),
+            ("Undiscounted", "Hinge", "Polynomial"),
         ),
-        (["--training.lr", "Exponental"], "training.lr", "Exponental", "Exponential", ("number", *SCHEDULES)),
+        (["--training.lr", "ExponentalLR"], "training.lr", "ExponentalLR", "ExponentialLR", ("number", *SCHEDULES)),
     ],
 )
 def test_unknown_classes(said, arguments, path, value, meant, choices):
@@ -140,7 +140,7 @@ def test_unknown_classes(said, arguments, path, value, meant, choices):
         ("phalanx.aggregators.Median", "does not correspond to a subclass of Algorithm"),
         ("torch.nn.Linear", "does not correspond to a subclass of Algorithm"),
         ("nosuch.module.Foo", "No module named 'nosuch'"),
-        ("phalanx.nosuch.Foo", "module 'phalanx' has no attribute 'nosuch'"),
+        ("phalanx.nosuch.Foo", "No module named 'phalanx.nosuch'"),
         ("phalanx.algorithms.Foo", "module 'phalanx.algorithms' has no attribute 'Foo'"),
     ],
 )
@@ -187,8 +187,8 @@ def test_a_class_that_is_nested_and_wrong(said):
             "attack: Gaussian has no option 'factor'. It has: std, add.",
         ),
         (
-            ["--training.lr", "Exponential", "--training.lr.deca", "0.9"],
-            "training.lr: Exponential has no option 'deca'. Did you mean decay? It has: start, decay.",
+            ["--training.lr", "ExponentialLR", "--training.lr.deca", "0.9"],
+            "training.lr: ExponentialLR has no option 'deca'. Did you mean decay? It has: start, decay.",
         ),
         (
             ["--model", "MLP", "--model.hiden", "[3]"],
@@ -243,7 +243,7 @@ def test_a_number_or_a_class(said):
     text = said("run", "--training.lr", "abc")
     assert text.startswith("training.lr must be a number, or one of ")
     assert ", or the import path of your own Schedule, got abc." in text
-    assert {"Exponential", "Steps"} <= names(text)
+    assert set(SCHEDULES) <= names(text)
 
 
 def test_values_of_other_commands(said):
@@ -328,10 +328,6 @@ def test_what_is_no_parameter_of_a_run_or_comes_too_early(capsys, command, says)
             "run --training.lr.start 0.1",
             "training.lr.start is an option of a class: choose the class first, training.lr",
         ),
-        ("run --training.lr nan", "lr must be positive, got nan."),
-        ("run --participation NaN", "participation must lie in (0, 1], got nan."),
-        ("run --until.seconds=-inf", "seconds must be positive, got -inf."),
-        ("run --training.clip_norm inf", "clip_norm can be inf, written .inf."),
         ("run --data HuggingFace", "data: HuggingFace needs path. Give --data.path VALUE."),
         ("partition --model TorchModule", "model: TorchModule needs path. Give --model.path VALUE."),
         ("run --data InMemory", "data: InMemory is made of what no option can hold. Make the run in Python, or choose"),

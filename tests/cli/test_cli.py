@@ -10,8 +10,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from phalanx.cli import terminal
 from phalanx.cli.main import main
+from phalanx.cli.progress import follow, progress_bar
 from phalanx.core import Progress, Until
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.plan import Run
@@ -104,6 +104,10 @@ def test_refusals_reach_the_terminal(capsys):
     ("options", "why"),
     [
         ("--training.lr 0", "lr must be positive, got 0"),
+        ("--training.lr -1e-3", "lr must be positive, got -0.001"),
+        ("--training.lr nan", "lr must be positive, got nan"),
+        ("--participation NaN", "participation must lie in (0, 1], got nan"),
+        ("--until.seconds -inf", "seconds must be positive, got -inf"),
         ("--algorithm.aggregate TrimmedMean --algorithm.aggregate.beta 0.7", "beta must lie in [0, 0.5), got 0.7"),
         ("--clients 0", "clients must be at least 1, got 0"),
         ("--byzantine 0.2", "attack is not set"),
@@ -202,7 +206,7 @@ def test_help_names_what_can_be_chosen(capsys):
     assert "Algorithm" not in algorithms
     assert "default: MLP(hidden=(512,), dropout=0.0, start='torch')" in text
     assert "phalanx run --config examples/mnist.yaml --seed 1" in text
-    assert "standard deviation of each entry" in phalanx(capsys, "run --attack.help Gaussian")[1]
+    assert "Standard deviation of each entry" in phalanx(capsys, "run --attack.help Gaussian")[1]
 
 
 @pytest.mark.filterwarnings("default")
@@ -259,7 +263,7 @@ def test_a_run_by_another_version_is_repeated(capsys, monkeypatch):
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_finished(capsys, monkeypatch, tmp_path, saved):
-    monkeypatch.setattr("phalanx.cli.Checkpoint", lambda resume: Checkpoint(0, resume))
+    monkeypatch.setattr("phalanx.cli.run.Checkpoint", lambda resume: Checkpoint(0, resume))
     body = """if update.version == 2 and not __import__("os").path.exists("go"):
             raise KeyboardInterrupt
         return update.delta"""
@@ -288,7 +292,7 @@ def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_finished(
 @pytest.fixture
 def _stopped(capsys, monkeypatch, tmp_path):
     """The folder `here` with a run that was stopped after step 2; without the file `stop` it would not be."""
-    monkeypatch.setattr("phalanx.cli.Checkpoint", lambda resume: Checkpoint(0, resume))
+    monkeypatch.setattr("phalanx.cli.run.Checkpoint", lambda resume: Checkpoint(0, resume))
     (tmp_path / "stop").touch()
     status, _, err = phalanx(capsys, own_attack(tmp_path, STOP))
     assert (status, "it goes on after step 2" in err) == (130, True)
@@ -345,7 +349,7 @@ def test_a_damaged_checkpoint_is_named_with_the_remedy(capsys, tmp_path, damage)
 
 
 def test_a_run_that_is_stopped_before_its_first_step(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("phalanx.runs.federation.Federation", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("phalanx.runs.session.Federation", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     status, _, err = phalanx(capsys, "run --folder here")
     assert (status, err) == (130, "\nStopped.\n")
     assert not (tmp_path / "here").exists()
@@ -426,8 +430,8 @@ def test_clients_that_never_took_part_are_named_with_the_reason(capsys):
     ("until", "total", "done"), [(Until(), 30, 2), (Until(7), 7, 2), (Until(seconds=60), 60, 5), (Until(4, 60), 4, 2)]
 )
 def test_the_bar_goes_by_steps_or_else_by_seconds(until, total, done):
-    with terminal.progress_bar(Console(file=io.StringIO())) as progress:
-        observer = terminal.follow(progress, Run(until=until), "a run")
+    with progress_bar(Console(file=io.StringIO())) as progress:
+        observer = follow(progress, Run(until=until), "a run")
         observer(Progress(2, 5.2, None, None, {3: "NaN"}, {}))
         (task,) = progress.tasks
     assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 refused")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.cli.main import main
+from phalanx.installation import installation
 
 RUN = ["run", "--clients", "4", "--until.steps", "1"]
 TOY = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers"]
@@ -43,7 +44,7 @@ def test_options_that_do_not_go_together_are_told(command, why, capsys):
 @pytest.mark.usefixtures("_without_ray")
 def test_without_ray_it_is_told_how_to_install_it(command, capsys):
     assert main([*command, "--ray", "auto"]) == 2
-    assert "Several machines need Ray: pip install 'phalanx-fl[ray]'." in capsys.readouterr().err
+    assert f"Several machines need Ray: {installation('ray')}." in capsys.readouterr().err
 
 
 @pytest.mark.slow

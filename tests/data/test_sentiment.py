@@ -5,9 +5,9 @@ import json
 import os
 from pathlib import Path
 
-import jsonargparse
 import pytest
 
+from commandline import chosen
 from phalanx.cli import main as cli
 from phalanx.data import MR, SST, Source, files
 from phalanx.data.words import PAD, UNKNOWN
@@ -133,10 +133,7 @@ def test_parameters_out_of_range(source, fields, message):
 
 @pytest.mark.parametrize("source", [MR, SST])
 def test_is_built_from_a_configuration(source):
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    given = parser.parse_args([f"--data={source.__name__}", "--data.limit=7"])
-    assert parser.instantiate(given).data == source(limit=7)
+    assert chosen("data", Source, [f"--data={source.__name__}", "--data.limit=7"]) == source(limit=7)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import re
 import time
 from pathlib import Path
 
-import jsonargparse
 import pytest
 import torch
 
+from commandline import chosen
 from phalanx.cli import main as cli
 from phalanx.data import NO_LABEL, Natural, Shakespeare, Source
 from phalanx.data.shakespeare import CHARACTERS, CLASSES
@@ -108,7 +108,7 @@ def test_roles_with_most_speeches_are_chosen_in_the_order_of_the_file(tmp_path):
         3: "abe",  # a and d have three each, a comes first
         4: "abde",
     }
-    with pytest.raises(ValueError, match="roles must be at most 4, as many as have two speeches here, got 5"):
+    with pytest.raises(ValueError, match="roles must be at most 4, the number of roles with two speeches, got 5"):
         Shakespeare(roles=5).load(tmp_path)
 
 
@@ -136,10 +136,8 @@ def test_parameters_out_of_range(fields, message):
 
 
 def test_is_built_from_a_configuration():
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    given = parser.parse_args(["--data=Shakespeare", "--data.roles=20", "--data.limit=null"])
-    assert parser.instantiate(given).data == Shakespeare(roles=20)
+    arguments = ["--data=Shakespeare", "--data.roles=20", "--data.limit=null"]
+    assert chosen("data", Source, arguments) == Shakespeare(roles=20)
 
 
 # --- files
@@ -177,7 +175,11 @@ def test_missing_files_are_named_and_not_downloaded(tmp_path, given):
         ("roles.jsonl.gz", zipped(b'{"lines": [["a"]]}'), "as one JSON object on each line"),
         ("roles.jsonl.gz", zipped(b'{"speeches": [1]}'), "as one JSON object on each line"),
         ("roles.jsonl.gz", zipped(b'{"speeches": ["to be"]}'), "as one JSON object on each line"),
-        ("all_data.json", b'{"user_data": {"A": {"raw": "a"}}}', "roles must be at most 0, as many as have two"),
+        (
+            "all_data.json",
+            b'{"user_data": {"A": {"raw": "a"}}}',
+            "roles must be at most 0, the number of roles with two",
+        ),
     ],
 )
 def test_files_that_are_something_else(tmp_path, name, content, message):

@@ -3,6 +3,7 @@ import hashlib
 import http.server
 import io
 import os
+import re
 import struct
 import sys
 import tarfile
@@ -13,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 import datasets
-import jsonargparse
 import numpy as np
 import pytest
 import torch
 
+from commandline import chosen
 from phalanx.data import (
     CIFAR10,
     MNIST,
@@ -32,6 +33,7 @@ from phalanx.data import (
     Source,
     files,
 )
+from phalanx.installation import installation
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 CIFAR = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
@@ -503,7 +505,7 @@ def test_huggingface_without_a_network(monkeypatch):
 
 def test_huggingface_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'phalanx-fl\[huggingface\]'"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(installation("huggingface"))):
         HuggingFace("owner/set").load()
 
 
@@ -556,9 +558,7 @@ def test_in_memory_parts_must_agree(other):
     ],
 )
 def test_sources_are_built_from_a_configuration(arguments, expected):
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    assert parser.instantiate(parser.parse_args(arguments)).data == expected
+    assert chosen("data", Source, arguments) == expected
 
 
 # --- the true files

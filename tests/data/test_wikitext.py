@@ -2,16 +2,18 @@
 
 import gzip
 import os
+import re
 import sys
 from pathlib import Path
 
 import datasets
-import jsonargparse
 import pytest
 
+from commandline import chosen
 from phalanx.data import NO_LABEL, Source, WikiText2, wikitext
 from phalanx.data.wikitext import digest
 from phalanx.data.words import END, UNKNOWN
+from phalanx.installation import installation
 from phalanx.models import WordLSTM
 
 N = NO_LABEL
@@ -79,10 +81,7 @@ def test_parameters_out_of_range(fields, message):
 
 
 def test_is_built_from_a_configuration():
-    parser = jsonargparse.ArgumentParser()
-    parser.add_argument("--data", type=Source)
-    given = parser.parse_args(["--data=WikiText2", "--data.vocabulary=2000"])
-    assert parser.instantiate(given).data == WikiText2(2000)
+    assert chosen("data", Source, ["--data=WikiText2", "--data.vocabulary=2000"]) == WikiText2(2000)
 
 
 # --- the hub
@@ -123,13 +122,13 @@ def test_without_a_network_the_error_says_what_to_do(monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(OSError, match=r"could not be downloaded: no route\. Without network access: lay wiki\.train"):
+    with pytest.raises(OSError, match=r"could not be downloaded: no route\. Without network access: put wiki\.train"):
         WikiText2().load()
 
 
 def test_without_the_package_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'phalanx-fl\[huggingface\]'; or lay wiki\.train"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(f"{installation('huggingface')}; or put wiki.train")):
         WikiText2().load()
 
 

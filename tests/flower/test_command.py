@@ -80,7 +80,7 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
         (["certificates", "a b"], "A host is an address such as 10.0.0.7, or a name of letters"),
         (["certificates", "münchen.example"], "Names in other alphabets begin with xn--."),
         (["up", "--client", "2"], "There is no option --client. Did you mean --clients?"),
-        ([], "Say what is to be done: up, watch, key, certificates, enrol, or another command."),
+        ([], "Give a command: up, watch, key, certificates, enrol, revoke, readmit, rotate, roster."),
         (["enroll"], "There is no command enroll. Did you mean enrol? There are: up, watch, key, certificates, enrol,"),
         (["key"], "Give FILE as well, as in `phalanx flower key FILE`."),
         (["enrol", "Lyon"], "Give KEY as well, as in `phalanx flower enrol KEY`."),
@@ -105,7 +105,7 @@ def test_the_help_speaks_of_paths_and_of_no_classes(capsys):
     with pytest.raises(SystemExit):
         main(["flower", "up", "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert "Where keys, logs and results go. (Path; default: runs/flower)" in out
+    assert "Where keys, logs and results go. (default: runs/flower)" in out
 
 
 def test_certificates_are_those_of_the_hosts(tmp_path, capsys):

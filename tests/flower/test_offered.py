@@ -140,7 +140,7 @@ def test_what_cannot_be_written_fails_the_run_and_is_on_its_record(tmp_path, mon
     monkeypatch.setattr("phalanx.flower.models.torch.save", full)
     with pytest.raises(OSError, match="No space left"):
         carried_out(dataclasses.replace(SMALL, until=phalanx.Until(1)), tmp_path)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = Record.load(tmp_path / "run").summary
     assert (summary.status, "No space left" in summary.error) == ("failed", True)
 
 

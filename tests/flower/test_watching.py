@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import time
 import urllib.request
@@ -25,6 +26,7 @@ from phalanx.flower.logs import JSONFormatter
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.flower.status import ClientStatus, RunStatus, StatusBoard
 from phalanx.flower.suspension import Standing
+from phalanx.installation import installation
 from phalanx.runs.record import as_lines
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.training.evaluation import Metrics
@@ -412,5 +414,5 @@ def test_a_port_that_is_taken_is_said():
 
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'phalanx-fl\[metrics\]'"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(installation("metrics"))):
         PrometheusMetrics(dict)

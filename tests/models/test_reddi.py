@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 import torch
-from jsonargparse import ArgumentParser
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import vector_to_parameters
 
+from commandline import chosen
 from phalanx.models import CharLSTM, Model
 from phalanx.rng import borrowed, generator
 from phalanx.training.vector import FlatModule
@@ -133,10 +133,7 @@ def test_is_a_value_that_can_be_chosen_on_a_command_line():
     for same in (copy.deepcopy(SMALL), pickle.loads(pickle.dumps(SMALL)), eval(repr(SMALL), {"CharLSTM": CharLSTM})):
         assert same == SMALL
         assert hash(same) == hash(SMALL)
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--model", type=Model)
-    chosen = parser.parse_args(["--model=CharLSTM", "--model.hidden=5", "--model.embedding=3"])
-    assert parser.instantiate(chosen).model == SMALL
+    assert chosen("model", Model, ["--model=CharLSTM", "--model.hidden=5", "--model.embedding=3"]) == SMALL
 
 
 @pytest.mark.parametrize("field", ["embedding", "hidden", "layers"])

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from jsonargparse import ArgumentParser
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from commandline import chosen
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.data import Dataset, InMemory
 from phalanx.models import Model, ResNet18
@@ -105,7 +105,4 @@ def test_refuses_other_examples(shape, classes, message):
 
 
 def test_can_be_chosen_on_a_command_line():
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--model", type=Model)
-    chosen = parser.parse_args(["--model=ResNet18", "--model.normalisation=group"])
-    assert parser.instantiate(chosen).model == ResNet18("group")
+    assert chosen("model", Model, ["--model=ResNet18", "--model.normalisation=group"]) == ResNet18("group")

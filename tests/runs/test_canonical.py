@@ -16,7 +16,7 @@ from phalanx.aggregators import Mean, Median, TrimmedMean
 from phalanx.algorithms import AFLGuard, ByzantineCFL, FedAsync, FedAvg
 from phalanx.algorithms.staleness import Hinge, Polynomial
 from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale, SignFlip
-from phalanx.cli import main as cli
+from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Digits, Dirichlet, InMemory, PermutedLabels, Uniform
 from phalanx.models import MLP, LeNet
@@ -289,11 +289,11 @@ def test_a_saved_run_is_the_same_run_when_it_is_read_again(run, tmp_path, monkey
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # puts sys.path back
-    monkeypatch.setattr(cli, "simulate", stop)
-    monkeypatch.setattr(cli, "keep_freed_memory", lambda: None, raising=False)
+    monkeypatch.setattr("phalanx.cli.run.simulate", stop)
+    monkeypatch.setattr("phalanx.cli.run.keep_freed_memory", lambda: None)
     path = tmp_path / "run.json"
     path.write_text(json.dumps(run.config))
-    assert cli.main(["run", "--config", str(path), "--folder", str(tmp_path / "out"), "--threads", "1"]) == 2
+    assert main(["run", "--config", str(path), "--folder", str(tmp_path / "out"), "--threads", "1"]) == 2
     (read,) = plans
     assert read == run
     assert read.identity == run.identity

@@ -28,6 +28,9 @@ from packaging.version import Version
 from rich.console import Console
 from rich.markup import escape
 
+from phalanx.cli.options import PORT, data_dir
+from phalanx.cli.parser import Options
+from phalanx.installation import installation
 from phalanx.wording import plural
 
 Level = Literal["ok", "warning", "wrong"]
@@ -35,7 +38,7 @@ COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "wrong": "red"}
 PACKAGES = ("torch", "numpy", "flwr", "cryptography")
 DATA = ("mnist", "MNIST", "fashion_mnist", "FashionMNIST", "cifar-10-batches-bin", "shakespeare", "ag_news",
         "wikitext-2", "wikitext2", "rt-polaritydata", "mr", "sst")  # fmt: skip
-HOST, PORT = "127.0.0.1", 8000  # of the SuperLink, in `docs/deployment.md`
+HOST = "127.0.0.1"  # of the SuperLink, in `docs/deployment.md`
 SOON = 30  # days before its end from which on a certificate is warned of
 SPACE = 2e9  # bytes that should be free where results go
 DEEP = 2  # levels of folders that are looked through
@@ -51,6 +54,11 @@ class Finding(NamedTuple):
     subject: str
     what: str
     remedy: str = ""  # empty if all is well
+
+
+def doctor_command(options: Options, console: Console) -> int:
+    """Look whether all that is needed is there; return the exit status."""
+    return doctor(console, folder=options.folder, data_dir=data_dir(options.data_dir), ports=options.ports)
 
 
 def doctor(
@@ -86,11 +94,9 @@ def versions() -> Iterator[Finding]:
         try:
             has = version(name)
         except PackageNotFoundError:
-            why = "for real clients: pip install 'phalanx-fl[flower]'."
+            why = f"for real clients: {installation('flower')}."
             level: Level = "ok" if name in ("flwr", "cryptography") else "wrong"
-            yield Finding(
-                level, name, "not installed,", f"needed {why}" if level == "ok" else "Install phalanx-fl anew."
-            )
+            yield Finding(level, name, "not installed,", f"needed {why}" if level == "ok" else "Install Phalanx again.")
             continue
         specifier = wanted[name].specifier if name in wanted else None
         if specifier is None or specifier.contains(has, prereleases=True):
@@ -165,7 +171,7 @@ def at(folder: Path) -> Iterator[Finding]:
     try:
         import cryptography  # noqa: F401, PLC0415  (an optional dependency)
     except ModuleNotFoundError:
-        yield Finding("warning", "keys", "are not looked at.", "That needs pip install 'phalanx-fl[flower]'.")
+        yield Finding("warning", "keys", "are not looked at.", f"That needs Flower: {installation('flower')}.")
         return
     yield from dict.fromkeys(_held(folder))  # what cannot be looked at is met more than once
 
@@ -399,10 +405,17 @@ def _superlink(port: int, folder: Path | None) -> str:
     known = os.access(authority, os.R_OK)
     if known and _healthy(port, lambda: ssl.create_default_context(cafile=str(authority))):
         return "a SuperLink listens there, with the certificate of this folder"
-    if _healthy(port, ssl._create_unverified_context):
+    if _healthy(port, _unchecked):
         other = f"not by {authority}" if known else "which was not checked: --folder names the one that has ca.crt"
         return f"a SuperLink listens there, with a certificate {other}"
     return "a SuperLink listens there, without TLS" if _healthy(port, lambda: None) else ""
+
+
+def _unchecked() -> ssl.SSLContext:
+    """Return a context for TLS with whoever answers."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _healthy(port: int, tls: Callable[[], ssl.SSLContext | None]) -> bool:

@@ -8,10 +8,10 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 
+from phalanx.cli.parser import Options
 from phalanx.core import InfeasibleError
 from phalanx.flower import live
 from phalanx.flower.audit import AUDIT, Entry, read
@@ -37,7 +37,7 @@ LONGEST = 1500  # characters of a log that are shown
 CENTURY = 36_500  # days
 
 
-def up(options: Namespace, console: Console) -> int:
+def up(options: Options, console: Console) -> int:
     """A federation on this machine; 0 if its run came to its end."""
     _check_up(options)
     folder = options.folder.absolute()
@@ -87,7 +87,7 @@ def excluded(trail: Sequence[Entry]) -> Iterator[str]:
         yield f"Client {entry.client} ({entry.name}): {entry.event} in step {entry.step}: {entry.why}{figure}"
 
 
-def _check_up(options: Namespace) -> None:
+def _check_up(options: Options) -> None:
     """Raises InfeasibleError where `up` cannot do what it is told."""
     for name in ("clients", "steps"):
         if options[name] is not None and options[name] < 1:
@@ -104,7 +104,7 @@ def _check_up(options: Namespace) -> None:
             )
 
 
-def _begin(options: Namespace, folder: Path, results: Path, console: Console) -> int:
+def _begin(options: Options, folder: Path, results: Path, console: Console) -> int:
     """Makes the folder of the results ready, for the run that was stopped there, if it was this one, or for a new one.
 
     Returns:
@@ -194,7 +194,7 @@ def cause(log: str) -> str:
     return re.sub(r"^phalanx\.core\.\w+: ", "", said) if found and said else log[-LONGEST:]
 
 
-def watch(options: Namespace, console: Console) -> int:
+def watch(options: Options, console: Console) -> int:
     """A live view of a run, until it is over."""
     if not options.folder.is_dir():
         raise InfeasibleError(
@@ -207,7 +207,7 @@ def watch(options: Namespace, console: Console) -> int:
     return 0
 
 
-def key(options: Namespace, console: Console) -> int:
+def key(options: Options, console: Console) -> int:
     """A new key; shows its public half."""
     try:
         made = new_key(options.file)
@@ -221,7 +221,7 @@ def key(options: Namespace, console: Console) -> int:
     return 0
 
 
-def certificates(options: Namespace, console: Console) -> int:
+def certificates(options: Options, console: Console) -> int:
     """Certificates of a coordinator."""
     if not 1 <= options.days <= CENTURY:
         raise InfeasibleError(f"--days must be 1 to {CENTURY}, got {options.days}.")
@@ -238,7 +238,7 @@ def certificates(options: Namespace, console: Console) -> int:
     return 0
 
 
-def enrol(options: Namespace, console: Console) -> int:
+def enrol(options: Options, console: Console) -> int:
     """A new client."""
     roster = Roster.load(options.roster) if options.roster.exists() else Roster()
     roster = roster.adding(options.name, from_text(options.key))
@@ -247,12 +247,12 @@ def enrol(options: Namespace, console: Console) -> int:
     return 0
 
 
-def revoke(options: Namespace, console: Console) -> int:
+def revoke(options: Options, console: Console) -> int:
     """A client less."""
     return _changed(options, console, "is revoked", lambda roster: {"revoked": True})
 
 
-def readmit(options: Namespace, console: Console) -> int:
+def readmit(options: Options, console: Console) -> int:
     """A client with a clean record."""
 
     def next_term(roster: Roster) -> dict[str, Any]:
@@ -266,34 +266,21 @@ def readmit(options: Namespace, console: Console) -> int:
     return _changed(options, console, "is let in again", next_term)
 
 
-def rotate(options: Namespace, console: Console) -> int:
+def rotate(options: Options, console: Console) -> int:
     """A client under another key."""
     return _changed(options, console, "has a new key", lambda roster: {"key": from_text(options.key)})
 
 
-def _changed(options: Namespace, console: Console, what: str, fields: Callable[[Roster], Mapping[str, Any]]) -> int:
+def _changed(options: Options, console: Console, what: str, fields: Callable[[Roster], Mapping[str, Any]]) -> int:
     roster = Roster.load(options.roster)
     roster.changing(options.client, **fields(roster)).save(options.roster)
     console.print(f"Client {options.client} {what}.")
     return 0
 
 
-def roster(options: Namespace, console: Console) -> int:
+def roster(options: Options, console: Console) -> int:
     """Who may take part, one on a line."""
     for m in sorted(Roster.load(options.roster).members, key=lambda m: m.id):
         state = "revoked" if m.revoked else f"term {m.term}"
         console.print(f"{m.id:>4}  {as_text(m.key)}  {state}  {escape(m.name)}", soft_wrap=True)
     return 0
-
-
-COMMANDS: dict[str, Callable[[Namespace, Console], int]] = {
-    "up": up,
-    "watch": watch,
-    "key": key,
-    "certificates": certificates,
-    "enrol": enrol,
-    "revoke": revoke,
-    "readmit": readmit,
-    "rotate": rotate,
-    "roster": roster,
-}

@@ -1,53 +1,108 @@
-"""How `--help` reads: the names that can be chosen, and the default, as one would write them."""
+"""What `--help` says of options that are fields of classes: the docstring, what can be given, and the default."""
 
+import inspect
 import re
-from argparse import Action
-from typing import Any
+import typing
+from argparse import SUPPRESS
+from functools import cache
+from typing import Any, Literal
 
-from jsonargparse import DefaultHelpFormatter
-
-from phalanx.cli.advice import imported
-from phalanx.runs.canonical import configurable
-
-CLASSES = re.compile(
-    r"\(type: (?P<type>.+?), default: (?P<default>.+), known subclasses: (?P<names>[^()]+)\)$", re.DOTALL
-)
-PLAIN = re.compile(r"\(type: (?P<type>.+?), default: (?P<default>.+)\)$", re.DOTALL)
+from phalanx.cli import advice
+from phalanx.cli.configuration import Chosen, Parameter, by_default, made, parameters, sole
+from phalanx.cli.parser import Parser
+from phalanx.runs.canonical import PLAIN, members
 
 
-class Help(DefaultHelpFormatter):
-    """Names classes by their names, and shows defaults as calls."""
-
-    def _expand_help(self, action: Action) -> str:
-        text: str = super()._expand_help(action)
-        if found := CLASSES.search(text):
-            base = re.findall(r"\w+", found["type"])
-            paths = [path.strip() for path in found["names"].split(",")]
-            names = (path.rsplit(".", 1)[-1] for path in paths if (kind := imported(path)) and configurable(kind))
-            known = ", ".join(dict.fromkeys(name for name in names if name not in base))
-            number = "a number, or " if "float" in found["type"] else ""
-            choice = f"{number}one of {known}, or the import path of your own"
-            return f"{text[: found.start()]}({choice}; default: {_as_call(action, found['default'])})"
-        if found := PLAIN.search(text):
-            named = re.sub(r"<class '(\w+)'>", r"\1", found["type"])
-            return f"{text[: found.start()]}({named}; default: {found['default']})"
-        text = re.sub(r"\(required, type: .+\)$", "(required)", text)
-        return re.sub(r"Show the help for the given subclass of \w+", "List the options of one of these", text)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" not in text:
-            return super()._fill_text(text, width, indent)
-        return "".join(indent + line for line in text.splitlines(keepends=True))
+@cache
+def documentation(kind: type) -> tuple[str, dict[str, str]]:
+    """Return the first sentence of a class's docstring, and what it and its bases say of arguments."""
+    texts = dict[str, str]()
+    for base in reversed(kind.__mro__):
+        texts |= _arguments(inspect.cleandoc(base.__doc__ or ""))
+    summary = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
+    return " ".join(summary.split()), texts
 
 
-def _as_call(action: Action, shown: str) -> str:
-    default = action.default
-    return call(default) if isinstance(default, dict) and "class_path" in default else shown
+def _arguments(text: str) -> dict[str, str]:
+    """Return what the section `Args:` of a docstring says, by argument."""
+    if not (section := re.search(r"^Args:\n((?: .*\n?|\n)+)", text, re.MULTILINE)):
+        return {}
+    found = re.findall(r"^ {4}(\w+):((?:.*\n?)(?: {5,}.*\n?)*)", section[1], re.MULTILINE)
+    return {name: " ".join(said.split()) for name, said in found}
 
 
-def call(value: Any) -> str:
-    """A configured class as one would write it in Python: `FedAvg(aggregate=Mean(), server_lr=1.0)`."""
-    if not (isinstance(value, dict) and "class_path" in value):
-        return repr(value)
-    arguments = ", ".join(f"{name}={call(argument)}" for name, argument in value.get("init_args", {}).items())
-    return f"{value['class_path'].rsplit('.', 1)[-1]}({arguments})"
+def option_help(path: str, text: str, parameter: Parameter) -> str:
+    """Return the help of one option: what it does, what can be given, the default."""
+    words = ", or ".join(_kinds(path, parameter.kind))
+    default = "required" if parameter.default is inspect.Parameter.empty else f"default: {_shown(parameter.default)}"
+    return f"{sentence(text)} ({words}{'; ' if words else ''}{default})".strip().replace("%", "%%")
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, str):
+        return default
+    if isinstance(default, float):
+        return f"{default:g}"
+    return {None: "null", True: "true", False: "false"}[default] if default in (None, True, False) else repr(default)
+
+
+def _kinds(path: str, kind: Any) -> list[str]:
+    """Return in words what can be given; nothing where the placeholder shows it."""
+    numbers = {int, float}.issubset(members(kind))
+    words = [PLAIN[k][1] for k in members(kind) if k in PLAIN and k is not type(None) and not (numbers and k is int)]
+    if names := advice.choices(kind):
+        words.append(f"one of {', '.join(names)}, or the import path of your own")
+    elif sole(kind) is not None:
+        words.append(f"given by its options, which --{path}.help lists")
+    return words
+
+
+def placeholder(name: str, kind: Any) -> str:
+    """Return how the help writes the value of an option: its choices, or the name in capitals."""
+    listed = [choice for k in members(kind) if typing.get_origin(k) is Literal for choice in typing.get_args(k)]
+    only = all(typing.get_origin(k) is Literal or k is type(None) for k in members(kind))
+    return "{" + ",".join(map(str, listed)) + "}" if listed and only else name.rpartition(".")[2].upper()
+
+
+def class_help(path: str, kind: Any, value: Any) -> str:
+    """Return the help of a class that an option has chosen; of all that can be chosen if it has chosen none.
+
+    Args:
+        path: of the option.
+        kind: its declared type.
+        value: what has been chosen.
+    """
+    if not isinstance(value, Chosen):
+        value = by_default(only) if (only := sole(kind)) is not None else None
+    if value is None:
+        return _choices_help(path, kind)
+    summary, texts = documentation(value.kind)
+    parser = Parser("", f"{value.kind.__name__}: {summary}", usage=SUPPRESS, add_help=False)
+    group = parser.add_argument_group("options")
+    for name, parameter in parameters(value.kind).items():
+        shown = parameter if name not in value.values else Parameter(parameter.kind, made(value.values[name]))
+        help_ = option_help(f"{path}.{name}", texts.get(name, ""), shown)
+        group.add_argument(f"--{path}.{name}", metavar=placeholder(name, parameter.kind), help=help_)
+    return (
+        parser.format_help()
+        if value.values or parameters(value.kind)
+        else f"{parser.description}\n\nIt has no options.\n"
+    )
+
+
+def _choices_help(path: str, kind: Any) -> str:
+    """Return the classes that can be chosen, each with one sentence."""
+    parser = Parser(
+        "", f"What --{path} can be. --{path}.help NAME lists the options of one.", usage=SUPPRESS, add_help=False
+    )
+    group = parser.add_argument_group("classes")
+    for name, summary in sorted(
+        {c.__name__: documentation(c)[0] for b in advice.bases(kind) for c in advice.classes(b)}.items()
+    ):
+        group.add_argument(name, help=summary.replace("%", "%%"))
+    return parser.format_help()

@@ -8,12 +8,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from phalanx.cli import parser
+from phalanx.cli.checks import check_device, check_folder
+from phalanx.cli.options import data_dir
 from phalanx.core import InfeasibleError
 from phalanx.report.words import duration
 from phalanx.reproduce.display import Display, first_line
@@ -31,10 +33,6 @@ from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from phalanx.ray import Sweep
-
-USAGE = """phalanx reproduce                        lists papers
-       phalanx reproduce PAPER                  lists its tables and figures
-       phalanx reproduce PAPER EXPERIMENT|all   carries out what is missing, and renders it"""
 
 
 @dataclass(frozen=True)
@@ -100,26 +98,12 @@ class Options:
         return shlex.join(words)
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Adds the options of the command, but for --data_dir."""
-    parser.add_argument("paper", nargs="?", type=str, help="Its name; all are listed if not given.")
-    parser.add_argument("experiment", nargs="?", type=str, help="A table or figure, or all; listed if not given.")
-    parser.add_argument("--scale", type=str, default="quick", help="quick, or paper: the paper's own size.")
-    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training as many as there are records of."
-    parser.add_argument("--seeds", type=int | None, help=help_)
-    help_ = "Processes at a time, each of one thread. 1 if not given; with --ray one for each CPU that is free."
-    parser.add_argument("--jobs", type=int | None, help=help_)
-    help_ = "Carry out runs on a Ray cluster: auto for this machine's, local for one of its own, or HOST:PORT."
-    parser.add_argument("--ray", type=str | None, help=help_)
-    help_ = "Where records, tables and figures go; results if not given."
-    parser.add_argument("--folder", type=Path | None, help=help_)
-    parser.add_argument("--device", type=str, default="cpu", help="Where runs compute: cpu, cuda, cuda:1.")
-    parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
-    parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
-    help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
-    parser.add_argument("--only", type=str | None, help=help_)
-    help_ = "Where papers are looked for: the import path of a package like papers."
-    parser.add_argument("--package", type=str, default=PACKAGE, help=help_)
+def reproduce_command(options: parser.Options, console: Console) -> int:
+    """Compute tables and figures of papers again; return the exit status."""
+    check_device(options.device)
+    check_folder(options.folder)
+    given = {**vars(options), "data_dir": data_dir(options.data_dir), "package": options.package or PACKAGE}
+    return reproduce(Options.of(given), console)
 
 
 def reproduce(options: Options, console: Console) -> int:

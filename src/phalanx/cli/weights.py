@@ -3,28 +3,22 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from math import isfinite
-from pathlib import Path
 from shlex import join
 from statistics import median_low
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from phalanx.cli.options import DELTA
+from phalanx.cli.parser import Options
 from phalanx.cli.terminal import percent
 from phalanx.cli.weights_files import Declared, check_target, read_sizes, shown, write_weights
 from phalanx.weighting.certificate import Certificate, certify
 from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
 from phalanx.weighting.truncation import TradeOff, mwp, shortest, top, truncation_bound, truncation_curve
 
-DESCRIPTION = "Truncate declared sizes, so that few clients cannot outweigh the others."
-USAGE = """phalanx weights SIZES [--OPTION VALUE ...]
-
-SIZES is a CSV or JSON file of clients and the sizes that they declare, or - for standard input.
-Without --alpha it shows what there is to choose from."""
-DELTA = 0.05  # default of --delta
 LISTED = 20  # clients that the table of the truncated shows
 POINTS = (
     0.0,
@@ -42,26 +36,7 @@ POINTS = (
 )  # of alpha, between the least and the most
 
 
-def add_options(parser: Any) -> None:
-    """Adds what `weights_command` understands to a parser of jsonargparse."""
-    parser.add_argument("sizes", nargs="?", type=Path | None, help="CSV or JSON file of declared sizes, or -.")
-    parser.add_argument("--alpha", type=float | None, help="Largest share of the clients that may be Byzantine.")
-    parser.add_argument(
-        "--alpha_star", "--alpha-star", type=float, default=0.5, help="Largest share of the weight that they may get."
-    )
-    parser.add_argument("--client_column", type=str | None, help="Name of the column, or key, of the clients.")
-    parser.add_argument("--size_column", type=str | None, help="Name of the column, or key, of the sizes.")
-    parser.add_argument("--weights", type=Path | None, help="Where to save the weights (.csv or .json).")
-    parser.add_argument("--picture", type=Path | None, help="Where to save the trade-off (.png, .svg or .pdf).")
-    group = parser.add_argument_group("If the file is only a random sample of the clients")
-    group.add_argument(
-        "--certify", type=int | None, metavar="BOUND", help="Does truncation at BOUND keep the promise for all clients?"
-    )
-    group.add_argument("--delta", type=float | None, help=f"How often the answer may be wrong; {DELTA} if not given.")
-    group.add_argument("--population", type=int | None, help="Number of all clients; very many if not given.")
-
-
-def weights_command(options: Any, console: Console) -> int:
+def weights_command(options: Options, console: Console) -> int:
     """Shows a trade-off, a truncation, or a certificate; returns the exit status, 1 for what was not certified.
 
     Raises:
@@ -84,7 +59,7 @@ def weights_command(options: Any, console: Console) -> int:
     return 0
 
 
-def _check(options: Any) -> None:
+def _check(options: Options) -> None:
     """Raises ValueError if an option is missing, or would have no effect."""
     if options.sizes is None:
         raise ValueError("Name a file of declared sizes, as in `phalanx weights sizes.csv`, or - for standard input.")
@@ -106,7 +81,7 @@ def _check(options: Any) -> None:
 # The trade-off
 
 
-def _show_curve(declared: Declared, curve: Sequence[TradeOff], options: Any, console: Console) -> None:
+def _show_curve(declared: Declared, curve: Sequence[TradeOff], options: Options, console: Console) -> None:
     sizes, K = declared.sizes, len(declared.sizes)
     if K == 1:
         raise ValueError("One client holds all of the weight whatever it declares: there is nothing to choose from.")
@@ -144,7 +119,7 @@ def _points(feasible: int, K: int) -> dict[str, int]:
 # Truncation
 
 
-def _show_truncation(declared: Declared, options: Any, console: Console) -> None:
+def _show_truncation(declared: Declared, options: Options, console: Console) -> None:
     sizes, K = declared.sizes, len(declared.sizes)
     U = truncation_bound(sizes, options.alpha, options.alpha_star)
     kept = {k: min(size, U) for k, size in sizes.items()}
@@ -248,7 +223,7 @@ def _held(weights: dict[int, int], t: int) -> str:
 # A sample
 
 
-def _certify(declared: Declared, options: Any, console: Console) -> int:
+def _certify(declared: Declared, options: Options, console: Console) -> int:
     k, K, delta = len(declared.sizes), options.population, DELTA if options.delta is None else options.delta
     if K is not None and len(set(declared.names)) > K:
         raise ValueError(f"The sample holds {len(set(declared.names)):,} different clients of a population of {K:,}.")
@@ -286,7 +261,7 @@ def _figures(found: Certificate, k: int, alpha_star: float) -> Table:
 # Output
 
 
-def _draw(declared: Declared, curve: Sequence[TradeOff], options: Any) -> None:
+def _draw(declared: Declared, curve: Sequence[TradeOff], options: Options) -> None:
     from phalanx.cli.weights_picture import plot_truncation_curve  # noqa: PLC0415  (matplotlib is slow to import)
 
     chosen = None

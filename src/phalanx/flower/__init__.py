@@ -4,10 +4,12 @@ Flower brings the messages, over TLS, to processes on other machines; `docs/depl
 What it brings is checked here: who sent it, by signature, and what it is, to the byte.
 """
 
+from phalanx.installation import installation
+
 try:
     import flwr  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("Real clients need Flower: pip install 'phalanx-fl[flower]'.") from error
+    raise ModuleNotFoundError(f"Real clients need Flower: {installation('flower')}.") from error
 
 from phalanx.flower.client import Participant, client_app
 from phalanx.flower.codec import Malformed, Transfer

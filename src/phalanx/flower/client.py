@@ -171,7 +171,7 @@ class ClientWorker:
     def introduce(self, content: RecordDict) -> RecordDict:
         """Who it is, and how many examples it has; it can lie about the latter."""
         size, attack = len(self.participant.data), self.participant.attack
-        return self._signed(codec.read_task(content), attack.declare(size) if attack else size)
+        return self._signed(codec.read_task(content), attack.reported_size(size) if attack else size)
 
     def train(self, content: RecordDict) -> RecordDict:
         """Trains as it is told to.

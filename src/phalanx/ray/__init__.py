@@ -4,10 +4,12 @@ For machines that one owner trusts: whoever can reach a Ray cluster can run anyt
 trusted are reached over `phalanx.flower`.
 """
 
+from phalanx.installation import installation
+
 try:
     import ray  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("Several machines need Ray: pip install 'phalanx-fl[ray]'.") from error
+    raise ModuleNotFoundError(f"Several machines need Ray: {installation('ray')}.") from error
 
 from phalanx.ray.crew import joined
 from phalanx.ray.executor import RayExecutors

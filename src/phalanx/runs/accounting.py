@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 from phalanx.core import InfeasibleError
+from phalanx.installation import installation
 from phalanx.runs.record import Record
 from phalanx.wording import plural
 
@@ -84,7 +85,5 @@ def _library() -> Any:
         import dp_accounting  # noqa: PLC0415  (an optional dependency)
         import dp_accounting.pld  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Accounting needs Google's dp-accounting: pip install 'phalanx-fl[privacy]'."
-        ) from error
+        raise ModuleNotFoundError(f"Accounting needs Google's dp-accounting: {installation('privacy')}.") from error
     return dp_accounting

@@ -15,7 +15,7 @@ from phalanx.rng import generator
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
-from phalanx.simulation.events import Back, Broken, Comes, Event, Speaks, Trained, Underway, Wait
+from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
 from phalanx.simulation.executor import Executor, LocalTask, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
 from phalanx.training.sgd import Trainer
@@ -75,7 +75,7 @@ class Simulation:
             raise InfeasibleError(
                 f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
             )
-        self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
+        self.declared = {i: self.attack.reported_size(len(d)) if i in byzantine else len(d) for i, d in data.items()}
         self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
         self._sizes = {client: len(held) for client, held in self.data.items()}
         self._cohort = self._cohort_of(elsewhere)
@@ -284,7 +284,7 @@ class Simulation:
         match event:
             case Trained():
                 self._finish(event, wait)
-            case Speaks(trained):
+            case Released(trained):
                 if self._outstanding(trained.update.client, trained.turn, wait):
                     self._answer(trained, wait)
             case Broken(client, turn, why, away):
@@ -323,9 +323,9 @@ class Simulation:
     def _let_speak(self) -> None:
         """Has attackers send what they hold back, if their time has come."""
         for client, trained in sorted(self._held.items()):
-            if self.attack.speaks(Meanwhile(self._version - trained.update.version, self._others)):
+            if self.attack.sends_now(Meanwhile(self._version - trained.update.version, self._others)):
                 del self._held[client]
-                self.clock.schedule(SHORTEST, Speaks(trained))
+                self.clock.schedule(SHORTEST, Released(trained))
 
     def _answer(self, trained: Trained, wait: Wait) -> None:
         update, client = trained.update, trained.update.client

@@ -1,0 +1,22 @@
+"""Checks of options before a command does anything."""
+
+from pathlib import Path
+
+import torch
+
+from phalanx.core import InfeasibleError
+
+
+def check_device(device: str) -> None:
+    """Raise `InfeasibleError` if there is no such device."""
+    found = torch.cuda.device_count()
+    allowed = ["cpu", *(["cuda"] if found else []), *(f"cuda:{k}" for k in range(found))]
+    if device not in allowed:
+        none = "" if found else f"; torch {torch.__version__} finds no CUDA device here"
+        raise InfeasibleError(f"--device must be {' or '.join(allowed)}, got {device}{none}.")
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `InfeasibleError` if no such folder can be made."""
+    if files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
+        raise InfeasibleError(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")

@@ -1,0 +1,481 @@
+"""Values from options and configuration files: the way back from `phalanx.runs.canonical`.
+
+A `Draft` starts from the defaults of dataclasses, takes one option or file after the other, and makes the values at
+the end.  A class is chosen by its name or its import path.  Another class takes nothing over from the one before it:
+`--algorithm ByzantineCFL` has the defaults of ByzantineCFL, whatever the run's default algorithm or a file says of
+fields of the same name.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import json
+import math
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from phalanx.cli import advice
+from phalanx.runs.canonical import PLAIN, configurable, configuration, import_path, members
+
+SEQUENCES: dict[Any, type] = {tuple: tuple, list: list, set: set, frozenset: frozenset}
+CLASS, FIELDS = "class_path", "init_args"  # the keys of a class in a file
+
+
+class ConfigurationError(ValueError):
+    """An option or a configuration file holds what it cannot hold.  The message says what it can."""
+
+
+class Text(str):
+    """A value as it was typed on the command line, to be read as YAML."""
+
+    __slots__ = ()
+
+
+class Parameter(NamedTuple):
+    """What a class takes."""
+
+    kind: Any
+    default: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A class with values for its parameters; `values` lacks those that have no default and were not given."""
+
+    kind: type
+    values: Mapping[str, Any]
+
+
+class Draft:
+    """Values in the making, one for each of some dataclasses.
+
+    Args:
+        roots: the dataclasses. Their fields are options, of different names.
+    """
+
+    def __init__(self, *roots: type) -> None:
+        self.parts = {root: by_default(root) for root in roots}
+
+    def set(self, path: str, value: Any) -> None:
+        """Set an option, such as `training.lr`.
+
+        Raises:
+            ConfigurationError: there is no such option, or it cannot hold the value.
+        """
+        first, _, rest = path.partition(".")
+        for root, part in self.parts.items():
+            if first in parameters(root):
+                self.parts[root] = _changed(part, first, rest.split(".") if rest else [], value, "")
+                return
+        raise ConfigurationError(advice.unknown_field(first, "", next(iter(self.parts)).__name__, self.names))
+
+    def load(self, path: Path) -> None:
+        """Set what a configuration file holds.  An empty one changes nothing.
+
+        Raises:
+            ConfigurationError: the file cannot be read, is no mapping, or an option cannot hold what it says.
+        """
+        for name, value in from_file(path).items():
+            self.set(str(name), value)
+
+    def at(self, path: str) -> tuple[Any, Any]:
+        """Return the declared type of an option, and its value until now.
+
+        Raises:
+            ConfigurationError: there is no such option.
+        """
+        first, *rest = path.split(".")
+        for root, part in self.parts.items():
+            if first in (taken := parameters(root)):
+                return _found(taken[first].kind, part.values.get(first), rest, first)
+        raise ConfigurationError(advice.unknown_field(first, "", next(iter(self.parts)).__name__, self.names))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the options, without those of groups and classes."""
+        return [name for root in self.parts for name in parameters(root)]
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` if a chosen class lacks a value that it needs."""
+        for root, part in self.parts.items():
+            for name, value in part.values.items():
+                _check(value, name)
+            if lacking := [name for name in parameters(root) if name not in part.values]:
+                raise ConfigurationError(f"Give --{lacking[0]} VALUE as well.")
+
+    def config(self) -> dict[str, Any]:
+        """Return the content of a configuration file that says the same."""
+        out = dict[str, Any]()
+        for root, part in self.parts.items():
+            out |= {name: _written(value, parameters(root)[name].kind) for name, value in part.values.items()}
+        return out
+
+    def make(self, root: type) -> Any:
+        """Return the value of a dataclass; raises whatever the classes in it raise."""
+        return made(self.parts[root])
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """Return what a YAML file holds; nothing if it is empty.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is no mapping.
+    """
+    try:
+        content = path.read_text()
+    except FileNotFoundError:
+        raise ConfigurationError(f"The configuration file {path} does not exist.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The configuration file {path} cannot be read: {error}.") from None
+    try:
+        loaded = yaml.load(content, _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        start = next(line for line in content.splitlines() if line.strip() and not line.startswith("#")).strip()
+        raise ConfigurationError(
+            f"A configuration file must be a mapping of options to values, as `clients: 10`, got `{start}`."
+        )
+    return loaded
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-3 is a number, a date is text, and a key that occurs twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of a node."""
+        keys = [key.value for key, _ in node.value]
+        if twice := sorted({key for key in keys if isinstance(key, str) and keys.count(key) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} occurs twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
+
+
+# --- classes
+
+
+def parameters(kind: type) -> dict[str, Parameter]:
+    """Return what a class takes: the fields of a dataclass, or the arguments of `__init__`."""
+    hints = _hints(kind)
+    if dataclasses.is_dataclass(kind):
+        return {f.name: Parameter(hints.get(f.name, Any), _default(f)) for f in dataclasses.fields(kind) if f.init}
+    signature, named = (
+        inspect.signature(kind),
+        (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY),
+    )
+    return {
+        name: Parameter(hints.get(name, Any), p.default) for name, p in signature.parameters.items() if p.kind in named
+    }
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind if dataclasses.is_dataclass(kind) else vars(kind).get("__init__", kind))
+    except NameError:  # names that a class of the user's own imports for type checkers only
+        return {}
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return inspect.Parameter.empty if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def by_default(kind: type) -> Chosen:
+    """Return a class with its defaults."""
+    taken = parameters(kind).items()
+    return Chosen(kind, {name: _draft(p.default) for name, p in taken if p.default is not inspect.Parameter.empty})
+
+
+def _draft(value: Any) -> Any:
+    """Return a default value such that options can change parts of it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and configurable(type(value)):
+        return Chosen(type(value), {name: _draft(getattr(value, name)) for name in parameters(type(value))})
+    return type(value)(map(_draft, value)) if type(value) in (tuple, list) else value
+
+
+def sole(kind: Any) -> type | None:
+    """Return the dataclass that a type can only mean, such as that of a group of options; None if there is none."""
+    found = [
+        k for k in members(kind) if isinstance(k, type) and dataclasses.is_dataclass(k) and not inspect.isabstract(k)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def is_group(kind: Any) -> bool:
+    """Return whether a type is a dataclass alone, whose fields are options like those of the dataclass around it."""
+    return isinstance(kind, type) and sole(kind) is kind
+
+
+def has_class(kind: Any) -> bool:
+    """Return whether a value of that type can be an object with options of its own."""
+    return sole(kind) is not None or bool(advice.bases(kind))
+
+
+def resolved(name: str, kind: Any) -> type:
+    """Return the class of that name or import path where `kind` is declared.
+
+    Raises:
+        LookupError: there is none. The message says why where that helps, and is empty otherwise.
+        ConfigurationError: its module cannot be imported.
+    """
+    allowed = [k for k in members(kind) if isinstance(k, type) and k in (*advice.bases(kind), sole(kind))]
+    if "." not in name:
+        known = [c for base in allowed for c in (base, *advice.subclasses(base)) if c.__name__ == name]
+        if not known or inspect.isabstract(known[0]):
+            raise LookupError
+        return known[0]
+    module, _, last = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), last)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LookupError(str(error)) from None
+    except Exception as error:
+        raise ConfigurationError(f"{module} cannot be imported: {type(error).__name__}: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, tuple(allowed))):
+        raise LookupError(f"does not correspond to a subclass of {' or '.join(base.__name__ for base in allowed)}")
+    if inspect.isabstract(found):
+        raise LookupError("it is abstract")
+    return found
+
+
+# --- values
+
+
+class _UnfitError(Exception):
+    """A value is not of a type; the message says why where that helps."""
+
+
+def _changed(part: Chosen, name: str, steps: Sequence[str], value: Any, path: str) -> Chosen:
+    """Return a class with another value for a parameter, or for something further in."""
+    taken, here = parameters(part.kind), f"{path}.{name}" if path else name
+    if name not in taken:
+        raise ConfigurationError(advice.unknown_field(name, path, part.kind.__name__, list(taken)))
+    kind, before = taken[name].kind, part.values.get(name)
+    now = _further(kind, before, steps, value, here) if steps else _read(kind, before, value, here)
+    return Chosen(part.kind, {n: now if n == name else part.values[n] for n in taken if n == name or n in part.values})
+
+
+def _further(kind: Any, before: Any, steps: Sequence[str], value: Any, path: str) -> Any:
+    """Return what stands at a path, with another value further in."""
+    first, *rest = steps
+    if isinstance(before, Mapping) or any(typing.get_origin(k) in (Mapping, dict) for k in members(kind)):
+        old = dict(before or {})
+        return old | {first: _further(Any, old.get(first), rest, value, f"{path}.{first}") if rest else _loaded(value)}
+    if not isinstance(before, Chosen):
+        if (only := sole(kind)) is None:
+            raise ConfigurationError(
+                f"{path}.{first} is an option of a class: choose the class first, {path} is {advice.described(kind)}."
+            )
+        before = by_default(only)
+    return _changed(before, first, rest, value, path)
+
+
+def _read(kind: Any, before: Any, value: Any, path: str) -> Any:
+    """Return a value as one of a declared type; raise `ConfigurationError` if it is none."""
+    reasons = list[str]()
+    for member in sorted(members(kind), key=lambda member: member is str):
+        try:
+            return _as(member, kind, before, value, path)
+        except _UnfitError as unfit:
+            reasons.append(str(unfit))
+    name = value.get(CLASS, value) if isinstance(value, dict) else value
+    shown = name if isinstance(name, str) else json.dumps(name, default=str)
+    if is_group(kind) and not isinstance(value, Text):
+        fields = ", ".join(parameters(kind))
+        raise ConfigurationError(f"{path} must be a mapping of its options ({fields}), got {shown}.")
+    reason = "".join(f" ({why})" for why in reasons if why)
+    meant = advice.meant(shown, advice.choices(kind)) or _meant_further_in(shown, before, path)
+    raise ConfigurationError(f"{path} must be {advice.described(kind)}, got {shown}{reason}.{meant}")
+
+
+def _meant_further_in(given: str, before: Any, path: str) -> str:
+    """Return a question for the option of the class that stands there whose value has nearly the given name."""
+    if "." in given or not isinstance(before, Chosen):
+        return ""
+    for name, (kind, _) in parameters(before.kind).items():
+        if close := advice.near(given, advice.choices(kind)):
+            return f" Did you mean --{path}.{name} {close}?"
+        if found := _meant_further_in(given, before.values.get(name), f"{path}.{name}"):
+            return found
+    return ""
+
+
+def _as(member: Any, kind: Any, before: Any, value: Any, path: str) -> Any:
+    """Return a value as one of one type of a union `kind`; raise `_UnfitError` if it is none."""
+    origin, given = typing.get_origin(member), _loaded(value)
+    if origin is Literal:
+        return _literal(typing.get_args(member), value, given)
+    if origin in SEQUENCES:
+        return _sequence(member, given, path)
+    if member in PLAIN or member is Path:
+        return _plain(member, value, given)
+    if member in (Any, object) or (isinstance(given, dict) and (origin or member) in (dict, Mapping)):
+        return given
+    if isinstance(member, type) and origin is None:
+        return _object(member, kind, before, given, path)
+    raise _UnfitError
+
+
+def _literal(allowed: Sequence[Any], value: Any, given: Any) -> Any:
+    """Return the one of some values that was meant, as it was typed or as YAML reads it."""
+    for choice in allowed:
+        if choice in (value, given):
+            return choice
+    raise _UnfitError
+
+
+def _plain(member: type, value: Any, given: Any) -> Any:
+    """Return a number, a truth value, text, a path or null."""
+    if member is float:
+        return _number(given)
+    if member in (str, Path) and isinstance(value, str):
+        return member(value)
+    null = given is None and isinstance(value, Text) and value != "null"  # YAML also reads ~ and nothing as null
+    if member in (str, Path) or type(given) is not member or null:
+        raise _UnfitError
+    return given
+
+
+def _loaded(value: Any) -> Any:
+    """Return what was typed, as YAML reads it; other values as they are."""
+    if not isinstance(value, Text):
+        return value
+    try:
+        return yaml.load(value, _Loader)
+    except yaml.YAMLError:
+        return str(value)
+
+
+def _number(given: Any) -> float:
+    """Return a number as a float; `inf` and `nan` may be written without a dot."""
+    if isinstance(given, str) and given.lower().lstrip("+-") in ("nan", "inf", ".nan", ".inf"):
+        return float(given.lower().replace(".", ""))
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise _UnfitError
+    return float(given)
+
+
+def _sequence(member: Any, given: Any, path: str) -> Any:
+    """Return a list as the declared kind of sequence."""
+    kinds, kept = typing.get_args(member), SEQUENCES[typing.get_origin(member)]
+    repeated = len(kinds) == 1 or (len(kinds) == 2 and kinds[1] is Ellipsis)
+    if not isinstance(given, (list, tuple)) or not (repeated or len(kinds) == len(given)):
+        raise _UnfitError
+    pairs = zip([kinds[0]] * len(given) if repeated else kinds, given, strict=True)
+    return kept(_read(kind, None, item, f"{path}[{k}]") for k, (kind, item) in enumerate(pairs))
+
+
+def _object(member: type, kind: Any, before: Any, given: Any, path: str) -> Any:
+    """Return a class with values: from its name, or from a mapping, of its fields or of class_path and init_args."""
+    only = sole(kind)
+    if isinstance(given, str):
+        if only is not None and Path(given).is_file():
+            given = from_file(Path(given))
+        else:
+            return _selected(given, member, before)
+    if not isinstance(given, dict):
+        raise _UnfitError
+    wrapped = CLASS in given or set(given) == {FIELDS}
+    if CLASS in given:
+        chosen = _selected(str(given[CLASS]), member, before)
+    elif isinstance(before, Chosen):
+        chosen = before
+    elif only is not None:
+        chosen = by_default(only)
+    elif given:
+        raise ConfigurationError(
+            f"{path}.{next(iter(given))} is an option of a class: choose the class first, by {CLASS}; "
+            f"{path} is {advice.described(kind)}."
+        )
+    else:
+        raise _UnfitError
+    if wrapped and (others := sorted(map(str, set(given) - {CLASS, FIELDS}))):
+        raise ConfigurationError(f"{path} has {others[0]} beside {CLASS}. Put the options of a class under {FIELDS}.")
+    fields = (given.get(FIELDS) or {}) if wrapped else given
+    if not isinstance(fields, dict):
+        raise ConfigurationError(f"{path}.{FIELDS} must be a mapping of options to values, got {fields}.")
+    for name, value in fields.items():
+        first, *rest = str(name).split(".")
+        chosen = _changed(chosen, first, rest, value, path)
+    return chosen
+
+
+def _selected(name: str, member: type, before: Any) -> Chosen:
+    """Return the class of a name: as it is if it is the one that stood there, with its defaults if it is another."""
+    try:
+        kind = resolved(name, member)
+    except LookupError as error:
+        raise _UnfitError(*error.args) from None
+    return before if isinstance(before, Chosen) and before.kind is kind else by_default(kind)
+
+
+def _found(kind: Any, value: Any, steps: Sequence[str], path: str) -> tuple[Any, Any]:
+    """Return the declared type and the value further in."""
+    for name in steps:
+        if not isinstance(value, Chosen) and (only := sole(kind)) is not None:
+            value = by_default(only)
+        if not isinstance(value, Chosen):
+            raise ConfigurationError(
+                f"{path}.{name} is an option of a class: choose the class first, {path} is {advice.described(kind)}."
+            )
+        taken = parameters(value.kind)
+        if name not in taken:
+            raise ConfigurationError(advice.unknown_field(name, path, value.kind.__name__, list(taken)))
+        kind, value, path = taken[name].kind, value.values.get(name), f"{path}.{name}"
+    return kind, value
+
+
+def _check(value: Any, path: str) -> None:
+    """Raise `ConfigurationError` if a class lacks a value that it needs, however deep."""
+    if isinstance(value, (list, tuple)):
+        for k, item in enumerate(value):
+            _check(item, f"{path}[{k}]")
+    if not isinstance(value, Chosen):
+        return
+    name = value.kind.__name__
+    if not configurable(value.kind):
+        raise ConfigurationError(
+            f"{path}: {name} is made of what no option can hold. Make the run in Python, or choose another."
+        )
+    if lacking := [n for n in parameters(value.kind) if n not in value.values]:
+        give = " ".join(f"--{path}.{n} VALUE" for n in lacking)
+        raise ConfigurationError(f"{path}: {name} needs {', '.join(lacking)}. Give {give}.")
+    for n, inner in value.values.items():
+        _check(inner, f"{path}.{n}")
+
+
+def made(value: Any) -> Any:
+    """Return the object that a draft describes."""
+    if isinstance(value, Chosen):
+        return value.kind(**{name: made(inner) for name, inner in value.values.items()})
+    return type(value)(map(made, value)) if type(value) in (tuple, list) else value
+
+
+def _written(value: Any, declared: Any) -> Any:
+    """Return a value as a configuration file holds it."""
+    if isinstance(value, Chosen):
+        taken = parameters(value.kind)
+        fields = {name: _written(inner, taken[name].kind) for name, inner in value.values.items()}
+        return fields if value.kind is declared else {CLASS: import_path(value.kind), FIELDS: fields}
+    if isinstance(value, (list, tuple)):
+        return [_written(item, None) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value if isinstance(value, float) and not math.isfinite(value) else configuration(value, declared)

@@ -1,0 +1,246 @@
+"""The options of the commands.  Nothing slow is imported to read them, but for the classes that a run can choose."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.cli.parser import Parser
+
+DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
+PORT = 8000  # of the SuperLink, in `docs/deployment.md`
+DELTA = 0.05  # default of `phalanx weights --delta`
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How it is carried out (no part of the run's identity).
+
+    Args:
+        folder: where results go; null: runs/<name and identity of the run>.
+        device: where it computes: cpu, cuda, cuda:1.
+        threads: CPU threads. More are faster for large models, and can change the last bits of results.
+        ray: train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or
+            HOST:PORT. The bits are the same.
+        data_dir: where data sets lie, in their publishers' formats; null: the environment variable PHALANX_DATA, or a
+            download if that is not set.
+        again: repeat a run that is done already.
+    """
+
+    folder: Path | None = None
+    device: str = "cpu"
+    threads: int = 1
+    ray: str | None = None
+    data_dir: Path | None = None
+    again: bool = False
+
+
+RUN = "Train one federation in simulation."
+PARTITION = "Show which client would hold which examples."
+
+
+def run() -> Parser:
+    """Return the parser of `phalanx run`."""
+    from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that a run can choose are slow to import)
+    from phalanx.runs.plan import Run  # noqa: PLC0415
+
+    return Form("phalanx run", RUN, Run, Execution, epilog=EXAMPLES, usage=USAGE.format("run"))
+
+
+def partition() -> Parser:
+    """Return the parser of `phalanx partition`."""
+    from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that a run can choose are slow to import)
+    from phalanx.runs.plan import Run  # noqa: PLC0415
+
+    others = ("folder", "device", "threads", "ray", "again")  # a file by `phalanx run --print_config` holds them
+    parser = Form("phalanx partition", PARTITION, Run, Execution, hidden=others, usage=USAGE.format("partition"))
+    parser.add_argument("--picture", type=Path, help="Where to save a picture (.png, .svg or .pdf).")
+    return parser
+
+
+USAGE = """phalanx {} [--config FILE] [--OPTION VALUE ...]
+
+Options of a class follow its name: --attack Gaussian --attack.std 2.
+--attack.help lists what can be chosen, --attack.help Gaussian its options."""
+EXAMPLES = """Examples:
+  phalanx run --algorithm ByzantineCFL --attack Gaussian --byzantine 0.3
+  phalanx run --algorithm.aggregate TrimmedMean --algorithm.aggregate.beta 0.3
+  phalanx run --algorithm FedAsync --latency Lognormal --until.steps 600 --evaluation.every 20
+  phalanx run --config examples/mnist.yaml --seed 1
+  phalanx run --algorithm my_package.MyAlgorithm --attack my_package.MyAttack
+"""
+DEMO = "See an attack fail: six runs on handwritten digits, side by side."
+
+
+def demo() -> Parser:
+    """Return the parser of `phalanx demo`."""
+    from phalanx.cli.help import documentation, sentence  # noqa: PLC0415  (YAML need not be imported for all)
+
+    parser = Parser("phalanx demo", DEMO)
+    parser.add_argument("--seed", type=int, default=0, help="Where all randomness comes from. (default: %(default)s)")
+    title, texts = documentation(Execution)
+    group = parser.add_argument_group(title.rstrip("."))
+    folder = Path("runs/demo")
+    parser.add_to_group(group, "--folder", type=Path, default=folder, help="Where results go. (default: %(default)s)")
+    for name, kind in (("device", str), ("threads", int)):
+        help_ = f"{sentence(texts[name])} (default: %(default)s)"
+        parser.add_to_group(group, f"--{name}", type=kind, default=getattr(Execution, name), help=help_)
+    parser.add_to_group(group, "--ray", help=sentence(texts["ray"]))
+    return parser
+
+
+REPORT = "Make one page of one or more runs that are done, or were stopped."
+
+
+def report() -> Parser:
+    """Return the parser of `phalanx report`."""
+    parser = Parser("phalanx report", REPORT, missing="Name the folder of at least one run, such as runs/NAME.")
+    parser.add_argument("runs", nargs="+", type=Path, help="Folders of runs.")
+    help_ = "Where to put the page, a file or a folder; the first run's if not given."
+    parser.add_argument("--out", type=Path, help=help_)
+    parser.add_argument("--title", default="Federated runs", help="Title of the page. (default: %(default)s)")
+    return parser
+
+
+REPRODUCE = "Compute tables and figures of papers again."
+REPRODUCE_USAGE = """phalanx reproduce                        lists papers
+       phalanx reproduce PAPER                  lists its tables and figures
+       phalanx reproduce PAPER EXPERIMENT|all   carries out what is missing, and renders it"""
+
+
+def reproduce() -> Parser:
+    """Return the parser of `phalanx reproduce`."""
+    parser = Parser("phalanx reproduce", REPRODUCE, usage=REPRODUCE_USAGE)
+    parser.add_argument("paper", nargs="?", help="Its name; all are listed if not given.")
+    parser.add_argument("experiment", nargs="?", help="A table or figure, or all; listed if not given.")
+    help_ = "quick, or paper: the paper's own size. (default: %(default)s)"
+    parser.add_argument("--scale", default="quick", help=help_)
+    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training as many as there are records of."
+    parser.add_argument("--seeds", type=int, help=help_)
+    help_ = "Processes at a time, each of one thread. 1 if not given; with --ray one for each CPU that is free."
+    parser.add_argument("--jobs", type=int, help=help_)
+    help_ = "Carry out runs on a Ray cluster: auto for this machine's, local for one of its own, or HOST:PORT."
+    parser.add_argument("--ray", help=help_)
+    help_ = "Where records, tables and figures go. (default: %(default)s)"
+    parser.add_argument("--folder", type=Path, default=Path("results"), help=help_)
+    parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
+    parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
+    parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
+    help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
+    parser.add_argument("--only", help=help_)
+    help_ = "Where papers are looked for: the import path of a package; papers if not given."
+    parser.add_argument("--package", help=help_)
+    _add_data_dir(parser)
+    return parser
+
+
+WEIGHTS = "Truncate declared sizes, so that few clients cannot outweigh the others."
+WEIGHTS_USAGE = """phalanx weights SIZES [--OPTION VALUE ...]
+
+SIZES is a CSV or JSON file of clients and the sizes that they declare, or - for standard input.
+Without --alpha it shows what there is to choose from."""
+
+
+def weights() -> Parser:
+    """Return the parser of `phalanx weights`."""
+    parser = Parser("phalanx weights", WEIGHTS, usage=WEIGHTS_USAGE)
+    parser.add_argument("sizes", nargs="?", type=Path, help="CSV or JSON file of declared sizes, or -.")
+    parser.add_argument("--alpha", type=float, help="Largest share of the clients that may be Byzantine.")
+    help_ = "Largest share of the weight that they may get. (default: %(default)s)"
+    parser.add_argument("--alpha_star", "--alpha-star", metavar="SHARE", type=float, default=0.5, help=help_)
+    parser.add_argument("--client_column", metavar="NAME", help="Name of the column, or key, of the clients.")
+    parser.add_argument("--size_column", metavar="NAME", help="Name of the column, or key, of the sizes.")
+    parser.add_argument("--weights", metavar="FILE", type=Path, help="Where to save the weights (.csv or .json).")
+    help_ = "Where to save the trade-off (.png, .svg or .pdf)."
+    parser.add_argument("--picture", metavar="FILE", type=Path, help=help_)
+    group = parser.add_argument_group("If the file is only a random sample of the clients")
+    help_ = "Does truncation at BOUND keep the promise for all clients?"
+    parser.add_to_group(group, "--certify", type=int, metavar="BOUND", help=help_)
+    help_ = f"How often the answer may be wrong; {DELTA} if not given."
+    parser.add_to_group(group, "--delta", type=float, metavar="SHARE", help=help_)
+    help_ = "Number of all clients; very many if not given."
+    parser.add_to_group(group, "--population", type=int, metavar="CLIENTS", help=help_)
+    return parser
+
+
+DOCTOR = "Look whether what a run or a federation needs is there, and say the remedy if not."
+
+
+def doctor() -> Parser:
+    """Return the parser of `phalanx doctor`."""
+    parser = Parser("phalanx doctor", DOCTOR)
+    help_ = "Of a coordinator or a client: certificates, keys, roster."
+    parser.add_argument("--folder", type=Path, help=help_)
+    help_ = f"Ports that should be free here. (default: {PORT})"
+    parser.add_argument("--ports", nargs="+", type=int, default=[PORT], metavar="PORT", help=help_)
+    _add_data_dir(parser)
+    return parser
+
+
+FLOWER = "Real clients over Flower: keys, the roster of who may take part, a local federation."
+FLOWER_ACTIONS = {
+    "up": "Start a federation on this machine, each client a process, and run the demonstration.",
+    "watch": "Watch a run that goes on: rounds, who is there, the last verdicts.",
+    "key": "Make a client's private key, and show the public one, which the coordinator enters.",
+    "certificates": "Make the certificates of a coordinator, for TLS.",
+    "enrol": "Enter a client in the roster.",
+    "revoke": "Take a client out. A server that runs notices within seconds.",
+    "readmit": "Wipe out a client's strikes. A server that runs notices within seconds.",
+    "rotate": "Give a client a new key.",
+    "roster": "Show who may take part.",
+}
+
+
+def flower(action: str) -> Parser:
+    """Return the parser of one action of `phalanx flower`."""
+    parser = Parser(f"phalanx flower {action}", FLOWER_ACTIONS[action])
+    if action == "up":
+        parser.add_argument("--clients", type=int, default=4, help="How many. (default: %(default)s)")
+        help_ = "Of the demonstration: rounds, or arrivals of an asynchronous algorithm; 5 if not given."
+        parser.add_argument("--steps", type=int, help=help_)
+        help_ = "FedAsync without an attacker, instead of Byzantine CFL with one in four."
+        parser.add_argument("--asynchronous", action="store_true", help=help_)
+        parser.add_argument("--app", type=Path, help="A Flower app of your own, in place of the demonstration.")
+        help_ = "Where keys, logs and results go. (default: %(default)s)"
+        parser.add_argument("--folder", type=Path, default=Path("runs/flower"), help=help_)
+        parser.add_argument(
+            "--again", action="store_true", help="Begin anew, although a run was stopped in the folder."
+        )
+    elif action == "watch":
+        parser.add_argument("folder", type=Path, help="The run's: what the coordinator calls `folder`.")
+    elif action == "key":
+        parser.add_argument("file", type=Path, help="Where the private key goes.")
+    elif action == "certificates":
+        parser.add_argument("hosts", nargs="+", help="Names and addresses under which clients reach it.")
+        help_ = "Where they go. (default: %(default)s)"
+        parser.add_argument("--folder", type=Path, default=Path("certificates"), help=help_)
+        help_ = "For how long they are valid. (default: %(default)s)"
+        parser.add_argument("--days", type=int, default=365, help=help_)
+    else:
+        _add_roster(parser, action)
+    return parser
+
+
+def _add_roster(parser: Parser, action: str) -> None:
+    if action == "enrol":
+        parser.add_argument("name", help="For people.")
+        parser.add_argument("key", help="Its public key, as `phalanx flower key` has shown it.")
+    elif action != "roster":
+        parser.add_argument("client", type=int, help="Its id.")
+    if action == "rotate":
+        parser.add_argument("key", help="The new public key.")
+    if action == "readmit":
+        help_ = "Also if it was revoked, which is taken back."
+        parser.add_argument("--revoked", action="store_true", help=help_)
+    help_ = "The file of the roster. (default: %(default)s)"
+    parser.add_argument("--roster", type=Path, default=Path("roster.yaml"), help=help_)
+
+
+def _add_data_dir(parser: Parser) -> None:
+    help_ = f"Where data sets lie, in their publishers' formats; the environment variable {DATA_DIR} if not given, "
+    parser.add_argument("--data_dir", type=Path, help=help_ + "and downloaded if neither is.")
+
+
+def data_dir(given: Path | None) -> Path | None:
+    """Return the folder of data sets: the given one, or that of the environment variable; None if there is neither."""
+    found = given or os.environ.get(DATA_DIR)
+    return Path(found) if found else None

@@ -1,0 +1,94 @@
+"""The parser of one command: `argparse` with sentences for errors."""
+
+import re
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from phalanx.cli import advice
+
+KINDS = {"int": "an integer", "float": "a number"}  # what argparse calls a type, and what a user does
+
+
+class Options(Namespace):
+    """The values of a command's options, as attributes and as items."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of an option, or `default` if the command has no such option."""
+        return getattr(self, name, default)
+
+
+class Parser(ArgumentParser):
+    """Ends with one sentence and exit status 2 where `argparse` prints the whole usage.
+
+    Args:
+        prog: the command, as in `phalanx report`.
+        description: what the command does.
+        missing: what to say if a value that is needed is not given; made from its name if this is empty.
+        options: further arguments of `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, prog: str, description: str, missing: str = "", **options: Any) -> None:
+        self.shown: list[str] = []  # the options that an error message may suggest
+        self.missing = missing
+        super().__init__(
+            prog, description=description, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False, **options
+        )
+
+    def add_argument(self, *names: Any, **options: Any) -> Action:
+        """Add an option as `argparse` does."""
+        return self._noted(super().add_argument(*names, **options))
+
+    def add_to_group(self, group: Any, *names: str, **options: Any) -> Action:
+        """Add an option to a group of this parser."""
+        return self._noted(group.add_argument(*names, **options))
+
+    def _noted(self, action: Action) -> Action:
+        if action.help != SUPPRESS:
+            self.shown += [name for name in action.option_strings if name.startswith("--")]
+        return action
+
+    def options(self, arguments: Sequence[str]) -> Options:
+        """Return the options that the arguments give; exit if there is a mistake in them."""
+        options, rest = self.parse_known_args(joined(arguments), Options())
+        if rest:
+            given = next((word for word in rest if word.startswith("-")), rest[0])
+            self.error(advice.unknown_option(given.split("=")[0], self.shown))
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and where the help is, and exit with status 2."""
+        self.exit(2, f"{self.prog}: {self._rephrased(message)}\nSee: {self.prog} --help\n")
+
+    def _rephrased(self, message: str) -> str:
+        """Return a message of argparse in the words of this library; any other message as it is."""
+        if found := re.fullmatch(r"argument (?:--)?([\w.]+)\S*: invalid (int|float) value: '(.*)'", message):
+            return f"{found[1]} must be {KINDS[found[2]]}, got {found[3]}."
+        if found := re.fullmatch(r"argument (\S+): expected (?:at least )?one argument", message):
+            return f"{found[1].split('/')[0]} needs a value."
+        if found := re.fullmatch(r"the following arguments are required: (.*)", message):
+            words = " ".join(name.upper() for name in found[1].split(", "))
+            return self.missing or f"Give {words} as well, as in `{self.prog} {words}`."
+        return message
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `--option -1e-3` as `--option=-1e-3`: argparse takes such a number for an option."""
+    out = list[str]()
+    for argument in arguments:
+        if out and re.fullmatch(r"--[^=\s]+", out[-1]) and argument.startswith("-") and _is_number(argument):
+            out[-1] += f"={argument}"
+        else:
+            out.append(argument)
+    return out
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

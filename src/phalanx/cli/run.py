@@ -1,0 +1,175 @@
+"""`phalanx run`, `phalanx demo` and `phalanx partition`."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from phalanx.cli import demo, progress, terminal
+from phalanx.cli.checks import check_device, check_folder
+from phalanx.cli.options import Execution, data_dir
+from phalanx.cli.parser import Options
+from phalanx.core import InfeasibleError, Observer, Progress
+from phalanx.data import holdings
+from phalanx.numerics.memory import keep_freed_memory
+from phalanx.report import write
+from phalanx.rng import numpy_generator
+from phalanx.runs.checkpoint import Checkpoint, peek
+from phalanx.runs.plan import Run
+from phalanx.runs.record import REPORT, SUMMARY, Record
+from phalanx.runs.session import simulate
+from phalanx.runs.summary import outdated
+from phalanx.simulation.executor import ExecutorFactory
+
+COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, at most
+
+
+def run_command(options: Options, console: Console) -> int:
+    """Carry out one run, with a bar, tables and a folder; return the exit status."""
+    plan, execution = options.draft.make(Run), options.draft.make(Execution)
+    folder = execution.folder or Path("runs") / plan.slug
+    _check_execution(execution, folder)
+    record = None if execution.again else _stored(plan, folder, console)
+    if record is None:
+        (record,) = _carry_out({plan.title: plan}, {plan.title: folder}, execution, console)
+    return _show([record], folder, plan.title, console)
+
+
+def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
+    """Return the record of the run if it is there and would come out the same again; print what was found."""
+    saved = peek(folder)
+    record = Record.load(folder) if (folder / SUMMARY).is_file() else None
+    if saved is not None and (record is None or record.summary.status != "finished"):
+        _check_identity(saved.origin.identity, f"stopped after step {saved.step}", plan, folder)
+        return None  # it goes on
+    if record is None:
+        return None
+    _check_identity(record.summary.identity, record.name, plan, folder)
+    if why := outdated(plan, record.summary):
+        console.print(f"This run is repeated: {why}.", soft_wrap=True)
+        return None
+    console.print(f"This run is done already, its results are in {folder}. Give --again to repeat it.", soft_wrap=True)
+    return record
+
+
+def _check_identity(found: str, title: str, plan: Run, folder: Path) -> None:
+    """Raise `InfeasibleError` if the folder holds another run."""
+    if found != plan.identity:
+        raise InfeasibleError(
+            f"{folder} holds another run ({title}). Choose another --folder, or --again to replace it."
+        )
+
+
+def demo_command(options: Options, console: Console) -> int:
+    """Carry out six runs, with bars, tables and one report; return the exit status."""
+    execution = Execution(options.folder, options.device, options.threads, options.ray)
+    _check_execution(execution, options.folder)
+    plans = demo.runs(options.seed)
+    folders = {name: options.folder / name.lower().replace(", ", "-").replace(" ", "-") for name in plans}
+    (options.folder / REPORT).unlink(missing_ok=True)
+    records = _carry_out(plans, folders, execution, console)
+    return _show(records, options.folder, "One federation, three algorithms, without and under attack", console)
+
+
+def partition_command(options: Options, console: Console) -> int:
+    """Show which client would hold which examples: a table, and a picture; return the exit status."""
+    plan, execution = options.draft.make(Run), options.draft.make(Execution)
+    train, _ = plan.data.load(data_dir(execution.data_dir))
+    parts = plan.partition.split(train.y, plan.clients, numpy_generator(plan.seed, "partition"), train.owners)
+    counts, sizes = holdings(train.y, parts, train.classes), [len(part) for part in parts]
+    title = f"{type(plan.data).__name__} dealt to {plan.clients} clients by {plan.partition}"
+    console.print(_holdings(counts, sizes, title))
+    if options.picture is not None:
+        from phalanx.data import plot_holdings  # noqa: PLC0415  (matplotlib is slow to import)
+
+        plot_holdings(counts, plan.attackers(), sizes).savefig(options.picture, dpi=150)
+        console.print(f"Picture: {options.picture}", soft_wrap=True)
+    return 0
+
+
+def _holdings(counts: torch.Tensor, sizes: Sequence[int], title: str) -> Table:
+    """Return a table with a column for each class; with sums instead if there are more than `COLUMNS` classes."""
+    table = Table(title=title, title_justify="left")
+    few = counts.shape[1] <= COLUMNS
+    for heading in ("client", "examples", *(range(counts.shape[1]) if few else ("labels", "classes"))):
+        table.add_column(str(heading), justify="right")
+    for i, (size, row) in enumerate(zip(sizes, counts.tolist(), strict=True)):
+        shown = [str(n) if n else "·" for n in row] if few else [str(sum(row)), str(sum(n > 0 for n in row))]
+        table.add_row(str(i), str(size), *shown)
+    return table
+
+
+def _check_execution(execution: Execution, folder: Path) -> None:
+    """Raise `InfeasibleError` if there is no such device or number of threads, or if no such folder can be made."""
+    check_device(execution.device)
+    if execution.threads < 1:
+        raise InfeasibleError(f"--threads must be at least 1, got {execution.threads}.")
+    if execution.ray is not None and (execution.device != "cpu" or execution.threads != 1):
+        name, value = ("device", execution.device) if execution.device != "cpu" else ("threads", execution.threads)
+        raise InfeasibleError(f"With --ray, clients train on CPUs, in one thread each. Leave out --{name} {value}.")
+    check_folder(folder)
+
+
+def _carry_out(
+    plans: Mapping[str, Run], folders: Mapping[str, Path], execution: Execution, console: Console
+) -> list[Record]:
+    keep_freed_memory()
+    torch.set_num_threads(execution.threads)
+    records = []
+    with _executors(execution) as executors, progress.progress_bar(console) as bar:
+        for name, plan in plans.items():
+            observers = [_where_it_goes_on(plan, console), progress.follow(bar, plan, name)]
+            records.append(
+                simulate(
+                    plan,
+                    name=name,
+                    folder=folders[name],
+                    data_dir=data_dir(execution.data_dir),
+                    device=execution.device,
+                    observers=observers,
+                    checkpoint=Checkpoint(resume=not execution.again),
+                    executors=executors,
+                )
+            )
+    return records
+
+
+def _executors(execution: Execution) -> AbstractContextManager[ExecutorFactory | None]:
+    """Return where the clients of a round train: on a Ray cluster if one is given, or else in this process."""
+    if execution.ray is None:
+        return nullcontext()
+    from phalanx.ray import RayExecutors  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
+
+    return RayExecutors(execution.ray)
+
+
+def _where_it_goes_on(plan: Run, console: Console) -> Observer:
+    """Return an observer that prints after which step a resumed run goes on."""
+    calls = count()
+
+    def observer(progress: Progress) -> None:
+        if next(calls) == 0 and progress.step:
+            limit = f" of {plan.until.limit}" if plan.until.limit else ""
+            console.print(f"Goes on after step {progress.step}{limit}.")
+
+    return observer
+
+
+def _show(records: Sequence[Record], folder: Path, title: str, console: Console) -> int:
+    for table in (terminal.results(records), terminal.exclusions(records), terminal.unused(records)):
+        if table is not None:
+            console.print(table)
+    for record in records:
+        for line in terminal.complaints(record):
+            console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
+    failed = [record for record in records if record.summary.status == "failed"]
+    for record in failed:
+        why = escape(record.summary.error or "")
+        console.print(f"[red]{escape(record.name)} had to stop.[/] {why}", soft_wrap=True)
+    console.print(f"Report: {write(records, folder / REPORT, title)}", soft_wrap=True)
+    return 1 if failed else 0
