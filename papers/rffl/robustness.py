@@ -17,6 +17,7 @@ from papers.rffl.measured import (
 )
 from papers.rffl.remarks import remark
 from papers.rffl.setting import (
+    FEW,
     FIXED,
     FLIP,
     FLIPPED,
@@ -29,13 +30,17 @@ from papers.rffl.setting import (
     Federation,
     cells,
 )
-from phalanx.reproduce.experiment import Context, Scale
+from phalanx.reproduce.experiment import Context, Exhibit, Scale
 from phalanx.reproduce.published import Published
 from phalanx.reproduce.results import Cell, Rendering, Table
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 
 HONEST = 10
+MINUTES: Mapping[int, Mapping[Scale, float]] = {  # by number of attackers
+    FEW: {"quick": 0.5, "paper": 150.0},
+    MANY: {"quick": 0.8, "paper": 260.0},
+}
 PUBLISHED_AS = {FIXED: "RFFL"}  # methods that are shown beside the published numbers of another form
 TARGETED = {  # figures of the tables on label flippers, with what is read off a run
     "max accuracy": best,
@@ -86,6 +91,12 @@ class WithAttackers:
         """What the table shows."""
         what = "Accuracy, attack success and target accuracy" if self.attack == FLIP else "Accuracy of each participant"
         return f"{what} with {self.beside} {self.attack} adversaries beside ten, MNIST, {self.split} split"
+
+    @property
+    def exhibit(self) -> Exhibit:
+        """As an experiment."""
+        minutes = MINUTES[self.beside]
+        return Exhibit(self.title, claim(self.attack, self.beside), minutes, self.runs, self.render)
 
     def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
         """All methods under the attack, and everybody alone."""

@@ -4,7 +4,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from phalanx.version import VERSION
+
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from phalanx.aggregators import Aggregator

@@ -1,6 +1,13 @@
 """Numbers in messages."""
 
+from typing import Any
+
 
 def plural(count: int, noun: str) -> str:
     """Return the count with its noun: "1 client", "2 clients"."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def percent(share: Any) -> str:
+    """A share in percent, or a dash for None: "12.5 %"."""
+    return "-" if share is None else f"{100 * share:.1f} %"

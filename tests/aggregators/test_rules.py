@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from phalanx.aggregators import Mean, Median, TrimmedMean, trimmed_mean
-from phalanx.numerics import columns
+from phalanx.aggregators import Mean, Median, TrimmedMean, columns, trimmed_mean
 
 RULES = [Mean(), Median(), *(TrimmedMean(beta) for beta in (0.0, 0.1, 0.2, 0.25, 0.4))]
 TOLERATED = {rule: getattr(rule, "beta", 0.0) for rule in RULES}  # share of the weight; the median's is open at 1/2

@@ -154,7 +154,7 @@ def test_attackers_remember_their_previous_download():
     assert previous[1, 0] is None
     assert torch.equal(previous[1, 1], start)
     assert previous[2, 1] is None
-    assert simulation._previous.keys() == {1, 2}, "nothing is kept for the honest"
+    assert simulation.adversary.previous.keys() == {1, 2}, "nothing is kept for the honest"
 
 
 def test_a_lazy_free_rider_repeats_the_last_global_update():

@@ -254,7 +254,7 @@ def test_a_run_whose_own_classes_were_edited_is_repeated(capsys, tmp_path):
 def test_a_run_by_another_version_is_repeated(capsys, monkeypatch):
     command = "run --clients 3 --until.steps 1 --folder here"
     phalanx(capsys, command)
-    monkeypatch.setattr("phalanx.__version__", "99.0")
+    monkeypatch.setattr("phalanx.runs.summary.VERSION", "99.0")
     out = phalanx(capsys, command)[1]
     assert "This run is repeated: its results are by Phalanx 0." in out
     assert "this is 99.0" in out

@@ -7,7 +7,6 @@ import torch
 
 pytest.importorskip("ray")
 
-from test_packing import same
 
 from cluster.clusters import Mortal
 from phalanx import LocalSGD, Run, Until, simulate
@@ -19,6 +18,7 @@ from phalanx.models import MLP, LeNet
 from phalanx.ray import RayExecutors
 from phalanx.rng import generator
 from phalanx.runs.checkpoint import Checkpoint
+from runs.test_packing import same
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def states(plan, **options):
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_the_bits_are_those_of_one_process(plan, cohorts):
-    assert len(cohorts.crew.members) == 2
+    assert len(cohorts.crew.workers) == 2
     there, here = states(plan, executors=cohorts), states(plan)
     assert len(there[0]) > 2
     assert same(there[0], here[0])

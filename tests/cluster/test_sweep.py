@@ -12,7 +12,7 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.core import InfeasibleError
 from phalanx.data import Digits
 from phalanx.models import MLP
-from phalanx.ray import RayExecutors, Sweep
+from phalanx.ray import RayExecutors, ray_workers
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
 from phalanx.reproduce.workers import Advanced, Began, Ended, Means, Warned
@@ -23,8 +23,8 @@ GOOD = Run(data=Digits(), clients=4, model=MLP((8,)), training=LocalSGD(lr=0.2),
 
 
 def carried_out(address, store, plans, means=None, count=None):
-    with Sweep(address, count, store, means or Means()) as sweep:
-        return list(sweep.events(plans))
+    with ray_workers(address, count, store, means or Means()) as workers:
+        return list(workers.events(plans))
 
 
 def of(kind, events):
@@ -40,7 +40,7 @@ def test_records_are_those_of_this_process(two_workers, tmp_path):
     events = carried_out(two_workers, store, plans)
     began, ended = of(Began, events), of(Ended, events)
     assert {event.plan.identity for event in began} == {plan.identity for plan in plans}
-    assert {event.worker for event in began} == {1, 2}
+    assert {event.run for event in began} == {0, 1, 2}
     assert [event.kept for event in ended] == [True] * 3
     assert all(0 <= event.share <= 1 for event in of(Advanced, events))
     for plan in plans:

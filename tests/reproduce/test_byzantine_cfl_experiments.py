@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 from made import trace
 
-from papers.byzantine_cfl import figure2, figure3, setting, table1, table2
+from papers.byzantine_cfl import figure2, figure3, setting, tables
 from phalanx.reproduce.drawing import styled
 from phalanx.reproduce.experiment import SCALES, Context, studies
 from phalanx.reproduce.output import flat
 from phalanx.reproduce.trace import Excluded
 from phalanx.runs.session import simulate
 
+table1, table2 = tables.EXPERIMENTS.values()
 MODULES = {table1: 100, table2: 10, figure2: 100}
-every_module = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])
+every_module = pytest.mark.parametrize("module", MODULES, ids=("table1", "table2", "figure2"))
 
 
 @pytest.fixture(scope="module")

@@ -7,29 +7,11 @@ import numpy as np
 import pytest
 from made import trace
 
-from papers.catalyst import (
-    figure1,
-    figure2,
-    figure3,
-    figure4,
-    figure5,
-    figure6,
-    figure7,
-    figure8,
-    grid,
-    late_labels,
-    rare,
-    setting,
-    shares,
-    table1_cifar10,
-    table1_mnist,
-    table1_wikitext2,
-    table2,
-)
+from papers.catalyst import figure1, figure2, figure3, grid, late_labels, rare, setting, shares, table1, table2
 from phalanx.algorithms import BASGD, Catalyst, FedAsync, Kardam
 from phalanx.algorithms.staleness import Polynomial
 from phalanx.attacks import Rescale
-from phalanx.reproduce.experiment import Context, studies
+from phalanx.reproduce.experiment import SCALES, Context, studies
 from phalanx.reproduce.output import flat
 from phalanx.reproduce.results import Comparison
 from phalanx.simulation import Normal
@@ -41,6 +23,8 @@ CURVES = {
     "group_accuracy 0": (0.1, 0.7, 0.6),
     "group_accuracy 1": (0.1, 0.6, 0.5),
 }
+table1_mnist, table1_cifar10, table1_wikitext2, figure4, figure5, figure6 = table1.EXPERIMENTS.values()
+figure7, figure8 = shares.EXPERIMENTS.values()
 BLOCKS = {table1_mnist: "MNIST", table1_cifar10: "CIFAR-10", table1_wikitext2: "WikiText-2"}
 
 
@@ -115,21 +99,24 @@ def test_figures_share_the_runs_of_table_1():
 
 
 def test_quick_blocks_are_small_and_have_the_papers_proportions():
-    for module in (table1_cifar10, table1_wikitext2):
-        quick, paper = module.task("quick", 0), module.task("paper", 0)
+    for block, module in ((table1.CIFAR, table1_cifar10), (table1.WIKITEXT, table1_wikitext2)):
+        quick, paper = block.task("quick", 0), block.task("paper", 0)
         assert (quick.honest, quick.byzantine, quick.run.clients) == (15, 5, 20)
         assert (paper.honest, paper.byzantine, paper.run.clients) == (30, 10, 40)
         assert all(len(module.runs(scale, 0)) == 24 for scale in ("quick", "paper"))
-    assert (table1_cifar10.task("paper", 0).lr, table1_wikitext2.task("paper", 0).lr) == (0.25, 1.0)
-    assert table1_cifar10.task("paper", 0).run.until.seconds == 7000.0
-    assert table1_wikitext2.task("paper", 0).run.until.seconds == 600.0
+    assert (table1.CIFAR.task("paper", 0).lr, table1.WIKITEXT.task("paper", 0).lr) == (0.25, 1.0)
+
+
+def test_pages_name_the_seconds_that_the_runs_last():
+    for block in (table1.MNIST, table1.MNIST_LONG, table1.CIFAR, table1.WIKITEXT):
+        assert block.seconds == {scale: block.task(scale, 0).run.until.seconds for scale in SCALES}
 
 
 def test_populations_of_figures_7_and_8():
-    assert figure7.populations("paper") == [(n, 3 * n // 10) for n in range(10, 101, 10)]
-    assert [f for _, f in figure8.populations("paper")] == list(range(0, 28, 3))
-    assert set(figure7.populations("quick")) < set(figure7.populations("paper"))
-    assert set(figure8.populations("quick")) < set(figure8.populations("paper"))
+    assert shares.CLIENTS.pairs["paper"] == [(n, 3 * n // 10) for n in range(10, 101, 10)]
+    assert [f for _, f in shares.BYZANTINE.pairs["paper"]] == list(range(0, 28, 3))
+    assert set(shares.CLIENTS.pairs["quick"]) < set(shares.CLIENTS.pairs["paper"])
+    assert set(shares.BYZANTINE.pairs["quick"]) < set(shares.BYZANTINE.pairs["paper"])
     runs = figure8.runs("paper", 0)
     assert len(runs) == 10 * 3 * 2
     most = {form: runs[shares.name(60, 27, "Kardam", form)].algorithm.f for form in setting.FORMS}

@@ -28,7 +28,7 @@ def context(scale="quick", seeds=(0,)):
 def test_it_is_found_and_trains_nothing():
     experiment = studies()["clustered-fl"].experiments["figure3"]
     assert experiment.paper == PAPER
-    assert experiment.module.runs("paper", 0) == {}
+    assert experiment.exhibit.runs("paper", 0) == {}
 
 
 @pytest.mark.parametrize("k", [2, 5])

@@ -1,22 +1,24 @@
 """`phalanx reproduce` as a user meets it, in process; `test_reproduce_process.py` starts the real thing."""
 
+import importlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pandas
 import pytest
 
-import phalanx
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
-from phalanx.reproduce import Trace
+from phalanx.reproduce import Trace, experiment
 from phalanx.reproduce.experiment import chosen, studies
+from phalanx.reproduce.published import published
 
 PACKAGE = "toy_papers"
 
@@ -75,7 +77,7 @@ WHOLE = (
         ("", WHOLE, r"must say which paper it is about: PAPER = Paper\(...\)"),
         (PAPER, WHOLE.replace("def render(r, c): ...\n", ""), r"p.figure1 is no experiment: it lacks render\."),
         (PAPER, "def render(r, c): ...", r"it lacks TITLE, CLAIM, MINUTES, runs\."),
-        (PAPER, WHOLE.replace('"paper": 1', '"large": 1'), r"MINUTES must tell of each scale, paper missing\."),
+        (PAPER, WHOLE.replace('"paper": 1', '"large": 1'), r"MINUTES of figure1 must have each scale, paper missing\."),
     ],
 )
 def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, paper, module, why):
@@ -88,6 +90,83 @@ def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(InfeasibleError, match=why):
         studies(package)
+
+
+@pytest.fixture
+def _from_a_wheel(tmp_path, monkeypatch):
+    """The library as installed, far from its repository, in an empty working directory."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "papers"]:
+        monkeypatch.delitem(sys.modules, name)
+    here = Path(__file__).parents[2]
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if Path(path).resolve() != here])
+    monkeypatch.setattr(experiment, "REPOSITORY", tmp_path / "lib" / "python3.11")
+    importlib.invalidate_caches()
+    published.cache_clear()
+    yield
+    published.cache_clear()
+
+
+@pytest.mark.usefixtures("_from_a_wheel")
+def test_without_the_papers_it_is_said_how_to_get_them(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "rffl"]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert (
+        "There is no package papers. The experiments of the papers are not installed with the library. Get them with "
+        "`git clone https://github.com/phalanx-fl/phalanx`, and run the command in the folder that it makes." in err
+    )
+
+
+@pytest.mark.usefixtures("_from_a_wheel")
+def test_papers_of_a_clone_are_found_from_within(tmp_path, monkeypatch):
+    clone = tmp_path / "clone" / "papers"
+    (clone / "p").mkdir(parents=True)
+    (clone / "__init__.py").touch()
+    (clone / "published.yaml").write_text("{}")
+    (clone / "p" / "__init__.py").write_text(PAPER)
+    (clone / "p" / "figure1.py").write_text(WHOLE)
+    monkeypatch.chdir(clone.parent)
+    assert studies()["p"].experiments.keys() == {"figure1"}
+    for name in ("papers.p.figure1", "papers.p", "papers"):
+        sys.modules.pop(name)
+
+
+def test_the_papers_are_in_the_source_distribution_and_not_in_the_wheel():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    targets = project["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"]["packages"] == ["src/phalanx"]
+    assert {"/src", "/papers"} <= set(targets["sdist"]["include"])
+    assert project["project"]["urls"]["Repository"] == experiment.URL
+
+
+SEVERAL = """
+from phalanx.reproduce import Exhibit
+def exhibit(title): return Exhibit(title, "x", {"quick": 1, "paper": 1}, lambda scale, seed: {}, lambda r, c: None)
+EXPERIMENTS = {"table10": exhibit("ten"), "table-2": exhibit("two")}
+"""
+
+
+def test_a_module_can_hold_several_experiments_each_with_a_name_of_its_own(tmp_path, monkeypatch):
+    (tmp_path / "several" / "p").mkdir(parents=True)
+    (tmp_path / "several" / "__init__.py").touch()
+    (tmp_path / "several" / "p" / "__init__.py").write_text(PAPER)
+    (tmp_path / "several" / "p" / "tables.py").write_text(SEVERAL)
+    (tmp_path / "several" / "p" / "figure_1.py").write_text(WHOLE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    found = studies("several")["p"].experiments
+    assert {name: e.exhibit.title for name, e in found.items()} == {"figure-1": "x", "table-2": "two", "table10": "ten"}
+    assert [e.name for e in found.values()] == list(found)
+
+
+def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
+    (tmp_path / "twice" / "p").mkdir(parents=True)
+    (tmp_path / "twice" / "__init__.py").touch()
+    (tmp_path / "twice" / "p" / "__init__.py").write_text(PAPER)
+    (tmp_path / "twice" / "p" / "tables.py").write_text(SEVERAL)
+    (tmp_path / "twice" / "p" / "table10.py").write_text(WHOLE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(InfeasibleError, match=r"twice\.p has several experiments named table10\. Rename all but one\."):
+        studies("twice")
 
 
 # --- what is wrong, in a sentence
@@ -274,7 +353,7 @@ def test_a_damaged_record_stops_before_any_work(capsys, finished, tmp_path):
 
 def test_records_by_another_version_are_not_used(capsys, finished, tmp_path, monkeypatch):
     copied(finished, tmp_path)
-    monkeypatch.setattr("phalanx.__version__", "99.0")
+    monkeypatch.setattr("phalanx.runs.summary.VERSION", "99.0")
     status, out, err = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
     assert (status, "holds none of the records" in err) == (2, True)
     assert "8 more records cannot be used: its results are by Phalanx 0." in out
@@ -313,7 +392,7 @@ def test_data_that_are_not_there_stop_before_any_work(capsys, tmp_path, monkeypa
     (package / "p").mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "p" / "__init__.py").write_text(PAPER)
-    runs = "from phalanx.data import MNIST\nfrom phalanx.runs import Run\n"
+    runs = "from phalanx.data import MNIST\nfrom phalanx import Run\n"
     (package / "p" / "figure1.py").write_text(
         runs + WHOLE.replace("return {}", "return {'a': Run(data=MNIST(), seed=seed)}")
     )
@@ -324,16 +403,10 @@ def test_data_that_are_not_there_stop_before_any_work(capsys, tmp_path, monkeypa
 
 
 def test_what_the_record_says_is_what_was_asked_for(finished):
-    module = studies(PACKAGE)["toy-paper"].experiments["figure1"].module
+    module = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit
     plans = {plan.identity: plan for seed in (0, 1) for plan in module.runs("quick", seed).values()}
     found = traces(finished[0])
     assert plans.keys() <= found.keys()
     for identity, plan in plans.items():
         assert found[identity].settings == json.loads(json.dumps(plan.settings))
         assert found[identity].provenance.threads == 1
-
-
-def test_the_core_does_without_experiments():
-    root = Path(phalanx.__file__).parent
-    users = {path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()}
-    assert users == {"cli.py", "cluster", "experiments"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from made import trace
 
-from papers.rffl import claims, figure1, figure2
+from papers.rffl import claims, figure1, figure2, tables
 from papers.rffl.measured import Pair, attackers_removed, interval, signed
 from papers.rffl.remarks import CONTRADICTION, FAR, LENGTH, NOVEL, REVERSED, SUM, THEIRS, TURNED, UNTRAINED
 from papers.rffl.robustness import ALIKE, SMALL_ONES, each
@@ -37,7 +37,6 @@ from phalanx.reproduce.trace import Excluded
 from phalanx.rng import numpy_generator
 
 MNIST = Federation("MNIST", 10, "uniform")
-ATTACKED = [5, 6, 7, 8, 9, *range(13, 23)]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def context(study):
 
 
 def table(study, number):
-    return study.experiments[f"table{number}"].module
+    return study.experiments[f"table{number}"].exhibit
 
 
 @cache
@@ -74,7 +73,7 @@ def test_experiments_share_their_runs(study):
     assert len(own) == 6, "plain, with free riders, and with label flippers, on two splits"
     assert identities(claims) - own <= runs[1] | identities(figure2)
     assert identities(figure2, "paper") <= set.union(*(identities(table(study, k), "paper") for k in (5, 13, 14, 18)))
-    for k in ATTACKED:
+    for k in tables.ATTACKED:
         assert len(runs[k]) == len(ROBUST)
         assert len(runs[k] & runs[1]) == 1, "everybody alone is everybody alone, whoever attacks"
     assert [len(runs[k]) for k in (1, 2, 10, 11)] == [2 * 3 * 5, 5 * 5, 0, 2 * 3 * 5]
@@ -122,14 +121,14 @@ def test_there_are_enough_examples_of_the_class_that_everybody_holds(data, clien
 
 
 def test_attackers_are_beside_the_honest(study):
-    for k in ATTACKED:
+    for k in tables.ATTACKED:
         module = table(study, k)
-        number = module.TABLE.beside
-        assert f"{number} {module.TABLE.attack}" in module.TITLE
+        split, attack, number = tables.ATTACKED[k]
+        assert f"{number} {attack}" in module.title
         told = study.published.tables[f"table{k}"].setting
         assert f"({number})" in told
-        assert f"{module.TABLE.split} split" in told
-        assert module.TABLE.attack.split("-")[0] in told
+        assert f"{split} split" in told
+        assert attack.split("-")[0] in told
         for name, run in module.runs("quick", 0).items():
             assert run.attackers() == (frozenset() if STANDALONE in name else frozenset(range(10, 10 + number)))
 
@@ -144,7 +143,7 @@ def test_multi_krum_averages_four_fifths(number, f, m):
 def test_the_runs_are_those_of_the_records(study):
     """A changed hyper-parameter is another run: the records that the documentation cites would not be of it."""
     records = {path.stem for path in (Path(__file__).parents[2] / "results/rffl/records").glob("*.json")}
-    runs = set.union(*(identities(e.module) for e in study.experiments.values()))
+    runs = set.union(*(identities(e.exhibit) for e in study.experiments.values()))
     runs |= set.union(*(identities(claims, seed=seed) for seed in range(5)))
     assert records
     assert records <= runs
@@ -201,7 +200,7 @@ def rows_of(module, records, context, column="method"):
 
 def test_without_records_everything_is_missing(study, context):
     for experiment in study.experiments.values():
-        for shown in experiment.module.render({}, context).tables:
+        for shown in experiment.exhibit.render({}, context).tables:
             compared = [c for row in shown.rows for c in row if isinstance(c, Comparison)]
             assert {c.text for c in compared} <= {"missing"}
             flat(shown)
@@ -233,7 +232,7 @@ def test_a_table_with_attackers_has_gains_removals_and_reasons(study, context):
 
 
 def test_a_published_row_that_is_standalones_is_called_that(study, context):
-    individual = [k for k in ATTACKED if k not in (5, 6, 14)]
+    individual = [k for k in tables.ATTACKED if k not in (5, 6, 14)]
     notes = {k: table(study, k).render({}, context).tables[0].notes for k in individual}
     assert {k for k in individual if any(ALIKE in note for note in notes[k])} == set(individual) - {15, 16, 18}
     assert {k for k in individual if any(SMALL_ONES in note for note in notes[k])} == {15, 16, 18}
@@ -258,7 +257,7 @@ REMARKS = {  # where each of these stands, and nowhere else
     ("FedAvg", CONTRADICTION): {7, 15, 19},
     ("Multi-Krum", FAR): {7, 8, 9, 13, 16, 17, 18},
     ("Median", REVERSED): {5, 7, 9, 13, 14, 15, 16, 17, 18, 19, 22},
-    ("SignSGD", UNTRAINED): set(ATTACKED) - {8},
+    ("SignSGD", UNTRAINED): set(tables.ATTACKED) - {8},
     ("FoolsGold", SUM): {5, 14},
     ("FoolsGold", NOVEL): {7, 9, 13, 17, 18, 21, 22},
     ("FoolsGold", LENGTH): {8, 20},
@@ -266,10 +265,10 @@ REMARKS = {  # where each of these stands, and nowhere else
 
 
 def test_numbers_that_cannot_be_have_their_reason(study, context):
-    shown = {k: table(study, k).render({}, context).tables[0] for k in ATTACKED}
+    shown = {k: table(study, k).render({}, context).tables[0] for k in tables.ATTACKED}
     for (method, why), where in REMARKS.items():
-        assert {k for k in ATTACKED if f"{method}: {why}" in shown[k].notes} == where
-    for k in ATTACKED:
+        assert {k for k in tables.ATTACKED if f"{method}: {why}" in shown[k].notes} == where
+    for k in tables.ATTACKED:
         label = "max accuracy" if k in (5, 6, 14) else "1"
         value = study.published.of(f"table{k}", "Median", label).value
         assert (value <= 1) == (f"Median: {REVERSED}" in shown[k].notes), "every 1 % has its reason, nothing else"

@@ -10,7 +10,7 @@ from toy_papers.toy_paper.setting import Broken, Deadly, Noise, base
 from phalanx import simulate
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
-from phalanx.reproduce.workers import Began, Ended, Means, Workers
+from phalanx.reproduce.workers import Began, Ended, Means, local_workers
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.training.sgd import LocalSGD
 
@@ -29,7 +29,7 @@ def told(tmp_path_factory):
     }
     store = Store(tmp_path_factory.mktemp("results"))
     ended, begun, there = {}, [], {}
-    with Workers(1, store, Means()) as workers:
+    with local_workers(1, store, Means()) as workers:
         for event in workers.events(list(plans.values())):
             if isinstance(event, Began):
                 begun.append(event.plan.identity)
@@ -79,11 +79,11 @@ def test_a_run_that_cannot_begin_is_not_kept(told):
 def test_leaving_the_context_ends_processes_in_the_middle_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TOY_PAUSE", "60")
     plan = replace(base("quick", 0), attack=Noise(), byzantine=1)
-    with Workers(2, Store(tmp_path), Means()) as workers:
+    with local_workers(2, Store(tmp_path), Means()) as workers:
         events = workers.events([plan, replace(plan, seed=1)])
         assert isinstance(next(events), Began)
         assert isinstance(next(events), Began)
-        processes = [worker.process for worker in workers._known.values()]
+        processes = list(workers.pool.processes.values())
         assert [process.is_alive() for process in processes] == [True, True]
         began = time.monotonic()
     assert time.monotonic() - began < 5
@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_on_its_way_goes_on(tmp_path):
         torch.set_num_threads(before)
     at = peek(store.underway(plan)).step
     assert 0 < at <= 2
-    with Workers(1, store, Means()) as workers:
+    with local_workers(1, store, Means()) as workers:
         (ended,) = [event for event in workers.events([plan]) if isinstance(event, Ended)]
     assert (ended.trace.curves, ended.trace.state) == (whole.curves, whole.state)
     assert not store.underway(plan).parent.exists()
@@ -129,10 +129,10 @@ def test_a_run_that_would_give_other_bits_does_not_go_on(tmp_path):
             simulate(plan, folder=store.underway(plan), observers=[stop], checkpoint=Checkpoint(every_seconds=0))
     finally:
         torch.set_num_threads(before)
-    with Workers(1, store, Means()) as workers:
+    with local_workers(1, store, Means()) as workers:
         (ended,) = [event for event in workers.events([plan]) if isinstance(event, Ended)]
     assert ended.trace.failed
     assert "computed with threads 3, and this is 1" in ended.trace.error
-    with Workers(1, store, Means(resume=False)) as workers:
+    with local_workers(1, store, Means(resume=False)) as workers:
         (ended,) = [event for event in workers.events([plan]) if isinstance(event, Ended)]
     assert ended.trace.status == "finished"

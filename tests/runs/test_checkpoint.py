@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
@@ -39,6 +38,7 @@ from phalanx.runs.record import Record, as_lines
 from phalanx.runs.schema import StepRecord
 from phalanx.simulation import Late, Lognormal
 from phalanx.training.evaluation import Evaluation
+from runs.test_packing import same
 from toys import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
@@ -385,7 +385,7 @@ def test_another_seed_starts_anew_and_says_so(stopped):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("phalanx.__version__", "99.0", r"starts anew: its results are by Phalanx 0\.1\.0, this is 99\.0\."),
+        ("phalanx.runs.session.VERSION", "99.0", r"starts anew: its results are by Phalanx 0\.1\.0, this is 99\.0\."),
         ("phalanx.runs.session.source", lambda _: "changed", r"starts anew: the source of the classes of your own"),
     ],
 )

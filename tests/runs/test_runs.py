@@ -235,9 +235,7 @@ def test_a_client_without_data_never_took_part():
     assert all(c.not_enrolled is None for c in clients if c.size)
 
 
-@pytest.mark.parametrize(
-    "wrapped", [lambda a: a, Permuted, lambda a: Quorum(a, k=3)], ids=["alone", "hidden", "quorum"]
-)
+@pytest.mark.parametrize("algorithm", [RFFL(), Permuted(RFFL()), Quorum(RFFL(), k=3)], ids=lambda a: a.title)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -247,9 +245,9 @@ def test_a_client_without_data_never_took_part():
     ],
     ids=["no examples", "an attacker beyond max_size", "honest clients beyond max_size"],
 )
-def test_who_is_not_enrolled_has_no_model_and_does_no_harm(changes, wrapped):
+def test_who_is_not_enrolled_has_no_model_and_does_no_harm(changes, algorithm):
     seen = []
-    plan = dataclasses.replace(SHORT, algorithm=wrapped(RFFL()), **changes)
+    plan = dataclasses.replace(SHORT, algorithm=algorithm, **changes)
     record = simulate(plan, observers=[seen.append])
     assert (record.summary.status, record.summary.error) == ("finished", None)
     absent = {i for i, c in record.summary.clients.items() if c.not_enrolled}

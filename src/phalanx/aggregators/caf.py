@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
-from phalanx.numerics.columns import ROUNDING
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
 

@@ -20,10 +20,10 @@ import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.caf import principal
+from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.monna import lowest
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Weights
-from phalanx.numerics.columns import ROUNDING
 from phalanx.numerics.linalg import squared_distances
 from phalanx.rng import numpy_generator
 

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError
-from phalanx.numerics.columns import ROUNDING
 
 STEPS = 200_000  # limit of the search; a step takes some 10 microseconds, 40 with 100 rows
 SAME = 1e-9  # values with a smaller relative difference are equal up to rounding

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Weights
-from phalanx.numerics.columns import ROUNDING
 from phalanx.numerics.linalg import root
 
 TIES = 1e-9  # scores with a smaller relative difference are equal up to rounding

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Aggregator
+from phalanx.aggregators.columns import BLOCK, ROUNDING, equal
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
-from phalanx.numerics.columns import BLOCK, ROUNDING, equal
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.columns import ROUNDING, equal
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError
-from phalanx.numerics.columns import ROUNDING, equal
 from phalanx.numerics.kernels import compiled
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone

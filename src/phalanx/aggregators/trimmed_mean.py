@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators.aggregator import Aggregator
+from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
 from phalanx.numerics import column_kernels as kernels
-from phalanx.numerics.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
 from phalanx.numerics.network import sorting_network
 
 

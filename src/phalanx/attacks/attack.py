@@ -46,8 +46,8 @@ class Knowledge:
         clients: ids of the h clients whose updates are the rows of `honest`, increasing.
         colluders: the updates that the attackers in this round would send if they were honest, itself included, by
             increasing id.
-        rule: the rule of the server; None if its algorithm has none.
-        weights: weight of each client's update; equal if not given.
+        rule: the rule of the server, if its algorithm has one.
+        weights: weights with which the rule combines the updates of these clients; equal if not given.
     """
 
     honest: Matrix

@@ -3,10 +3,11 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -26,13 +27,10 @@ from phalanx.reproduce.output import flat, terminal_table
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
-from phalanx.reproduce.workers import Ended, Means, Workers
+from phalanx.reproduce.workers import Ended, Means, Workers, local_workers
 from phalanx.runs.canonical import digest
 from phalanx.runs.plan import Run
 from phalanx.wording import plural
-
-if TYPE_CHECKING:
-    from phalanx.ray import Sweep
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def reproduce(options: Options, console: Console) -> int:
         records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
         context = Context(options.scale, range(seeds[experiment.name]), study.published, options.data_dir)
         with styled():
-            rendering = experiment.module.render(records, context)
+            rendering = experiment.exhibit.render(records, context)
             files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
         _show(experiment, rendering, files, console)
     return _complain(needed, known, console)
@@ -143,7 +141,7 @@ def _seeds(experiment: Experiment, store: Store, options: Options) -> int:
     if options.seeds is not None or not options.no_training:
         return options.seeds or 1
     seeds = 0
-    while any(store.path(plan).is_file() for plan in experiment.module.runs(options.scale, seeds).values()):
+    while any(store.path(plan).is_file() for plan in experiment.exhibit.runs(options.scale, seeds).values()):
         seeds += 1
     return max(seeds, 1)
 
@@ -169,7 +167,7 @@ class Needed:
         for experiment in experiments:
             cells = out.cells.setdefault(experiment.name, {})
             for seed in range(seeds[experiment.name]):
-                for cell, plan in experiment.module.runs(scale, seed).items():
+                for cell, plan in experiment.exhibit.runs(scale, seed).items():
                     out.plans.setdefault(plan.identity, plan)
                     out.names.setdefault(plan.identity, f"{experiment.name}: {cell} (seed {seed})")
                     if plan.identity not in cells.setdefault(cell, []):  # a run without chance is one run, not several
@@ -248,13 +246,13 @@ def _train(
     return out
 
 
-def _workers(options: Options, store: Store, means: Means) -> "Workers | Sweep":
-    """Who carries out the runs: processes of this machine, or a Ray cluster."""
+def _workers(options: Options, store: Store, means: Means) -> AbstractContextManager[Workers]:
+    """What carries out the runs: processes of this machine, or a Ray cluster."""
     if options.ray is None:
-        return Workers(options.jobs or 1, store, means)
-    from phalanx.ray import Sweep  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
+        return local_workers(options.jobs or 1, store, means)
+    from phalanx.ray import ray_workers  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
 
-    return Sweep(options.ray, options.jobs, store, means)
+    return ray_workers(options.ray, options.jobs, store, means)
 
 
 def _load(plans: Sequence[Run], data_dir: Path | None) -> None:
@@ -265,8 +263,8 @@ def _load(plans: Sequence[Run], data_dir: Path | None) -> None:
 
 def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], console: Console) -> None:
     """Tables and notes of an experiment, and where its files are."""
-    console.print(f"\n[bold]{escape(experiment.title)}[/]: {escape(experiment.module.TITLE)}", soft_wrap=True)
-    console.print(f"The paper: {escape(experiment.module.CLAIM)}", soft_wrap=True)
+    console.print(f"\n[bold]{escape(experiment.title)}[/]: {escape(experiment.exhibit.title)}", soft_wrap=True)
+    console.print(f"The paper: {escape(experiment.exhibit.claim)}", soft_wrap=True)
     for table in map(flat, rendering.tables):
         console.print(terminal_table(table))
         for note in table.notes:
@@ -303,7 +301,7 @@ def _list(found: Mapping[str, Study], options: Options, console: Console) -> int
         console.print(_listed(study, options) if study.experiments else "  (no experiments)\n")
         if options.paper is not None:
             for experiment in study.experiments.values():
-                console.print(f"[bold]{experiment.name}[/]: {escape(experiment.module.CLAIM)}", soft_wrap=True)
+                console.print(f"[bold]{experiment.name}[/]: {escape(experiment.exhibit.claim)}", soft_wrap=True)
     examples = [experiment.title for study in shown for experiment in study.experiments.values()]
     if examples:
         told = f"Times are of one process. To compute one: phalanx reproduce {examples[0]} --seeds 3 --jobs 2"
@@ -319,7 +317,7 @@ def _listed(study: Study, options: Options) -> Table:
     store = Store(options.folder / study.paper.name)
     for experiment in study.experiments.values():
         cost = [_cost(experiment, store, scale, options) for scale in SCALES]
-        table.add_row(experiment.name, escape(experiment.module.TITLE), *cost)
+        table.add_row(experiment.name, escape(experiment.exhibit.title), *cost)
     return table
 
 
@@ -334,7 +332,7 @@ def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) 
             done += store.find(plan)[0] is not None
         except ValueError:
             damaged += 1
-    seconds = 60 * (options.seeds or 1) * experiment.module.MINUTES[scale]
+    seconds = 60 * (options.seeds or 1) * experiment.exhibit.minutes[scale]
     return f"{plural(len(plans), 'run')}, {duration(seconds)}, {done} done" + (
         f", {damaged} damaged" if damaged else ""
     )

@@ -14,7 +14,7 @@ from rich.table import Table
 from phalanx.report.troubles import troubles
 from phalanx.runs.record import Record
 from phalanx.runs.schema import DetectionCounts
-from phalanx.wording import plural
+from phalanx.wording import percent, plural
 
 TRUTH = {None: "unknown", True: "Byzantine", False: "[yellow]honest[/]"}
 STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
@@ -96,11 +96,6 @@ def complaints(record: Record) -> list[str]:
         + (f" (and {plural(t.others, 'more such reason')})" if t.others else "")
         for t in troubles(record.history)
     ]
-
-
-def percent(share: float | None) -> str:
-    """A share in percent, or a dash."""
-    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def listed(clients: Sequence[int], limit: int = 12) -> str:

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from phalanx.cli.options import DELTA
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import percent
 from phalanx.cli.weights_files import Declared, check_target, read_sizes, shown, write_weights
 from phalanx.weighting.certificate import Certificate, certify
 from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
 from phalanx.weighting.truncation import TradeOff, mwp, shortest, top, truncation_bound, truncation_curve
+from phalanx.wording import percent
 
 LISTED = 20  # clients that the table of the truncated shows
 POINTS = (
@@ -262,7 +262,7 @@ def _figures(found: Certificate, k: int, alpha_star: float) -> Table:
 
 
 def _draw(declared: Declared, curve: Sequence[TradeOff], options: Options) -> None:
-    from phalanx.cli.weights_picture import plot_truncation_curve  # noqa: PLC0415  (matplotlib is slow to import)
+    from phalanx.weighting.picture import plot_truncation_curve  # noqa: PLC0415  (matplotlib is slow to import)
 
     chosen = None
     if options.alpha is not None and top(options.alpha, len(declared.sizes)):

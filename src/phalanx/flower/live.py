@@ -17,11 +17,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.cli.terminal import percent
 from phalanx.core import Verdict
 from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, read
 from phalanx.runs.record import HISTORY, SUMMARY, read_step
 from phalanx.runs.schema import StepRecord
+from phalanx.wording import percent
 
 LOOK = 0.5  # seconds between two looks at the folder
 QUIET = 3 * BEAT  # seconds without a sign of life, after which it is said

@@ -13,7 +13,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-import phalanx
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.engine.guard import Guard
@@ -41,6 +40,7 @@ from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
 from phalanx.runs.summary import Population, RunInfo
 from phalanx.training.vector import BufferPolicy, FlatModule
+from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.flower")
 
@@ -173,7 +173,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     model = FlatModule(coordinator.model, coordinator.buffers)
     start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
     config = coordinator.told(len(start))
-    origin = Origin(digest(coordinator.config(len(start))), source(algorithm), phalanx.__version__, {}, {})
+    origin = Origin(digest(coordinator.config(len(start))), source(algorithm), VERSION, {}, {})
 
     info = RunInfo(
         coordinator.title,

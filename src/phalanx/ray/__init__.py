@@ -13,6 +13,6 @@ except ModuleNotFoundError as error:
 
 from phalanx.ray.crew import joined
 from phalanx.ray.executor import RayExecutors
-from phalanx.ray.sweep import Sweep
+from phalanx.ray.runs import ray_workers
 
-__all__ = ["RayExecutors", "Sweep", "joined"]
+__all__ = ["RayExecutors", "joined", "ray_workers"]

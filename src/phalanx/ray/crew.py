@@ -1,28 +1,26 @@
 """Workers on a Ray cluster: processes of one CPU and one thread each, that compute the same bits as this one.
 
-A task of a worker that dies is done again by another; what is done depends on the task alone, so that the bits are the
-same.  A task that has cost several workers is not given to one more.
+A job of a worker that dies is done again by another; what is done depends on the job alone, so that the bits are the
+same.  A job that has cost several workers is not given to one more.
 """
 
 import logging
-import math
 import os
 import socket
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 import torch
 from ray.exceptions import AuthenticationError, RayError, RayTaskError
 
-import phalanx
 from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
+from phalanx.pool import Died, Done, Failed, Message, Pool, Ready
 from phalanx.runs.provenance import conditions
+from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.ray")
 
@@ -115,7 +113,7 @@ def _cpus(resources: Callable[[], Mapping[str, float]]) -> int:
 
 def stated() -> Conditions:
     """What the bits depend on that this process computes on its CPU."""
-    return {"phalanx": phalanx.__version__, **conditions(CPU)}
+    return {"phalanx": VERSION, **conditions(CPU)}
 
 
 def check(host: str, there: Conditions, here: Conditions) -> None:
@@ -129,90 +127,51 @@ def check(host: str, there: Conditions, here: Conditions) -> None:
         )
 
 
-class Given(NamedTuple):
-    """A worker has been given a job."""
+class Crew(Pool):
+    """Workers on a Ray cluster that was joined, as a context.
 
-    job: int
-    worker: Any
-
-
-class Done(NamedTuple):
-    """A job is done."""
-
-    job: int
-    result: Any
-
-
-class Again(NamedTuple):
-    """The worker that had a job is dead; another one will be given it."""
-
-    job: int
-    why: str
-
-
-class Failed(NamedTuple):
-    """A job cannot be done."""
-
-    job: int
-    error: BaseException
-
-
-class Pause(NamedTuple):
-    """Nothing has happened for a while."""
-
-
-Happening = Given | Done | Again | Failed | Pause
-
-
-@dataclass(eq=False)
-class Member:
-    """A worker that is there."""
-
-    handle: Any
-    jobs: int = 0  # that it was given and has not done
-
-
-@dataclass(eq=False)
-class Crew:
-    """The workers, as a context; who dies is replaced, as soon as a CPU is free.
+    A job is called with the worker that is to do it, and returns Ray's reference to the result.
 
     Args:
-        kind: what they are.
+        kind: what the workers are.
         count: how many at most; as many as the cluster has free CPUs if None.
         ahead: how many jobs a worker has at one time, the one that it does included.
         here: what this process states of itself, which has to hold of each worker.
         options: of Ray, for the workers.
     """
 
-    kind: type[RayWorker]
-    count: int | None
-    ahead: int
-    here: Conditions
-    options: Mapping[str, Any] = field(default_factory=dict)
-    members: list[Member] = field(default_factory=list)
-    hosts: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        kind: type[RayWorker],
+        count: int | None,
+        ahead: int,
+        here: Conditions,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.kind, self.count, self.ahead, self.here, self.options = kind, count, ahead, here, options or {}
+        self.places, self._seen = 0, 0.0  # number of workers for which there is room; when there was one last
         self._starting = dict[Any, Any]()  # workers that are about to begin, by the reference to their first words
+        self._flying = dict[Any, tuple[int, Any]]()  # number and worker of each job, by the reference to its result
         self._first: Job | None = None
 
     def __enter__(self) -> "Crew":
-        for _ in range(self._places()):
-            self._hire()
+        self.places, self._seen = self._room(), time.monotonic()
+        self.start(self.places)
         try:
-            self._wait_for_one()
+            self._wait_for_all()
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for handle in (*(member.handle for member in self.members), *self._starting.values()):
+        for handle in (*self.workers, *self._starting.values()):
             ray.kill(handle)
-        self.members.clear()
+        self.workers.clear()
         self._starting.clear()
 
-    def _places(self) -> int:
+    def _room(self) -> int:
         """How many workers there can be; waits a little for CPUs of workers that have just ended."""
         deadline = time.monotonic() + FREED
         while True:
@@ -229,17 +188,7 @@ class Crew:
             )
         return min(free, wanted)
 
-    def prepare(self, first: Job) -> None:
-        """Has each worker do something before all that comes from now on, those who come later as well."""
-        self._first = first
-        for member in self.members:
-            first(member.handle)
-
-    def _hire(self) -> None:
-        handle: Any = ray.remote(self.kind).options(num_cpus=1, **self.options).remote()
-        self._starting[handle.begin.remote()] = handle
-
-    def _wait_for_one(self) -> None:
+    def _wait_for_all(self) -> None:
         """Waits for workers to begin; for all of them that begin within the time, and for one at least.
 
         Raises:
@@ -248,102 +197,81 @@ class Crew:
         """
         deadline = time.monotonic() + START
         while self._starting and time.monotonic() < deadline:
-            ready, _ = ray.wait(list(self._starting), timeout=1.0)
-            for reference in ready:
-                self._admit(reference)
-        if not self.members:
+            for ready in self.wait(1.0):
+                assert isinstance(ready, Ready)
+                self.workers[ready.worker] = []
+        if not self.workers:
             raise ConnectionError(f"No worker has begun on the Ray cluster within {START:g} s. Its logs tell why.")
 
-    def _admit(self, reference: Any) -> None:
-        """Takes up a worker that has begun; forgets one that could not."""
+    def prepare(self, first: Job) -> None:
+        """Has each worker do something before all that comes from now on, those who come later as well."""
+        self._first = first
+        for worker in self.workers:
+            first(worker)
+
+    def start(self, wanted: int) -> None:
+        """See `Pool`."""
+        if self.workers:
+            self._seen = time.monotonic()
+        while len(self.workers) + len(self._starting) < min(wanted, self.places):
+            handle: Any = ray.remote(self.kind).options(num_cpus=1, **self.options).remote()
+            self._starting[handle.begin.remote()] = handle
+        if not self.workers and (not self._starting or time.monotonic() - self._seen > START):
+            raise ConnectionError(
+                f"No worker is left on the Ray cluster, and none has begun within {START:g} s. When the cluster has "
+                "machines again, the same command goes on."
+            )
+
+    def give(self, worker: Any, number: int, job: Job) -> None:
+        """See `Pool`."""
+        self._flying[job(worker)] = number, worker
+
+    def wait(self, seconds: float) -> Sequence[Message]:
+        """See `Pool`."""
+        references = [*self._flying, *self._starting]
+        ready, _ = ray.wait(references, timeout=seconds) if references else ([], [])
+        begun = [self._admitted(reference) for reference in ready if reference in self._starting]
+        done = [self._outcome(reference) for reference in ready if reference in self._flying]  # not of a dead worker
+        return [*filter(None, begun), *done]
+
+    def _admitted(self, reference: Any) -> Ready | None:
+        """A worker that has begun; None if it could not."""
         handle = self._starting.pop(reference)
         try:
             host, there = ray.get(reference)
             check(host, there, self.here)
         except RayError as error:
             log.warning("a worker could not begin: %s", first_line(error))
-            return
+            self.places -= 1
+            return None
         except InfeasibleError:
             ray.kill(handle)
             raise
-        self.hosts[host] += 1
         if self._first is not None:
             self._first(handle)
-        self.members.append(Member(handle))
+        return Ready(handle)
 
-    def _lose(self, member: Member) -> None:
-        """Replaces a worker that has died."""
-        if member not in self.members:  # it had several jobs, and is known to be dead
-            return
-        self.members.remove(member)
-        ray.kill(member.handle)
-        self._hire()
-
-    def do(self, jobs: Sequence[Job], pause: float = 1.0) -> Iterator[Happening]:
-        """Has the workers do some jobs, and tells what happens: for each job there is one `Done` or one `Failed`.
-
-        Args:
-            jobs: begun in their order.
-            pause: seconds after which it tells that nothing has happened.
-
-        Raises:
-            ConnectionError: no worker is left, and none begins.
-        """
-        todo, died, flying = deque(range(len(jobs))), Counter[int](), dict[Any, tuple[int, Member]]()
-        since = time.monotonic()  # nobody is at work
-        try:
-            while todo or flying:
-                while todo and (member := self._free()):
-                    job = todo.popleft()
-                    flying[jobs[job](member.handle)] = job, member
-                    member.jobs += 1
-                    yield Given(job, member.handle)
-                since = time.monotonic() if flying else since
-                ready, _ = ray.wait([*flying, *self._starting], timeout=pause) if flying or self._starting else ([], [])
-                for reference in ready:
-                    if reference in self._starting:
-                        self._admit(reference)
-                        continue
-                    job, member = flying.pop(reference)
-                    happened = self._outcome(job, member, reference, died)
-                    if isinstance(happened, Again):
-                        todo.appendleft(job)
-                    yield happened
-                if not ready:
-                    self._check_hope(since)
-                    yield Pause()
-        finally:
-            for _, member in flying.values():  # nobody waits for that any more
-                self._lose(member)
-
-    def _free(self) -> Member | None:
-        """The worker with the fewest jobs, if it may have one more."""
-        found = min(self.members, key=lambda member: member.jobs, default=None)
-        return found if found is not None and found.jobs < self.ahead else None
-
-    def _outcome(self, job: int, member: Member, reference: Any, died: Counter[int]) -> Happening:
+    def _outcome(self, reference: Any) -> Message:
         """What came of a job."""
-        member.jobs -= 1
+        number, worker = self._flying.pop(reference)
         try:
-            return Done(job, ray.get(reference))
+            return Done(number, ray.get(reference))
         except RayTaskError as error:
-            return Failed(job, error.cause if isinstance(error.cause, Exception) else error)
+            return Failed(number, error.cause if isinstance(error.cause, Exception) else error)
         except RayError as error:  # the worker is gone, or what it had computed
-            died[job] += 1
-            why = first_line(error)
-            self._lose(member)
-        if died[job] < TRIES:
-            return Again(job, why)
-        return Failed(job, ConnectionError(
+            self.stop(worker)
+            return Died(worker, first_line(error))
+
+    def stop(self, worker: Any) -> None:
+        """See `Pool`."""
+        self._flying = {reference: given for reference, given in self._flying.items() if given[1] is not worker}
+        ray.kill(worker)
+
+    def surrender(self, deaths: int, why: str) -> Exception | None:
+        """See `Pool`."""
+        if deaths < TRIES:
+            return None
+        return ConnectionError(
             f"{TRIES} workers have died over it, one after the other, as they do when memory runs out: use fewer "
             f"workers, or larger machines. The last: {why}"
-        ))  # fmt: skip
-
-    def _check_hope(self, since: float) -> None:
-        """Raises ConnectionError where nobody is at work since a time, and nobody has begun."""
-        nobody = time.monotonic() - since if not self.members else -math.inf
-        if nobody > START or (not self.members and not self._starting):
-            raise ConnectionError(
-                f"No worker is left on the Ray cluster, and none has begun within {START:g} s. When the cluster has "
-                "machines again, the same command goes on."
-            )
+        )

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
-from phalanx.ray.crew import Again, Crew, Done, Failed, Job, RayWorker, joined, log, stated
+from phalanx.pool import Again, Done, Failed
+from phalanx.ray.crew import Crew, Job, RayWorker, joined, log, stated
 from phalanx.simulation.executor import Blueprint, Executor, LocalTask, learnt
 
 AHEAD = 2  # clients that a worker is given, so that the next one is there when it is done with one

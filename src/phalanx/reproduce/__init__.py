@@ -1,4 +1,4 @@
-"""Tables and figures of papers, computed again: one folder for each paper, one module for each table or figure.
+"""Tables and figures of papers, computed again: one folder for each paper.
 
     phalanx reproduce                                   # what there is, and what it costs
     phalanx reproduce client-weighting figure5          # trains what is missing, then draws and compares
@@ -6,7 +6,7 @@
 `phalanx.reproduce.experiment` says what such a module holds, `phalanx.reproduce.results` what it returns.
 """
 
-from phalanx.reproduce.experiment import Context, Experiment, Paper, Scale
+from phalanx.reproduce.experiment import Context, Exhibit, Experiment, Paper, Scale
 from phalanx.reproduce.published import Published
 from phalanx.reproduce.results import Comparison, Plot, Rendering, Sample, Table, compared
 from phalanx.reproduce.trace import Trace
@@ -14,6 +14,7 @@ from phalanx.reproduce.trace import Trace
 __all__ = [
     "Comparison",
     "Context",
+    "Exhibit",
     "Experiment",
     "Paper",
     "Plot",

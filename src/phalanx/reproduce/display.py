@@ -23,7 +23,7 @@ class Display:
 
     def __init__(self, console: Console, names: Mapping[str, str]) -> None:
         self.console, self.names = console, names
-        self.shares: dict[int, float] = {}  # by worker, of the runs under way
+        self.shares: dict[int, float] = {}  # of the runs under way, by their numbers
         self.ended = 0
         self._said = set[str]()
         self._begun = time.monotonic()
@@ -47,12 +47,12 @@ class Display:
     def show(self, event: Event) -> None:
         """Takes note of what has happened."""
         if isinstance(event, Began):
-            self.shares[event.worker] = 0.0
+            self.shares[event.run] = 0.0
             name = self.names[event.plan.identity]
-            self._tasks[event.worker] = self._bars.add_task(escape(name), total=1.0, note="")
+            self._tasks[event.run] = self._bars.add_task(escape(name), total=1.0, note="")
         elif isinstance(event, Advanced):
-            self.shares[event.worker] = event.share
-            self._bars.update(self._tasks[event.worker], completed=event.share)
+            self.shares[event.run] = event.share
+            self._bars.update(self._tasks[event.run], completed=event.share)
         elif isinstance(event, Ended):
             self._end(event)
         elif isinstance(event, Warned) and event.text not in self._said:
@@ -62,8 +62,8 @@ class Display:
 
     def _end(self, event: Ended) -> None:
         self.ended += 1
-        self.shares.pop(event.worker)
-        self._bars.remove_task(self._tasks.pop(event.worker))
+        self.shares.pop(event.run)
+        self._bars.remove_task(self._tasks.pop(event.run))
         if event.trace.failed or not self.console.is_terminal:
             line = f"{self.ended} of {len(self.names)}: {self.names[event.trace.identity]}: {outcome(event.trace)}"
             self.console.print(escape(line + (f" ({left})" if (left := self.left()) else "")), soft_wrap=True)

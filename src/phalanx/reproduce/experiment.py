@@ -8,10 +8,11 @@ figure of the paper, and holds
 * `MINUTES`, for each scale how long the runs of one seed take in one process, as measured;
 * `runs(scale, seed)`, the runs that it needs, by the name of the cell or curve that they are for; none if there is
   nothing to train;
-* `render(records, context)`, the tables and figures that come of them.
+* `render(records, context)`, the tables and figures made from them.
 
-Its name on the command line is that of the module, with `-` for `_`.  Other modules of the package are what experiments
-share.  The same run may occur in several experiments: it is carried out once.
+Its name on the command line is that of the module, with `-` for `_`.  A module of several experiments of one form has
+`EXPERIMENTS` instead: an `Exhibit` for each, by its name on the command line.  Other modules of the package are what
+experiments share.  The same run may occur in several experiments: it is carried out once.
 """
 
 import difflib
@@ -20,23 +21,24 @@ import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
+from typing import Literal, TypeVar, get_args
 
-import phalanx
 from phalanx.core import InfeasibleError
-from phalanx.reproduce.published import PublishedPaper, published
+from phalanx.reproduce.published import FILE, PublishedPaper, published
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-PACKAGE = "papers"  # beside the library in its repository, and no part of the installed wheel
-REPOSITORY = Path(phalanx.__file__).parents[2]  # of an editable installation
+PACKAGE = "papers"  # next to `src` in the repository, and not in the wheel
+REPOSITORY = Path(__file__).parents[3]  # where the library runs from its repository
+URL = "https://github.com/phalanx-fl/phalanx"
 ALL = "all"  # on the command line, in place of an experiment's name
 
 
@@ -72,25 +74,30 @@ class Context:
     data_dir: Path | None = None
 
 
-@runtime_checkable
-class Module(Protocol):
-    """What a module of an experiment holds; see above."""
+@dataclass(frozen=True, eq=False)
+class Exhibit:
+    """What is shown: a table or figure, with the runs that it needs.
 
-    __name__: str
-    TITLE: str
-    CLAIM: str
-    MINUTES: Mapping[Scale, float]
+    Args:
+        title: what the table or figure shows.
+        claim: what the paper says about it, in one sentence.
+        minutes: how long the runs of one seed take in one process, as measured, by scale.
+        runs: returns the runs for a scale and a seed, by cell; none if there is nothing to train.
+        render: returns tables and figures, from the traces of each cell by increasing seed, failed ones among them.
+    """
 
-    def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
-        """The runs for one seed, by cell."""
+    title: str
+    claim: str
+    minutes: Mapping[Scale, float]
+    runs: Callable[[Scale, int], dict[str, Run]]
+    render: Callable[[Mapping[str, Sequence[Trace]], Context], Rendering]
 
-    def render(self, records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-        """Tables and figures.
-
-        Args:
-            records: for each cell the traces that there are, by increasing seed; failed ones are among them.
-            context: scale, seeds and published numbers.
-        """
+    @classmethod
+    def of(cls, module: ModuleType) -> "Exhibit":
+        """The only exhibit of a module; raises `InfeasibleError` if the module lacks something."""
+        if missing := [name for name in MUST_HOLD if not hasattr(module, name)]:
+            raise InfeasibleError(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
+        return cls(*(getattr(module, name) for name in MUST_HOLD))
 
 
 MUST_HOLD = ("TITLE", "CLAIM", "MINUTES", "runs", "render")
@@ -103,12 +110,12 @@ class Experiment:
     Args:
         paper: where it is from.
         name: on the command line.
-        module: what computes it.
+        exhibit: what it shows.
     """
 
     paper: Paper
     name: str
-    module: Module
+    exhibit: Exhibit
 
     @property
     def title(self) -> str:
@@ -152,23 +159,32 @@ def _study(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Study:
         raise InfeasibleError(
             f"{module.__name__} must say which paper it is about: PAPER = Paper(...) in its __init__.py."
         )
-    inner = [m for m in _below(module) if hasattr(m, "TITLE") or hasattr(m, "render")]
-    experiments = [_experiment(paper, m) for m in inner]
-    by_name = {e.name: e for e in sorted(experiments, key=lambda e: _natural(e.name))}
+    found = [experiment for inner in _below(module) for experiment in _experiments(paper, inner)]
+    by_name = {e.name: e for e in sorted(found, key=lambda e: _natural(e.name))}
+    if len(by_name) < len(found):
+        twice = [name for name, count in Counter(e.name for e in found).items() if count > 1]
+        raise InfeasibleError(
+            f"{module.__name__} has several experiments named {', '.join(twice)}. Rename all but one."
+        )
     return Study(paper, by_name, numbers.get(paper.name) or PublishedPaper(paper.name, paper.citation, {}))
 
 
-def _experiment(paper: Paper, module: ModuleType) -> Experiment:
-    if missing := [name for name in MUST_HOLD if not hasattr(module, name)]:
-        raise InfeasibleError(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
-    if wrong := [scale for scale in SCALES if scale not in module.MINUTES]:
-        raise InfeasibleError(f"{module.__name__}.MINUTES must tell of each scale, {', '.join(wrong)} missing.")
-    return Experiment(paper, module.__name__.rpartition(".")[2].replace("_", "-"), cast(Module, module))
+def _experiments(paper: Paper, module: ModuleType) -> list[Experiment]:
+    """The experiments in a module of a paper: one, several, or none."""
+    exhibits: Mapping[str, Exhibit] = getattr(module, "EXPERIMENTS", {})
+    if not exhibits and (hasattr(module, "TITLE") or hasattr(module, "render")):
+        exhibits = {module.__name__.rpartition(".")[2].replace("_", "-"): Exhibit.of(module)}
+    for name, exhibit in exhibits.items():
+        if wrong := [scale for scale in SCALES if scale not in exhibit.minutes]:
+            raise InfeasibleError(
+                f"{module.__name__}: MINUTES of {name} must have each scale, {', '.join(wrong)} missing."
+            )
+    return [Experiment(paper, name, exhibit) for name, exhibit in exhibits.items()]
 
 
 def _imported(package: str) -> ModuleType:
     if package == PACKAGE and importlib.util.find_spec(package) is None:
-        sys.path.append(str(REPOSITORY))
+        sys.path += [str(folder) for folder in (REPOSITORY, Path.cwd()) if (folder / package / FILE).is_file()]
     try:
         module = importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -176,7 +192,10 @@ def _imported(package: str) -> ModuleType:
             raise
         remedy = "Give the import path of one that holds papers."
         if package == PACKAGE:
-            remedy = "The papers' experiments are not installed with the library: clone its repository, and run there."
+            remedy = (
+                f"The experiments of the papers are not installed with the library. Get them with `git clone {URL}`, "
+                "and run the command in the folder that it makes."
+            )
         raise InfeasibleError(f"There is no package {package}. {remedy}") from error
     if not hasattr(module, "__path__"):
         raise InfeasibleError(f"{package} is a module. Give the import path of a package that holds papers.")

@@ -58,11 +58,11 @@ def _stem(stem: Path, plot: Plot) -> Path:
 
 def _blocks(rendering: Rendering, experiment: Experiment, drawn: Mapping[str, Sequence[Path]]) -> list[str]:
     """What the page shows, as Markdown."""
-    module, paper = experiment.module, experiment.paper
-    blocks = [f"# {paper.title}: {experiment.name}", module.TITLE, f"{paper.citation}", f"The paper: {module.CLAIM}"]
+    exhibit, paper = experiment.exhibit, experiment.paper
+    blocks = [f"# {paper.title}: {experiment.name}", exhibit.title, f"{paper.citation}", f"The paper: {exhibit.claim}"]
     blocks += map(markdown_table, map(flat, rendering.tables))
     for plot in rendering.plots:
-        picture = f"![{plot.caption or module.TITLE}]({drawn[plot.part][0].name})"
+        picture = f"![{plot.caption or exhibit.title}]({drawn[plot.part][0].name})"
         blocks += [picture, *([plot.caption] if plot.caption else [])]
     return [*blocks, *rendering.notes]
 

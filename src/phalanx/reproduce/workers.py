@@ -1,27 +1,19 @@
-"""Runs in several processes: each record is in the store as soon as its run ends.
+"""Runs in a pool of workers: each record is in the store as soon as its run ends."""
 
-Every process has a pipe of its own to the one that gives out the runs.  So a process that dies, however it dies, is
-noticed at once, takes one run with it, and blocks nobody; and when the one that gives out runs is gone, the others end.
-"""
-
-import multiprocessing
-import signal
 import time
 import traceback
 import warnings
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
-import torch
-
-from phalanx.core import InfeasibleError, Observer, Progress, StalledError
-from phalanx.numerics.memory import keep_freed_memory
+from phalanx.core import InfeasibleError, Progress, StalledError
+from phalanx.pool import Again, Done, Failed, Given, Pool, Said
+from phalanx.reproduce.processes import Processes
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.checkpoint import Checkpoint
@@ -29,34 +21,33 @@ from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
 
 PAUSE = 0.2  # seconds between two reports of how far a run is
-GRACE = 1.0  # seconds that a process has to end before it is killed
 
 
 class Began(NamedTuple):
     """A run has begun."""
 
-    worker: int
+    run: int  # its number among those that are carried out
     plan: Run
 
 
 class Advanced(NamedTuple):
     """A run is so far."""
 
-    worker: int
+    run: int
     share: float  # from 0 to 1
 
 
 class Warned(NamedTuple):
     """A run has given a warning."""
 
-    worker: int
+    run: int
     text: str
 
 
 class Ended(NamedTuple):
     """A run has ended; its trace is in the store if `kept`."""
 
-    worker: int
+    run: int
     trace: Trace
     kept: bool
 
@@ -71,7 +62,7 @@ class Means:
     Args:
         data_dir: where data sets lie; they are downloaded if None.
         device: where they compute.
-        resume: whether a run goes on that was killed on its way. If not, it starts anew.
+        resume: whether a run goes on that was killed on its way. If not, it starts from the beginning.
     """
 
     data_dir: Path | None = None
@@ -79,91 +70,29 @@ class Means:
     resume: bool = True
 
 
-# In the process that runs
+# Where a run is carried out
 
 
-def work(worker: int, connection: Connection, store: Store, means: Means) -> None:
-    """Carries out the runs that come through the pipe, until it is closed.
+class SoFar(NamedTuple):
+    """How far a run is: the share that is done, from 0 to 1, and all its warnings."""
 
-    Args:
-        worker: number of this process.
-        connection: sends runs, and is sent events.
-        store: takes the records.
-        means: how runs are carried out.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that gives out runs decides
-    torch.set_num_threads(1)
-    keep_freed_memory()
-
-    def show(message: Warning | str, *_: Any) -> None:
-        connection.send(Warned(worker, str(message)))
-
-    warnings.showwarning = show  # type: ignore[assignment]
-    try:
-        while True:
-            plan: Run = connection.recv()
-            connection.send(_carried_out(worker, plan, connection, store, means))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # nobody is there who could give out more
-
-
-def _carried_out(worker: int, plan: Run, connection: Connection, store: Store, means: Means) -> Ended:
-    def keep(trace: Trace) -> None:
-        store.keep(trace)
-        store.tidy(plan)
-
-    report = Report(plan, lambda share: connection.send(Advanced(worker, share)))
-    return Ended(worker, *traced(plan, store.underway(plan), means, report, keep))
-
-
-def traced(
-    plan: Run, folder: Path | None, means: Means, report: Observer, keep: Callable[[Trace], None]
-) -> tuple[Trace, bool]:
-    """Carries out a run in this process; whatever is wrong with it, the others go on.
-
-    Args:
-        plan: the run.
-        folder: where it is saved on its way; None: nowhere.
-        means: how it is carried out.
-        report: is shown each step.
-        keep: takes the trace.
-
-    Returns:
-        The trace, of a run that cannot be carried out as well; and whether it was kept.
-    """
-    begun = time.monotonic()
-    try:
-        record = simulate(
-            plan,
-            folder=folder,
-            data_dir=means.data_dir,
-            device=means.device,
-            observers=[report],
-            checkpoint=Checkpoint(resume=means.resume),
-        )
-        trace = Trace.of(plan, record)
-        keep(trace)
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception as error:  # whatever is wrong with one run, the others go on
-        if not isinstance(error, (InfeasibleError, StalledError, ValueError, OSError)):
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            error.add_note(f"at line {last.lineno} of {last.filename}")
-        return Trace.of_failure(plan, error, round(time.monotonic() - begun, 3)), False
-    return trace, True
+    share: float
+    warnings: tuple[str, ...]
 
 
 class Report:
-    """An observer that says how far a run is, not more often than it takes a reader to see it.
+    """Says how far a run is, as an observer and as what shows warnings.
+
+    Progress is reported no more often than a reader can see it.
 
     Args:
         plan: the run.
-        say: is told which share of it is done, from 0 to 1.
+        say: takes the reports.
     """
 
-    def __init__(self, plan: Run, say: Callable[[float], object]) -> None:
+    def __init__(self, plan: Run, say: Callable[[SoFar], object]) -> None:
         self.until, self.say = plan.until, say
-        self.last = 0.0
+        self.so_far, self.last = SoFar(0.0, ()), 0.0
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
@@ -173,116 +102,119 @@ class Report:
         self.last = now
         steps = progress.step / self.until.limit if self.until.limit else 0.0
         seconds = progress.now / self.until.seconds if self.until.seconds else 0.0
-        self.say(min(1.0, max(steps, seconds)))
+        self._report(SoFar(min(1.0, max(steps, seconds)), self.so_far.warnings))
+
+    def show(self, message: Warning | str, *_: Any) -> None:
+        """Takes the place of `warnings.showwarning`."""
+        self._report(SoFar(self.so_far.share, (*self.so_far.warnings, str(message))))
+
+    def _report(self, so_far: SoFar) -> None:
+        self.so_far = so_far
+        self.say(so_far)
 
 
-# In the process that gives out runs
-
-
-class Workers:
-    """Processes that carry out runs. On leaving the context all of them end, whatever they do.
+class Outcome(NamedTuple):
+    """What came of a run.
 
     Args:
-        count: how many at most.
-        store: takes the records.
-        means: how runs are carried out.
+        trace: of the run, also if it could not be carried out.
+        kept: whether the trace is to be kept: the run would come to the same end again.
+        warnings: all that there were.
     """
 
-    def __init__(self, count: int, store: Store, means: Means) -> None:
-        self.count, self.store, self.means = count, store, means
-        self._known: dict[Connection, _Worker] = {}
-        self._numbers = 0
+    trace: Trace
+    kept: bool
+    warnings: tuple[str, ...]
 
-    def __enter__(self) -> "Workers":
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        processes = [worker.process for worker in self._known.values()]
-        for process in processes:
-            process.terminate()
-        until = time.monotonic() + GRACE
-        for process in processes:
-            process.join(max(0.0, until - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
-        self._known.clear()
+def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoFar], object]) -> Outcome:
+    """Carry out a run in this process; whatever is wrong with it, the others go on.
+
+    Args:
+        plan: the run.
+        folder: where it is saved on its way; None: nowhere.
+        means: how it is carried out.
+        say: is shown how far it is.
+    """
+    begun, report = time.monotonic(), Report(plan, say)
+    warnings.showwarning = report.show  # type: ignore[assignment]
+    try:
+        record = simulate(
+            plan,
+            folder=folder,
+            data_dir=means.data_dir,
+            device=means.device,
+            observers=[report],
+            checkpoint=Checkpoint(resume=means.resume),
+        )
+        return Outcome(Trace.of(plan, record), True, report.so_far.warnings)
+    except (BrokenPipeError, ConnectionResetError):  # nobody waits for the run any more
+        raise
+    except Exception as error:  # whatever is wrong with one run, the others go on
+        if not isinstance(error, (InfeasibleError, StalledError, ValueError, OSError)):
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            error.add_note(f"at line {last.lineno} of {last.filename}")
+        trace = Trace.of_failure(plan, error, round(time.monotonic() - begun, 3))
+        return Outcome(trace, False, report.so_far.warnings)
+
+
+# Where runs are given out
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers that carry out runs.
+
+    Args:
+        pool: the workers, begun.
+        job: what the pool does for a run; its result is an `Outcome`, its reports are `SoFar`.
+        store: takes the records.
+    """
+
+    pool: Pool
+    job: Callable[[Run], Any]
+    store: Store
 
     def events(self, plans: Sequence[Run]) -> Iterator[Event]:
-        """Carries out runs, and tells what happens; for each run there is one `Began` and one `Ended`."""
-        waiting = deque(plans)
-        while waiting and len(self._known) < self.count:
-            yield self._begin(self._start(), waiting.popleft())
-        busy = set(self._known)
-        while busy:
-            for connection in wait(busy):
-                assert isinstance(connection, Connection)
-                worker, event = self._known[connection], self._next(connection)
-                yield event
-                if isinstance(event, Ended):
-                    busy.remove(connection)
-                    if waiting:
-                        same = worker if connection in self._known else self._start()
-                        busy.add(same.connection)
-                        yield self._begin(same, waiting.popleft())
+        """Carry out runs, and report what happens; for each run there is one `Began` and one `Ended`.
 
-    def _start(self) -> "_Worker":
-        here, there = CONTEXT.Pipe()
-        self._numbers += 1
-        process = CONTEXT.Process(target=work, args=(self._numbers, there, self.store, self.means), daemon=True)
-        with _deaf():
-            process.start()
-        there.close()
-        self._known[here] = _Worker(self._numbers, process, here)
-        return self._known[here]
+        Raises:
+            ConnectionError: no worker is left.
+        """
+        began, passed_on = dict[int, float](), Counter[int]()  # times, and numbers of warnings, by run
 
-    def _begin(self, worker: "_Worker", plan: Run) -> Began:
-        worker.plan, worker.begun = plan, time.monotonic()
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has died already: the next look at it tells
-            worker.connection.send(plan)
-        return Began(worker.number, plan)
+        def warned(run: int, texts: Sequence[str]) -> Iterator[Event]:
+            yield from (Warned(run, text) for text in texts[passed_on[run] :])
+            passed_on[run] = max(passed_on[run], len(texts))
 
-    def _next(self, connection: Connection) -> Event:
-        """What comes from a process; if it is dead, that."""
-        worker = self._known[connection]
-        try:
-            event: Event = connection.recv()
-        except (EOFError, ConnectionResetError):
-            del self._known[connection]
-            connection.close()
-            worker.process.join()
-            assert worker.plan is not None
-            seconds = round(time.monotonic() - worker.begun, 3)
-            return Ended(worker.number, Trace.of_failure(worker.plan, _death(worker.process.exitcode), seconds), False)
-        return event
-
-
-class _Worker:
-    """A process, and what it does."""
-
-    def __init__(self, number: int, process: Any, connection: Connection) -> None:
-        self.number, self.process, self.connection = number, process, connection
-        self.plan: Run | None = None
-        self.begun = 0.0
-
-
-CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
+        for happening in self.pool.do([self.job(plan) for plan in plans], PAUSE):
+            match happening:
+                case Given(run) if run not in began:  # the first worker that has a run begins it
+                    began[run] = time.monotonic()
+                    yield Began(run, plans[run])
+                case Said(run, SoFar(share, texts)):
+                    yield Advanced(run, share)
+                    yield from warned(run, texts)
+                case Done(run, Outcome(trace, fit, texts)):
+                    yield from warned(run, texts)
+                    if fit:
+                        self.store.keep(trace)
+                        self.store.tidy(plans[run])
+                    yield Ended(run, trace, fit)
+                case Again(run, why):
+                    yield Warned(run, f"A run is carried out again by another worker: {why}")
+                case Failed(run, error):
+                    what = str(error) if isinstance(error, ConnectionError) else error
+                    seconds = round(time.monotonic() - began[run], 3)
+                    yield Ended(run, Trace.of_failure(plans[run], what, seconds), kept=False)
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes that start meanwhile do not hear Ctrl-C, not even before their first line."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def local_workers(count: int, store: Store, means: Means) -> Iterator[Workers]:
+    """Processes of this machine, at most so many, of which all end with the context."""
+    with Processes(count, partial(_task, means)) as pool:
+        yield Workers(pool, lambda plan: (plan, store.underway(plan)), store)
 
 
-def _death(code: int | None) -> str:
-    """How a process ended, in words."""
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        memory = ", as the operating system does when memory runs out: give fewer --jobs" * (name == "SIGKILL")
-        return f"Its process was killed by the signal {name}{memory}."
-    return f"Its process ended with the status {code}, in the middle of the run."
+def _task(means: Means, job: tuple[Run, Path], say: Callable[[SoFar], object]) -> Outcome:
+    return carried_out(*job, means, say)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-import phalanx
+from phalanx.version import VERSION
 
 NUMERICS = 1
 """The numerics version: raise it by one, in the same commit, with any change after which some run gives other bits.
@@ -28,7 +28,7 @@ one is repeated.  `phalanx reproduce --verify` and the slow tests compute stored
 was made without it.
 """
 
-PACKAGE = Path(phalanx.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 PAPERS = Path("../../papers")  # of a checkout, from the package: some of their runs use classes of their own
 NO_NUMBERS = ("cli", "report", "reproduce", "wording.py")  # of the package: what no number of a run depends on
 REDIRECTIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # a hook of another checkout sets them
@@ -113,7 +113,7 @@ def provenance(device: torch.device | str, flower: str | None = None) -> Provena
     """
     commit, clean = checkout()
     return Provenance(
-        phalanx=phalanx.__version__,
+        phalanx=VERSION,
         numerics=NUMERICS,
         sources=sources(),
         commit=commit,

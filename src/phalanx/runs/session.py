@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-import phalanx
 from phalanx.core import (
     Algorithm,
     AnyState,
@@ -39,8 +38,9 @@ from phalanx.runs.record import HISTORY, Record
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.summary import Ending, Population, RunInfo, ending, record_of
 from phalanx.simulation.executor import ExecutorFactory
+from phalanx.version import VERSION
 
-log = logging.getLogger("phalanx")
+log = logging.getLogger("phalanx.runs")
 
 
 def nothing() -> None:
@@ -67,7 +67,7 @@ class Session:
         device: where it computes.
         begun: when it began, by `time.perf_counter`; None: now.
         prepare: called before the first file of a run is written.
-        on_end: called with how the run ended, before the record is saved.
+        on_end: called with how the run ended, before its record is made; of a run that raises, only if it has a folder.
     """
 
     def __init__(
@@ -143,6 +143,8 @@ class Session:
                 self.keeper.discard()
                 return
             self.keeper.leave()
+            if self.folder is None:
+                return
             try:
                 self._end(error)
             except OSError as failure:
@@ -201,7 +203,7 @@ def simulate(
     begun = time.perf_counter()
     federation = Federation(plan, data_dir, device, executors)
     origin = Origin(
-        plan.identity, source(plan), phalanx.__version__, federation.fingerprint, conditions(federation.device)
+        plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device)
     )
     info = RunInfo(
         name or plan.title,

@@ -2,16 +2,15 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 
-import torch
 from torch import Tensor
 
-from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
+from phalanx.attacks import Attack, Update
 from phalanx.core import Algorithm, AnyState, Arrivals, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
-from phalanx.rng import generator
+from phalanx.simulation.adversary import Adversary
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
@@ -63,33 +62,21 @@ class Simulation:
         seed: int = 0,
         elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None = None,
     ) -> None:
-        if byzantine and attack is None:
-            raise InfeasibleError(
-                f"{len(byzantine)} clients are Byzantine, but there is no attack that they could carry out."
-            )
-        if strangers := sorted(byzantine - data.keys()):
-            raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(data)} clients.")
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
-        self.attack, self.byzantine = attack or Attack(), frozenset(byzantine)
-        if byzantine and self.attack.needs_rule and algorithm.rule is None:
-            raise InfeasibleError(
-                f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
-            )
-        self.declared = {i: self.attack.reported_size(len(d)) if i in byzantine else len(d) for i, d in data.items()}
-        self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
+        sizes = {client: len(held) for client, held in data.items()}
+        model = trainer.model.values
+        self.adversary = Adversary(attack, byzantine, algorithm=algorithm, sizes=sizes, model=model, seed=seed)
+        self.declared = self.adversary.declared
+        self.data = {client: self.adversary.poisoned(client, held) for client, held in data.items()}
         self._sizes = {client: len(held) for client, held in self.data.items()}
         self._cohort = self._cohort_of(elsewhere)
         self.clock = Clock[Event]()
         self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
-        self._previous = dict[int, Vector]()  # what each attacker was sent last
-        self._earlier = dict[int, tuple[Answer, ...]]()  # what each attacker was about to send last
         self._flying = OrderedDict[int, Trained]()  # the task of each client that has one, in the order of asking
         self._others = 0  # honest clients among these that have not answered
-        self._held = dict[int, Trained]()  # tasks whose answer an attacker holds back
         self._waits = self._version = 0  # waits so far, and the newest version that was sent
-        self._state: AnyState | None = None  # the server's, that the next downloads are made from
 
     def _set_times(
         self,
@@ -126,9 +113,6 @@ class Simulation:
                 "could train elsewhere at one time. Train here; `phalanx reproduce --ray` spreads whole runs."
             )
         return elsewhere(self.data)
-
-    def _poisoned(self, client: int, data: Dataset) -> Dataset:
-        return self.attack.poison(data, generator(self.seed, "poison", client))
 
     @property
     def now(self) -> float:
@@ -168,7 +152,7 @@ class Simulation:
 
     def reveal(self, state: AnyState) -> None:
         """See `Revealing`: omniscient attackers know it."""
-        self._state = state
+        self.adversary.state = state
 
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
         """See `Transport`.  All clients train, into one matrix."""
@@ -191,11 +175,8 @@ class Simulation:
         client, local = task.client, self._locals.get(task.client)
         delta, memory = self.algorithm.upload(task.row, local.memory if local else None)
         then = Local(task.start, delta, memory) if self.algorithm.remembers else None
-        update = Update(client, task.version, download, delta, self._previous.get(client))
-        if client in self.byzantine:
-            self._previous[client] = download
-        else:
-            self._others += 1
+        update = Update(client, task.version, download, delta, self.adversary.follow(client, download))
+        self._others += client not in self.adversary
         trained = Trained(update, task.turn, loss, then, self.now, self._waits)
         self._flying[client] = trained
         self._schedule(trained, download.nbytes, delta.nbytes)
@@ -204,9 +185,7 @@ class Simulation:
         """Puts on the clock how a task ends."""
         client, turn = trained.update.client, trained.turn
         task = Workload(client, turn, self._sizes[client], download, upload, len(self.data))
-        seconds = self.latency.seconds(task, self.seed)
-        if client in self.byzantine:
-            seconds = self.attack.delay(seconds, generator(self.seed, "delay", client, turn))
+        seconds = self.adversary.seconds(client, turn, self.latency.seconds(task, self.seed))
         end: Event = trained
         if self.availability is not None and (broken := self._broken(self.availability, task, seconds)):
             seconds, end = broken
@@ -263,8 +242,8 @@ class Simulation:
     def _pass(self, wait: Wait, limit: float, enough: Callable[[], bool]) -> None:
         """Lets happen what comes, until it is enough, or nothing comes up to the limit."""
         while not enough():
-            if self._held:
-                self._let_speak()
+            for late in self.adversary.release(self._version, self._others):
+                self.clock.schedule(SHORTEST, Released(late))
             upcoming, overdue = self.clock.upcoming, self._overdue()
             if min(upcoming, overdue) > limit or min(upcoming, overdue) == math.inf:
                 return
@@ -315,40 +294,15 @@ class Simulation:
         if reached > self.now:
             if reached < math.inf:
                 self.clock.at(reached, trained)
-        elif client in self.byzantine and self.attack.holds_back:
-            self._held[client] = trained
-        else:
+        elif not self.adversary.holds_back(trained):
             self._answer(trained, wait)
 
-    def _let_speak(self) -> None:
-        """Has attackers send what they hold back, if their time has come."""
-        for client, trained in sorted(self._held.items()):
-            if self.attack.sends_now(Meanwhile(self._version - trained.update.version, self._others)):
-                del self._held[client]
-                self.clock.schedule(SHORTEST, Released(trained))
-
     def _answer(self, trained: Trained, wait: Wait) -> None:
-        update, client = trained.update, trained.update.client
-        if client not in self.byzantine:
-            wait.replies.append(Reply(client, update.version, update.delta, trained.loss))
+        client, version = trained.update.client, trained.update.version
+        answers = self.adversary.answers(trained, self._flying, wait)
+        wait.replies += [Reply(client, answered, delta, trained.loss) for answered, delta in answers]
+        if any(answered == version for answered, _ in answers):
             self._settle(client, wait)
-            return
-        answers = self._forged(trained, wait)
-        wait.replies += [Reply(client, version, delta, trained.loss) for version, delta in answers]
-        if any(version == update.version for version, _ in answers):
-            self._settle(client, wait)
-
-    def _forged(self, trained: Trained, wait: Wait) -> Sequence[Answer]:
-        """What an attacker sends for one download."""
-        update, attack = trained.update, self.attack
-        if attack.omniscient and wait.knowledge is None:
-            wait.knowledge = self._knowledge()
-        rng = generator(self.seed, "attack", update.client, trained.turn)
-        answer = Answer(update.version, attack.forge(update, wait.knowledge, rng))
-        earlier = self._earlier.get(update.client, ())
-        if attack.recalls:
-            self._earlier[update.client] = (*earlier, answer)[-attack.recalls :]
-        return attack.answers(answer, earlier)
 
     def _lose(self, client: int, why: str, wait: Wait) -> None:
         wait.lost[client] = why
@@ -357,9 +311,8 @@ class Simulation:
     def _settle(self, client: int, wait: Wait) -> None:
         """A task is over."""
         wait.done.add(client)
-        self._held.pop(client, None)
-        if client not in self.byzantine:
-            self._others -= 1
+        self.adversary.held.pop(client, None)
+        self._others -= client not in self.adversary
 
     def _too_late(self, deadlines: int) -> str:
         seconds = self.deadline.seconds if self.deadline else math.inf
@@ -367,7 +320,7 @@ class Simulation:
 
     def _why(self, client: int) -> str:
         """Why a client never answers."""
-        if client in self._held:
+        if client in self.adversary.held:
             return "holds its answer back"
         if self.now >= (since := self._silent.get(client, math.inf)):
             return f"sends nothing any more since {since:g} s"
@@ -386,11 +339,11 @@ class Simulation:
             self._version,
             dict(self._turns),
             dict(self._flying),
-            tuple(self._held),
+            tuple(self.adversary.held),
             dict(self._down),
             dict(self._locals),
-            dict(self._previous),
-            dict(self._earlier),
+            dict(self.adversary.previous),
+            dict(self.adversary.earlier),
         )
 
     def restore(self, snapshot: Underway, /) -> None:
@@ -398,30 +351,8 @@ class Simulation:
         self.clock = Clock(snapshot.now, list(snapshot.events), snapshot.tickets)
         self._waits, self._version = snapshot.waits, snapshot.version
         self._turns, self._flying = dict(snapshot.turns), OrderedDict(snapshot.flying)
-        self._held = {client: self._flying[client] for client in snapshot.held}
-        self._others = len(self._flying.keys() - self.byzantine)
+        self.adversary.held = {client: self._flying[client] for client in snapshot.held}
+        self._others = len(self._flying.keys() - self.adversary.clients)
         self._down, self._locals = dict(snapshot.down), dict(snapshot.locals)
-        self._previous, self._earlier = dict(snapshot.previous), dict(snapshot.earlier)
+        self.adversary.previous, self.adversary.earlier = dict(snapshot.previous), dict(snapshot.earlier)
         self._expected = {event.client for _, _, event in snapshot.events if isinstance(event, Back)}
-
-    # What an omniscient attacker sees
-
-    def _knowledge(self) -> Knowledge:
-        flying = [self._flying[i].update for i in sorted(self._flying)]
-        honest = [update for update in flying if update.client not in self.byzantine]
-        none = self.trainer.model.values.new_empty(0, self.trainer.model.size)
-        return Knowledge(
-            torch.stack([update.delta for update in honest]) if honest else none,
-            self.byzantine,
-            tuple(update.client for update in honest),
-            tuple(update for update in flying if update.client in self.byzantine),
-            self.algorithm.rule,
-            self._weights(flying) if self.attack.needs_rule else None,
-        )
-
-    def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
-        """The weights with which the rule would combine those updates; None if it would use none of them."""
-        if self._state is None:
-            return None
-        weights = self.algorithm.weights(self._state, [update.client for update in updates])
-        return weights if any(weights.values()) else None

@@ -1,0 +1,147 @@
+"""Jobs done by workers that can die: one loop for processes of this machine and for workers on a Ray cluster."""
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+
+class Given(NamedTuple):
+    """A worker has been given a job."""
+
+    job: int
+    worker: Any
+
+
+class Said(NamedTuple):
+    """A worker reports on the job that it does."""
+
+    job: int
+    what: Any
+
+
+class Done(NamedTuple):
+    """A job is done."""
+
+    job: int
+    result: Any
+
+
+class Again(NamedTuple):
+    """The worker that had a job is dead; another one will be given it."""
+
+    job: int
+    why: str
+
+
+class Failed(NamedTuple):
+    """A job cannot be done."""
+
+    job: int
+    error: BaseException
+
+
+class Ready(NamedTuple):
+    """A worker has begun."""
+
+    worker: Any
+
+
+class Died(NamedTuple):
+    """A worker is dead, with the jobs that it had."""
+
+    worker: Any
+    why: str
+
+
+Happening = Given | Said | Done | Again | Failed
+Message = Ready | Said | Done | Failed | Died
+
+
+class Pool(ABC):
+    """The workers, as a context; one that dies is replaced when there is work for another.
+
+    Subclasses say what a worker is.
+    """
+
+    ahead = 1  # number of jobs that a worker has at one time, the one that it does included
+
+    def __init__(self) -> None:
+        self.workers = dict[Any, list[int]]()  # the jobs of each worker that has begun
+
+    @abstractmethod
+    def start(self, wanted: int) -> None:
+        """Start workers until there are as many as are wanted, or as there is room for.
+
+        Raises:
+            ConnectionError: no worker is left, and none begins.
+        """
+
+    @abstractmethod
+    def give(self, worker: Any, number: int, job: Any) -> None:
+        """Give a worker one more job."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> Sequence[Message]:
+        """Return the next messages of workers, none if there are none within some seconds."""
+
+    @abstractmethod
+    def stop(self, worker: Any) -> object:
+        """End a worker, whatever it does."""
+
+    @abstractmethod
+    def surrender(self, deaths: int, why: str) -> Exception | None:
+        """Return the error of a job over which so many workers have died; None if another one is given it."""
+
+    def do(self, jobs: Sequence[Any], pause: float = 1.0) -> Iterator[Happening]:
+        """Have the workers do some jobs; for each job there is one `Done` or one `Failed`.
+
+        Args:
+            jobs: begun in their order.
+            pause: seconds for which it waits for messages at a time.
+
+        Raises:
+            ConnectionError: no worker is left, and none begins.
+        """
+        todo, deaths = deque(range(len(jobs))), Counter[int]()
+        try:
+            while todo or self._busy():
+                self.start(len(todo) + len(self._busy()))
+                while todo and (worker := self._free()) is not None:
+                    number = todo.popleft()
+                    self.workers[worker].append(number)
+                    self.give(worker, number, jobs[number])
+                    yield Given(number, worker)
+                for message in self.wait(pause):
+                    yield from self._taken(message, todo, deaths)
+        finally:
+            for worker in self._busy():  # nobody waits for their jobs any more
+                del self.workers[worker]
+                self.stop(worker)
+
+    def _busy(self) -> list[Any]:
+        return [worker for worker, jobs in self.workers.items() if jobs]
+
+    def _free(self) -> Any:
+        """The worker with the fewest jobs if it may have one more, else None."""
+        found = min(self.workers, key=lambda worker: len(self.workers[worker]), default=None)
+        return found if found is not None and len(self.workers[found]) < self.ahead else None
+
+    def _taken(self, message: Message, todo: deque[int], deaths: Counter[int]) -> Iterator[Happening]:
+        match message:
+            case Ready(worker):
+                self.workers[worker] = []
+            case Died(worker, why):
+                lost = self.workers.pop(worker)
+                deaths.update(lost)
+                for job in lost:
+                    if (error := self.surrender(deaths[job], why)) is None:
+                        todo.appendleft(job)
+                        yield Again(job, why)
+                    else:
+                        yield Failed(job, error)
+            case Said():
+                yield message
+            case Done(job) | Failed(job):
+                next(jobs for jobs in self.workers.values() if job in jobs).remove(job)
+                yield message

@@ -1,0 +1,117 @@
+"""A pool of processes on this machine.
+
+Every process has a pipe of its own to the one that gives out the jobs.  So a process that dies, however it dies, is
+noticed at once, takes one job with it, and blocks nobody; and when the one that gives out jobs is gone, the others end.
+"""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from phalanx.numerics.memory import keep_freed_memory
+from phalanx.pool import Died, Done, Message, Pool, Said
+
+CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
+Task = Callable[[Any, Callable[[Any], None]], Any]  # of a job, and of what says how far it is; returns its result
+
+
+class Processes(Pool):
+    """Processes that do jobs, of one thread each.  All of them end on leaving the context, whatever they do.
+
+    Args:
+        count: how many at most.
+        task: does a job; made anew in each process by its import path.
+    """
+
+    def __init__(self, count: int, task: Task) -> None:
+        super().__init__()
+        self.count, self.task = count, task
+        self.processes = dict[Connection, Any]()
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in list(self.processes):
+            self.stop(connection)
+        self.workers.clear()
+
+    def start(self, wanted: int) -> None:
+        """See `Pool`."""
+        while len(self.processes) < min(wanted, self.count):
+            here, there = CONTEXT.Pipe()
+            process = CONTEXT.Process(target=work, args=(there, self.task), daemon=True)
+            with _deaf():
+                process.start()
+            there.close()
+            self.processes[here], self.workers[here] = process, []
+
+    def give(self, worker: Connection, number: int, job: Any) -> None:
+        """See `Pool`."""
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has died already, which the next wait finds
+            worker.send((number, job))
+
+    def wait(self, seconds: float) -> Sequence[Message]:
+        """See `Pool`."""
+        return [self._next(found) for found in wait(self.processes, seconds) if isinstance(found, Connection)]
+
+    def _next(self, connection: Connection) -> Message:
+        try:
+            message: Message = connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.processes[connection].join()
+            return Died(connection, _death(self.stop(connection)))
+        return message
+
+    def stop(self, worker: Connection) -> int | None:
+        """See `Pool`; returns how the process ended."""
+        process = self.processes.pop(worker)
+        process.kill()
+        process.join()
+        worker.close()
+        code: int | None = process.exitcode
+        return code
+
+    def surrender(self, deaths: int, why: str) -> Exception:
+        """See `Pool`: a job that ended its process would most likely end the next one."""
+        return ConnectionError(why)
+
+
+def work(connection: Connection, task: Task) -> None:
+    """Do the jobs that come through a pipe, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that gives out jobs decides
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there who could give out more
+        while True:
+            number, job = connection.recv()
+            connection.send(Done(number, task(job, partial(_say, connection, number))))
+
+
+def _say(connection: Connection, number: int, what: Any) -> None:
+    connection.send(Said(number, what))
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that start meanwhile do not hear Ctrl-C, not even before their first line."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _death(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        memory = ", as the operating system does when memory runs out: give fewer --jobs" * (name == "SIGKILL")
+        return f"Its process was killed by the signal {name}{memory}."
+    return f"Its process ended with the status {code}, in the middle of the run."

@@ -1,0 +1,134 @@
+"""The Byzantine clients of a simulation: what they know, what they send, and when."""
+
+from collections.abc import Mapping, Sequence, Set
+
+import torch
+
+from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
+from phalanx.data import Dataset
+from phalanx.rng import generator
+from phalanx.simulation.events import Trained, Wait
+
+
+class Adversary:
+    """The attack of a simulation, with what its clients remember.  Honest clients pass through unchanged.
+
+    Args:
+        attack: what the Byzantine clients do.
+        clients: the ids of the Byzantine clients.
+        algorithm: the server's; an omniscient attack knows its rule and its weights.
+        sizes: number of examples of each client, Byzantine or not.
+        model: the parameters of a model, for their number, dtype and device.
+        seed: the run's.
+
+    Raises:
+        InfeasibleError: there is no attack, a client does not exist, or the attack needs a rule and there is none.
+    """
+
+    def __init__(
+        self,
+        attack: Attack | None,
+        clients: Set[int],
+        *,
+        algorithm: Algorithm,
+        sizes: Mapping[int, int],
+        model: Vector,
+        seed: int,
+    ) -> None:
+        if clients and attack is None:
+            raise InfeasibleError(
+                f"{len(clients)} clients are Byzantine, but there is no attack that they could carry out."
+            )
+        if strangers := sorted(clients - sizes.keys()):
+            raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(sizes)} clients.")
+        self.attack, self.clients, self.seed = attack or Attack(), frozenset(clients), seed
+        if clients and self.attack.needs_rule and algorithm.rule is None:
+            raise InfeasibleError(
+                f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that "
+                "has, such as FedAvg, or set a number where it says search."
+            )
+        self.declared = {i: self.attack.reported_size(size) if i in clients else size for i, size in sizes.items()}
+        self.previous = dict[int, Vector]()  # the last download of each attacker
+        self.earlier = dict[int, tuple[Answer, ...]]()  # the last answers of each attacker, sent or not
+        self.held = dict[int, Trained]()  # tasks whose answer an attacker holds back
+        self._none = model.new_empty(0, model.numel())
+        self.algorithm = algorithm
+        self.state: AnyState | None = None  # the server's, from which the next downloads are made
+
+    def __contains__(self, client: int) -> bool:
+        return client in self.clients
+
+    def poisoned(self, client: int, data: Dataset) -> Dataset:
+        """The data that a client trains on."""
+        return self.attack.poison(data, generator(self.seed, "poison", client)) if client in self else data
+
+    def follow(self, client: int, download: Vector) -> Vector | None:
+        """Remember the download of an attacker, and return the one before it; None if there is none."""
+        before = self.previous.get(client)
+        if client in self:
+            self.previous[client] = download
+        return before
+
+    def seconds(self, client: int, turn: int, seconds: float) -> float:
+        """Seconds from a download to the answer, where an honest client would take `seconds`."""
+        return self.attack.delay(seconds, generator(self.seed, "delay", client, turn)) if client in self else seconds
+
+    def holds_back(self, trained: Trained) -> bool:
+        """Whether a client does not answer yet; keeps its task if so."""
+        held = trained.update.client in self and self.attack.holds_back
+        if held:
+            self.held[trained.update.client] = trained
+        return held
+
+    def release(self, version: int, others: int) -> list[Trained]:
+        """Release the tasks whose answers are sent now, by increasing client.
+
+        Args:
+            version: the newest that the server sent.
+            others: number of honest clients that the server waits for.
+        """
+        now = [
+            client
+            for client, trained in sorted(self.held.items())
+            if self.attack.sends_now(Meanwhile(version - trained.update.version, others))
+        ]
+        return [self.held.pop(client) for client in now]
+
+    def answers(self, trained: Trained, flying: Mapping[int, Trained], wait: Wait) -> Sequence[Answer]:
+        """The messages that a client sends for one download: the honest one, or what the attack makes of it.
+
+        Args:
+            trained: what the client has trained.
+            flying: the tasks that the server waits for.
+            wait: holds the knowledge of omniscient attackers, which all that answer during one wait share.
+        """
+        update, attack = trained.update, self.attack
+        if update.client not in self:
+            return (Answer(update.version, update.delta),)
+        if attack.omniscient and wait.knowledge is None:
+            wait.knowledge = self._knowledge([flying[client].update for client in sorted(flying)])
+        rng = generator(self.seed, "attack", update.client, trained.turn)
+        answer = Answer(update.version, attack.forge(update, wait.knowledge, rng))
+        earlier = self.earlier.get(update.client, ())
+        if attack.recalls:
+            self.earlier[update.client] = (*earlier, answer)[-attack.recalls :]
+        return attack.answers(answer, earlier)
+
+    def _knowledge(self, flying: Sequence[Update]) -> Knowledge:
+        honest = [update for update in flying if update.client not in self]
+        return Knowledge(
+            torch.stack([update.delta for update in honest]) if honest else self._none,
+            self.clients,
+            tuple(update.client for update in honest),
+            tuple(update for update in flying if update.client in self),
+            self.algorithm.rule,
+            self._weights(flying) if self.attack.needs_rule else None,
+        )
+
+    def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
+        """Return the weights with which the rule would combine those updates; None if it would use none of them."""
+        if self.state is None:
+            return None
+        weights = self.algorithm.weights(self.state, [update.client for update in updates])
+        return weights if any(weights.values()) else None
