@@ -29,9 +29,10 @@ OF_NO_STEP = {"begun", "enrolled", "turned away", "ended"}
 LEFT_OUT = {"seconds", "wall_seconds", "provenance", "missing", "name"}
 
 
-def progress(step, verdicts=None, refused=(), lost=(), version=None):
+def progress(step, verdicts=None, refused=(), lost=(), version=None, enrolled=(0, 1, 2, 3)):
     state = SimpleNamespace(version=step if version is None else version, verdicts=verdicts or {})
-    return Progress(step, float(step), state, None if verdicts is None else object(), dict(refused), dict(lost))
+    updates = None if verdicts is None else object()
+    return Progress(step, float(step), state, updates, dict(refused), dict(lost), frozenset(enrolled))
 
 
 def told(path):
@@ -135,7 +136,7 @@ def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
 def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_path):
     audit = Audit(tmp_path / "audit.jsonl", lambda: 7.25, lambda i: {0: "Lyon", 1: "Basel"}.get(i, ""))
     audit.note(Note("enrolled", 1, "declares 60 examples"))
-    audit(progress(0, refused={0: "declares -1 examples"}))
+    audit(progress(0, refused={4: "declares -1 examples"}))
     verdicts = {
         0: Verdict(True, 1.0, 0.9),
         1: Verdict(False, 0.0, -0.25, "turned away"),
@@ -148,7 +149,7 @@ def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_p
     assert told(tmp_path / "audit.jsonl") == [
         ("enrolled", 1, 0, "declares 60 examples", None),
         ("begun", None, 0, "", None),
-        ("not enrolled", 0, 0, "declares -1 examples", None),
+        ("not enrolled", 4, 0, "declares -1 examples", None),
         ("lost", 3, 1, "silent", None),
         ("filtered", 1, 1, "turned away", -0.25),
         ("invalid", 0, 2, 'a\n"b"', None),

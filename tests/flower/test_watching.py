@@ -323,7 +323,7 @@ def test_where_there_are_no_locks_it_is_said(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", none)
-    with pytest.raises(InfeasibleError, match=r"Operation not supported\. Choose a folder on a file system that has"):
+    with pytest.raises(InfeasibleError, match=r"Operation not supported\. Choose a folder on a file system that supports locks"):
         coordinate(InProcessGrid({}), coordinator(PLAN, folder=tmp_path))
 
 
@@ -357,7 +357,7 @@ def test_updates_are_counted_by_fate_and_steps_timed():
     def step(number, now, verdicts, refused=(), lost=()):
         state = SimpleNamespace(version=number, verdicts=verdicts)
         updates = object() if verdicts else None
-        metrics(Progress(number, now, state, updates, dict(refused), dict(lost)))
+        metrics(Progress(number, now, state, updates, dict(refused), dict(lost), frozenset(range(5))))
 
     good, bad, waits = Verdict(True, 1.0), Verdict(False, 0.0, 0.1, "far"), Verdict(True, 0.0, waits=True)
     step(0, 0.0, {})

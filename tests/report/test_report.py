@@ -221,7 +221,7 @@ def test_clients_that_never_took_part_are_not_among_the_excluded() -> None:
     run = records.make(steps=6)
     alter(run, 3, not_enrolled="reports 0 examples, allowed are 1 to 9")
     text = words(render([run], "t"))
-    assert "1 client (3) never took part: not enrolled, for the size reported." in text
+    assert "1 client (3) never took part: not enrolled." in text
     assert "never took part: reports 0 examples, allowed are 1 to 9" in text
     assert "6 of 6 Byzantine clients excluded, no honest one" in text
 

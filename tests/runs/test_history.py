@@ -79,7 +79,7 @@ def test_what_is_recorded_is_what_is_read_back():
     updates = type("U", (), {"clients": (1, 2), "versions": (0, 1), "__len__": lambda self: 2})()
     history = History(["figures", "chosen"])
     history(Progress(0, 0.0, state_of(), None, {7: "reports -1"}, {}))
-    history(Progress(1, 2.0, state, updates, {5: "NaN"}, {6: "silent"}))
+    history(Progress(1, 2.0, state, updates, {5: "NaN"}, {6: "silent"}, frozenset({1, 2, 5, 6})))
     assert history.lines[0].not_enrolled == {7: "reports -1"}
     last = history.lines[1]
     assert last.verdicts == {1: Verdict(False, 0.0), 2: Verdict(True, 0.5, None)}

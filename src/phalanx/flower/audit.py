@@ -104,10 +104,9 @@ class Audit:
             if self._failed is not None:
                 raise self._failed
             self._step, self._version = progress.step, progress.state.version
-            first = self._waiting is not None
-            if first:
+            if self._waiting is not None:
                 self._begin(progress)
-            self._write([self._entry(note) for note in self._notes(progress, first=first)])
+            self._write([self._entry(note) for note in self._notes(progress)])
 
     def note(self, note: Note) -> None:
         """Takes down what happens beside the steps; from any thread.  What goes wrong is raised at the next step."""
@@ -156,10 +155,10 @@ class Audit:
             if entry.event == "excluded" and entry.client is not None and entry.step <= step:
                 self._excluded.add(entry.client)
 
-    def _notes(self, progress: Progress, *, first: bool) -> Iterator[Note]:
+    def _notes(self, progress: Progress) -> Iterator[Note]:
         """What an observer sees of clients."""
         for client, why in sorted(progress.refused.items()):
-            yield Note("not enrolled" if first else "invalid", client, why)
+            yield Note("invalid" if client in progress.enrolled else "not enrolled", client, why)
         for client, why in sorted(progress.lost.items()):
             yield Note("lost", client, why)
         if progress.updates is None:

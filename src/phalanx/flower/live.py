@@ -30,7 +30,7 @@ AROUND = 7  # lines of a window that are no rows, but for what is said above: he
 SIZE = (120, 40)  # columns and lines of a window of which nothing is known
 COLOURS = {"here": "green", "missing": "yellow", "suspended": "red", "excluded": "red", "revoked": "dim"}
 FIRST = ("suspended", "missing", "excluded", "here", "revoked")  # who is shown where not all have room
-UNUSED = ("filtered", "invalid", "lost")
+UNUSED = ("not enrolled", "filtered", "invalid", "lost")
 
 
 def follow(folder: Path, console: Console, over: Callable[[], bool], known: int = 0) -> None:
@@ -184,7 +184,7 @@ def _rows(clients: Mapping[int, ClientStatus], history: Sequence[StepRecord]) ->
     for client, about in clients.items():
         fate, why = fates.get(client, ("-", ""))
         standing = about.standing
-        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" ")[0] in UNUSED)
+        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" @")[0] in UNUSED)
         rank = (0 if troubled else 1, FIRST.index(standing), client)
         rows.append(Row(rank, about.name, standing, fate, about.why or why))
     return sorted(rows)
@@ -216,7 +216,7 @@ def _fates(history: Sequence[StepRecord]) -> dict[int, tuple[str, str]]:
             word = "waits" if verdict.waits else "used" if verdict.accepted else "filtered"
             score = "" if verdict.score is None else f", {verdict.score:.3g}"
             fates[client] = (f"{word} @{step.step}{score}", verdict.reason)
-        for word, reasons in (("invalid", step.invalid), ("lost", step.lost)):
+        for word, reasons in (("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)):
             fates |= {client: (f"{word} @{step.step}", why) for client, why in reasons.items()}
     return fates
 

@@ -63,7 +63,7 @@ class PrometheusMetrics:
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`."""
         self._version.set(progress.state.version)
-        self._updates.labels("invalid").inc(len(progress.refused))
+        self._updates.labels("invalid").inc(len(progress.refused.keys() & progress.enrolled))
         self._updates.labels("lost").inc(len(progress.lost))
         if progress.updates is not None:
             decided = [verdict for verdict in progress.state.verdicts.values() if not verdict.waits]

@@ -158,4 +158,4 @@ def _unused(ledger: Ledger) -> Iterator[str]:
     if unused := not_used(ledger.record):
         yield f"Over the whole run, {unused}."
     if absent := [c for c, client in ledger.clients.items() if client.not_enrolled]:
-        yield f"{plural(len(absent), 'client')} ({ids(absent)}) never took part: not enrolled, for the size reported."
+        yield f"{plural(len(absent), 'client')} ({ids(absent)}) never took part: not enrolled."

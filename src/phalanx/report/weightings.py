@@ -11,6 +11,7 @@ from phalanx.core import InfeasibleError
 from phalanx.report.ledger import BYZANTINE, Ledger
 from phalanx.report.words import describe
 from phalanx.runs.canonical import import_path
+from phalanx.runs.summary import not_enrolled
 from phalanx.weighting import AsReported, Ignore, Truncate, truncation_bound
 
 REPORTED, TRUNCATED, UNIFORM = NAMES = ("reported", "truncated", "uniform")
@@ -104,8 +105,9 @@ def weightings(ledger: Ledger) -> Weightings | None:
     Raises:
         ValueError: the configuration truncates by shares that are out of range.
     """
-    first = ledger.record.history[:1]
-    absent = {c for c, client in ledger.clients.items() if client.not_enrolled}.union(*(s.not_enrolled for s in first))
+    absent = {c for c, client in ledger.clients.items() if client.not_enrolled} | not_enrolled(
+        ledger.record.history
+    ).keys()
     enrolled = {c: client.reported for c, client in ledger.clients.items() if c not in absent}
     sizes = {c: size for c, size in enrolled.items() if size is not None and size >= 1}
     if not sizes or len(sizes) < len(enrolled):

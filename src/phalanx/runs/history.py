@@ -64,14 +64,14 @@ class History:
         if self.lines and not self._begun:
             self._begin()
             return
-        first, state, updates = not self.lines, progress.state, progress.updates
+        state, updates, enrolled = progress.state, progress.updates, progress.enrolled
         step = StepRecord(
             step=progress.step,
             version=state.version,
             seconds=progress.now,
             metrics=None if updates is None and progress.step else self._measure(progress),
-            not_enrolled=progress.refused if first else {},
-            invalid={} if first else progress.refused,
+            not_enrolled={client: why for client, why in progress.refused.items() if client not in enrolled},
+            invalid={client: why for client, why in progress.refused.items() if client in enrolled},
             lost=progress.lost,
         )
         if updates is not None:

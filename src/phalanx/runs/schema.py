@@ -40,7 +40,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         verdicts: by client, what the algorithm decided on an update that arrived or waited.
         versions: by client whose update arrived, the version that it trained on. Only where updates arrive one by one,
             or some of a round are late; the age of an update is the `version` of the line above minus this.
-        not_enrolled: by client, why it never takes part. On the first line only.
+        not_enrolled: by client, why it takes no part in the run.
         invalid: by client, why the guard did not let its update in.
         lost: by client, why its task brought no update.
     """

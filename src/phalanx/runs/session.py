@@ -202,9 +202,7 @@ def simulate(
     """
     begun = time.perf_counter()
     federation = Federation(plan, data_dir, device, executors)
-    origin = Origin(
-        plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device)
-    )
+    origin = Origin(plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device))
     info = RunInfo(
         name or plan.title,
         plan.config,

@@ -1,7 +1,7 @@
 """What the summary of a run says: how it ended, what it reached, who was excluded, and how right that was."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from phalanx.core import InfeasibleError, StalledError
@@ -134,9 +134,13 @@ def invalid_updates(history: Iterable[StepRecord]) -> dict[int, InvalidUpdates]:
     return out
 
 
-def not_enrolled(history: Sequence[StepRecord]) -> Mapping[int, str]:
-    """Return the clients that never took part, because of the size that they reported, with the reason."""
-    return history[0].not_enrolled if history else {}
+def not_enrolled(history: Iterable[StepRecord]) -> dict[int, str]:
+    """Return the clients that never took part, with the reason."""
+    out = dict[int, str]()
+    for step in history:
+        for client, reason in step.not_enrolled.items():
+            out.setdefault(client, reason)
+    return out
 
 
 def filtered(history: Iterable[StepRecord], clients: Set[int]) -> float | None:
