@@ -282,7 +282,7 @@ def test_the_numbers_of_the_table_are_those_of_the_records(finished):
     values = sorted(
         100 * trace.final()
         for trace in traces(folder).values()
-        if trace.config["attack"] and trace.name.startswith("FedAvg(Median)")
+        if trace.settings.get("attack") and trace.name.startswith("FedAvg(Median)")
     )
     assert len(values) == 2
     mean = sum(values) / 2
@@ -331,7 +331,7 @@ def test_without_training_what_is_missing_is_told(capsys, finished, tmp_path):
 def test_cells_without_any_record_are_missing_in_the_table(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path)
     for path in folder.rglob("records/*.json"):
-        if Trace.load(path).config["attack"]:
+        if Trace.load(path).settings.get("attack"):
             path.unlink()
     status, out, _ = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
     assert status == 0
@@ -408,5 +408,5 @@ def test_what_the_record_says_is_what_was_asked_for(finished):
     found = traces(finished[0])
     assert plans.keys() <= found.keys()
     for identity, plan in plans.items():
-        assert found[identity].config == json.loads(json.dumps(plan.config))
-        assert found[identity].environment["threads"] == 1
+        assert found[identity].settings == json.loads(json.dumps(plan.settings))
+        assert found[identity].provenance.threads == 1

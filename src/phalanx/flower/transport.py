@@ -148,7 +148,7 @@ class FlowerTransport:
             if client not in progress.enrolled:
                 self._complain("not enrolled", client, f"not enrolled: {why}")
             elif client in self._delivered:
-                self._complain("refused", client, why)
+                self._complain("invalid", client, why)
                 self.register.struck(client, why)
         self._delivered = frozenset()
         self.register.step = progress.step
@@ -302,7 +302,7 @@ class FlowerTransport:
             self.register.answered(client)
             return
         refused = isinstance(outcome, Invalid)
-        self._complain("refused" if refused else "lost", client, outcome.why)
+        self._complain("invalid" if refused else "lost", client, outcome.why)
         (wait.refused if refused else wait.lost)[client] = outcome.why
         if dispatch.node:  # else it was never asked
             note = self.register.struck if isinstance(outcome, Invalid) and outcome.signed else self.register.missed

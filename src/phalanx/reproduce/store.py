@@ -36,7 +36,7 @@ class Store:
         if not path.is_file():
             return None, ""
         trace = Trace.load(path)
-        why = outdated(plan, vars(trace))
+        why = outdated(plan, trace)
         return (None, why) if why else (trace, "")
 
     def keep(self, trace: Trace) -> None:

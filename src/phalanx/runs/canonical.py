@@ -155,6 +155,7 @@ def import_path(kind: type) -> str:
 # What a value is made by
 
 INSTALLED = {"site-packages", "dist-packages"}  # folders of what comes in versions
+PAPERS = Path(__file__).parents[3] / "papers"  # of a checkout; `phalanx.runs.provenance` covers them, as the library
 
 
 def source(value: Any) -> str | None:
@@ -187,7 +188,10 @@ def _modules(value: Any) -> Iterator[str]:
 
 
 def _foreign(name: str) -> bool:
+    """Whether a module is neither Python's, nor the library's, nor of the papers in its repository."""
     package = name.partition(".")[0]
+    if package == PAPERS.name:
+        return (file := _file(package)) is None or file.parent != PAPERS
     return package != __name__.partition(".")[0] and package not in sys.stdlib_module_names
 
 
