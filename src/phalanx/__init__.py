@@ -18,8 +18,8 @@ from phalanx.core import (
 )
 from phalanx.engine.guard import Guard
 from phalanx.engine.loop import run
-from phalanx.runs.history import Record
 from phalanx.runs.plan import Run
+from phalanx.runs.record import Record
 from phalanx.runs.session import simulate
 from phalanx.training.sgd import LocalSGD
 

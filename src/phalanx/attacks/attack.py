@@ -45,8 +45,8 @@ class Knowledge:
         byzantine: the attackers, itself included; some of them may not take part in this round.
         clients: the h ids of the rows of `honest`, increasing.
         colluders: what the attackers that take part would send if they were honest, itself included, by increasing id.
-        rule: the server's, if its algorithm has one in its field `aggregate`.
-        weights: what each client's update counts for; all alike if not given.
+        rule: the server's, if its algorithm has one.
+        weights: with which the rule combines the updates of these clients; all alike if not given.
     """
 
     honest: Matrix
@@ -65,7 +65,7 @@ class Knowledge:
         """
         if self.rule is None:
             raise InfeasibleError(
-                "The server's rule is not known. Choose an algorithm with a field `aggregate`: FedAvg."
+                "The server's rule is not known. Choose an algorithm that has a rule, such as FedAvg."
             )
         rows = torch.cat((self.honest, forged.expand(len(self.colluders), -1)))
         if self.weights is None:

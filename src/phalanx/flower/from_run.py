@@ -11,13 +11,13 @@ from typing import Any
 from torch import nn
 
 from phalanx.algorithms.hidden import hiding, unhidden
-from phalanx.engine.participation import Participation, everyone
 from phalanx.flower.client import Participant
 from phalanx.flower.identity import Roster
 from phalanx.flower.models import hide
-from phalanx.flower.server import Coordinator, nothing
+from phalanx.flower.server import Coordinator
 from phalanx.rng import borrowed
 from phalanx.runs.federation import Federation, population
+from phalanx.runs.history import nothing
 from phalanx.runs.plan import Run
 
 
@@ -63,10 +63,9 @@ def coordinator_of(
         options: of `Coordinator`. Models that depend on what clients remember are not evaluated: only they have them.
     """
     made = federation or Federation(plan)
-    byzantine, module = plan.attackers(), _module(plan, made)
+    module = _module(plan, made)
     if hiding(plan.algorithm) is not None:
         hide(module, plan.algorithm, plan.buffers)
-    everybody = plan.participation == 1
     return Coordinator(
         unhidden(plan.algorithm),
         module,
@@ -74,9 +73,7 @@ def coordinator_of(
         plan.until,
         **{
             "guard": plan.guard,
-            "sample": everyone
-            if everybody
-            else Participation(plan.participation, plan.seed, byzantine, plan.byzantine_per_round),
+            "sample": plan.sampler,
             "buffers": plan.buffers,
             "reference": made.reference,
             "measure": nothing if plan.algorithm.remembers else made.measure,

@@ -1,7 +1,6 @@
 """The coordinator's side: the loop of `phalanx.engine` over Flower's messages, as an app that Flower starts."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,19 +14,18 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 import phalanx
-from phalanx.aggregators import Aggregator
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.engine.guard import Guard
-from phalanx.engine.loop import Train, run
 from phalanx.engine.participation import Sampler, everyone
+from phalanx.engine.reference import Train
 from phalanx.flower import models
 from phalanx.flower.audit import AUDIT, Audit
 from phalanx.flower.codec import Transfer
 from phalanx.flower.identity import Roster
 from phalanx.flower.lock import exclusive
 from phalanx.flower.logs import Form, configure_logs, log_fields
-from phalanx.flower.metrics import HOST, Metrics
+from phalanx.flower.metrics import HOST, PrometheusMetrics
 from phalanx.flower.record import ENGINE, population, unknown
 from phalanx.flower.signals import handed_on
 from phalanx.flower.status import STATUS, StatusBoard
@@ -36,9 +34,12 @@ from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.transport import FlowerTransport
 from phalanx.flower.upload_counter import ASKED, UploadCounter
 from phalanx.runs.canonical import canonical, configuration, digest, source
-from phalanx.runs.checkpoint import Checkpoint, CheckpointWriter, Origin, resumption
-from phalanx.runs.history import HISTORY, History, Line, Record
-from phalanx.runs.summary import ending, environment, outcome
+from phalanx.runs.checkpoint import Checkpoint, Origin
+from phalanx.runs.history import Measure, nothing
+from phalanx.runs.provenance import provenance
+from phalanx.runs.schema import StepRecord
+from phalanx.runs.session import Session
+from phalanx.runs.summary import Population, RunInfo
 from phalanx.training.vector import BufferPolicy, FlatModule
 
 log = logging.getLogger("phalanx.flower")
@@ -48,11 +49,6 @@ HASTE = (
     "Suspension(interval=...) to about the seconds that the honest need for a task"
 )
 EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember three turns
-
-
-def nothing(progress: Progress) -> Mapping[str, Any]:
-    """Measures nothing."""
-    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +70,7 @@ class Coordinator:
         prefetch: whether clients are sent a second task while they work on the first, for a newer version. More
             updates come, and older ones. Asynchronous algorithms only.
         buffers: what becomes of buffers of the model; the same as the clients'.
-        measure: evaluates a state, for the history.
+        measure: evaluates a state, for the history; None where it was not evaluated.
         reference: the server's own training, for algorithms that compare updates with one.
         observers: are shown each step.
         checkpoint: when the run is saved on its way.
@@ -96,7 +92,7 @@ class Coordinator:
     suspension: Suspension = Suspension()
     transfer: Transfer = "float32"
     buffers: BufferPolicy = "refuse"
-    measure: Callable[[Progress], Mapping[str, Any]] = nothing
+    measure: Measure = nothing
     reference: Train | None = None
     observers: Sequence[Observer] = ()
     checkpoint: Checkpoint = EVERY_STEP
@@ -104,7 +100,7 @@ class Coordinator:
     metrics: int | None = None
     name: str = ""
     setup: Mapping[str, Any] = field(default_factory=dict)
-    known: Callable[[Sequence[Line]], Mapping[str, Any]] = unknown
+    known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
 
     def __post_init__(self) -> None:
@@ -119,8 +115,8 @@ class Coordinator:
     @property
     def title(self) -> str:
         """The name of the run, such as `FedAvg(Median), real clients`."""
-        rule = getattr(self.algorithm, "aggregate", None)
-        inner = f"({rule.title})" if isinstance(rule, Aggregator) else ""
+        rule = self.algorithm.rule
+        inner = f"({rule.title})" if rule is not None else ""
         return self.name or f"{type(self.algorithm).__name__}{inner}, real clients"
 
     def config(self, dimension: int) -> dict[str, Any]:
@@ -164,8 +160,8 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
         The last state.
 
     Raises:
-        InfeasibleError: not enough clients enrolled, or the algorithm cannot serve them; says who is missing. Or another
-            server works in the folder.
+        InfeasibleError: not enough clients enrolled, or the algorithm cannot serve them; says who is missing. Or
+            another server works in the folder.
         StalledError: nobody is left who could bring the next update.
     """
     with nullcontext() if coordinator.folder is None else exclusive(coordinator.folder):
@@ -175,23 +171,42 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     """As `coordinate`, where nobody else works in the folder."""
     model = FlatModule(coordinator.model, coordinator.buffers)
-    start, folder = model.read(), coordinator.folder
-    made_by = source(coordinator.algorithm)
-    origin = Origin(digest(coordinator.config(len(start))), made_by, phalanx.__version__, {}, {})
-    resumed = resumption(folder, coordinator.checkpoint, origin, torch.device("cpu"))
-    goes_on = resumed.snapshot is not None
+    start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
     config = coordinator.told(len(start))
-    begun = time.perf_counter() - resumed.seconds
-    history = History(
-        coordinator.algorithm.observed,
-        coordinator.measure,
-        folder / HISTORY if folder else None,
-        lambda: _prepare(folder, config, resumed=goes_on) if folder else None,
-        resumed.lines,
+    origin = Origin(digest(coordinator.config(len(start))), source(algorithm), phalanx.__version__, {}, {})
+
+    info = RunInfo(
+        coordinator.title,
+        config,
+        digest(config),
+        origin.source,
+        len(start),
+        provenance("cpu", version("flwr")),
     )
-    keeper = CheckpointWriter(folder, coordinator.checkpoint, origin, history, begun)
+
+    def who(history: Sequence[StepRecord]) -> Population:
+        register, known = transport.register, coordinator.known(history)
+        reported, tasks = register.kept()[0], transport.asked.counts
+        return population(history, reported, register.roster, coordinator.guard, known, tasks=tasks)
+
+    session = Session(
+        info,
+        origin,
+        observed=algorithm.observed,
+        measure=coordinator.measure,
+        population=who,
+        folder=folder,
+        checkpoint=coordinator.checkpoint,
+        device=torch.device("cpu"),
+        prepare=lambda: models.forget(folder) if folder else None,
+        on_end=lambda how: audit.end(": ".join(filter(None, how))),
+    )
+    resumed = session.resumed.snapshot
     audit = Audit(
-        folder / AUDIT if folder else None, lambda: transport.now, lambda i: name_of(transport, i), resumed=goes_on
+        folder / AUDIT if folder else None,
+        lambda: transport.now,
+        lambda i: name_of(transport, i),
+        resumed=resumed is not None,
     )
     transport = FlowerTransport(
         grid,
@@ -203,73 +218,34 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         tell=audit.note,
         asked=UploadCounter(folder / ASKED if folder else None),
     )
-    if not (coordinator.algorithm.synchronous or coordinator.suspension.interval):
+    if not (algorithm.synchronous or coordinator.suspension.interval):
         log.warning("%s", HASTE)
-    if resumed.snapshot is not None:
-        log.info("goes on after step %d", resumed.snapshot.step)
-
-    def record(error: BaseException | None) -> None:
-        how = ending(error)
-        try:
-            audit.end(": ".join(filter(None, (how["status"], how["error"]))))
-        finally:
-            summarize(how)
-
-    def summarize(how: Mapping[str, Any]) -> None:
-        if folder is None or not history.lines:
-            return
-        register = transport.register
-        known = coordinator.known(history.lines)
-        summary: dict[str, Any] = {**how, "identity": digest(config), "source": made_by, "dimension": len(start)}
-        summary |= {"wall_seconds": round(time.perf_counter() - begun, 3)} | outcome(history.lines)
-        declared, asked = register.kept()[0], transport.asked.counts
-        summary |= population(history.lines, declared, register.roster, coordinator.guard, known, asked=asked)
-        summary |= {"environment": environment("cpu") | {"engine": f"flwr {version('flwr')}"}}
-        Record(coordinator.title, config, history.lines, summary).save(folder)
-
+    if resumed is not None:
+        log.info("goes on after step %d", resumed.step)
     board = StatusBoard(folder / STATUS if folder else None, transport.register, coordinator.timeouts.roll_call)
-    with transport, history, board, _served(coordinator.metrics, board) as metrics:
-        try:
-            state: AnyState = run(
-                coordinator.algorithm,
-                transport,
-                start,
-                until=coordinator.until,
-                sample=coordinator.sample,
-                guard=coordinator.guard,
-                reference=coordinator.reference,
-                observers=(history, audit, transport, tell, board, *metrics, *coordinator.observers),
-                on_snapshot=keeper,
-                resume=resumed.snapshot,
-            )
-            if folder is not None:
-                models.save(folder, model, coordinator.algorithm, state, transport.register.declared)
-        except BaseException as error:
-            keeper.leave()
-            try:
-                record(error)
-            except OSError as failure:
-                log.error("how the run ended is not all on record: %s", failure)
-                error.add_note(f"How the run ended is not all on record: {failure}")
-            raise
-    record(None)
-    keeper.discard()
+    with transport, board, _served(coordinator.metrics, board) as metrics, session:
+        state = session.run(
+            algorithm,
+            transport,
+            start,
+            until=coordinator.until,
+            sample=coordinator.sample,
+            guard=coordinator.guard,
+            reference=coordinator.reference,
+            observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
+        )
+        if folder is not None:
+            models.save(folder, model, algorithm, state, session.enrolled)
     return state
 
 
-def _prepare(folder: Path, config: Mapping[str, Any], *, resumed: bool) -> None:
-    """Makes the folder ready: what another run left there goes, but for audit trails."""
-    Record.begin(folder, config, resumed=resumed)
-    models.forget(folder)
-
-
 @contextmanager
-def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[Metrics, ...]]:
+def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[PrometheusMetrics, ...]]:
     """Figures for Prometheus, where they are asked for."""
     if port is None:
         yield ()
         return
-    metrics = Metrics(board.counts)
+    metrics = PrometheusMetrics(board.counts)
     log.info("metrics: http://%s:%d/metrics", HOST, metrics.serve(port))
     try:
         yield (metrics,)

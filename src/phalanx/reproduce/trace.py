@@ -1,6 +1,6 @@
 """What is kept of a run for tables and figures: a value of some ten kilobytes.
 
-A record (`phalanx.runs.history.Record`) holds every client in every step.  A trace keeps the curves, the outcome and who
+A record (`phalanx.runs.record.Record`) holds every client in every step.  A trace keeps the curves, the outcome and who
 was excluded, so that hundreds of runs fit in one folder and can be drawn without training.
 """
 
@@ -11,10 +11,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from phalanx.runs.canonical import identity_of, source
-from phalanx.runs.history import Record, plain
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import Provenance, provenance
+from phalanx.runs.record import Record
+from phalanx.runs.schema import plain
 from phalanx.runs.summary import ending
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
@@ -119,33 +122,33 @@ class Trace:
     @classmethod
     def of(cls, plan: Run, record: Record) -> "Trace":
         """Return the short form of the record of a run."""
-        summary: dict[str, Any] = plain(record.summary)
-        clients = {int(i): c for i, c in summary["clients"].items()}
+        summary, clients = record.summary, record.summary.clients
         state, left_out = _state(record)
         return cls(
             name=record.name,
             settings=plan.settings,
             seed=plan.seed,
             clients=plan.population,
-            **{name: summary[name] for name in SUMMARY},
-            provenance=provenance(summary["environment"]["device"]),
+            **{name: getattr(summary, name) for name in SUMMARY},
+            data={} if summary.data is None else msgspec.to_builtins(summary.data),
+            detection={} if summary.detection is None else msgspec.structs.asdict(summary.detection),
+            filtered=msgspec.structs.asdict(summary.filtered),
             curves=_curves(record),
             state=state,
             left_out=left_out,
-            excluded=tuple(Excluded(i, **c["removed"]) for i, c in clients.items() if c["removed"]),
-            invalid=tuple(Invalid(i, **c["refused"]) for i, c in clients.items() if c["refused"]),
-            not_enrolled={i: c["not_enrolled"] for i, c in clients.items() if c["not_enrolled"]},
-            byzantine=tuple(i for i, c in clients.items() if c["byzantine"]),
-            filtered=summary["rejected"],
-            reported=tuple(c["declared"] for c in clients.values()),
-            held=tuple(c["size"] for c in clients.values()),
+            excluded=tuple(Excluded(i, e.step, e.reason) for i, c in clients.items() if (e := c.excluded)),
+            invalid=tuple(Invalid(i, u.times, u.reason) for i, c in clients.items() if (u := c.invalid)),
+            not_enrolled={i: c.not_enrolled for i, c in clients.items() if c.not_enrolled},
+            byzantine=tuple(i for i, c in clients.items() if c.byzantine),
+            reported=tuple(c.reported or 0 for c in clients.values()),
+            held=tuple(c.size or 0 for c in clients.values()),
             received_accuracy=_received_accuracy(record),
         )
 
     @classmethod
     def of_failure(cls, plan: Run, error: BaseException | str, seconds: float = 0.0) -> "Trace":
         """A run of which nothing is known but that it failed, and why: it could not begin, or its process died."""
-        told: dict[str, Any] = {"status": "failed", "error": error} if isinstance(error, str) else ending(error)
+        status, why = ("failed", error) if isinstance(error, str) else ending(error)
         return cls(
             name=plan.title,
             identity=plan.identity,
@@ -153,10 +156,11 @@ class Trace:
             settings=plan.settings,
             seed=plan.seed,
             clients=plan.population,
+            status=status,
+            error=why,
             provenance=provenance("cpu"),
             wall_seconds=seconds,
             byzantine=tuple(sorted(plan.attackers())),
-            **told,
         )
 
     def save(self, path: Path) -> None:
@@ -261,36 +265,42 @@ READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another f
     "excluded": _excluded,
     "invalid": _invalid,
 }
-SUMMARY = ("identity", "source", "status", "error", "wall_seconds", "data", "dimension", "steps", "detection")
+SUMMARY = ("identity", "source", "status", "error", "provenance", "wall_seconds", "dimension", "steps")
 
 
 def _curves(record: Record) -> dict[str, tuple[float | None, ...]]:
     """The lines of the history in which something was measured, column by column."""
-    lines = [line for line in record.history if "accuracy" in line]
-    present = [name for name in MEASURED if any(name in line for line in lines)]
-    columns = {name: tuple(line.get(name) for line in lines) for name in ("step", "seconds", *present)}
+    measured = [(step, step.metrics) for step in record.history if step.metrics is not None]
+    columns: dict[str, tuple[float | None, ...]] = {
+        "step": tuple(step.step for step, _ in measured),
+        "seconds": tuple(step.seconds for step, _ in measured),
+    }
+    for name in MEASURED:
+        column = tuple(getattr(metrics, name) for _, metrics in measured)
+        columns |= {name: column} if any(value is not None for value in column) else {}
     for name in BY_GROUP:
-        groups = dict.fromkeys(group for line in lines for group in line.get(name, {}))
-        columns |= {f"{name} {group}": tuple(line.get(name, {}).get(group) for line in lines) for group in groups}
-    if any("received_accuracy" in line for line in lines):
-        known = [[a for a in line.get("received_accuracy", {}).values() if a is not None] for line in lines]
+        tables = [getattr(metrics, name) for _, metrics in measured]
+        groups = dict.fromkeys(group for table in tables for group in table)
+        columns |= {f"{name} {group}": tuple(table.get(group) for table in tables) for group in groups}
+    if any(metrics.received_accuracy for _, metrics in measured):
+        known = [[a for a in metrics.received_accuracy.values() if a is not None] for _, metrics in measured]
         columns["best_client_accuracy"] = tuple(max(values, default=None) for values in known)
     return columns
 
 
 def _received_accuracy(record: Record) -> dict[int, float]:
     """What each honest client's model was worth when it was evaluated last."""
-    told = [line["received_accuracy"] for line in record.history if line.get("received_accuracy")]
-    return {int(i): accuracy for i, accuracy in (told[-1] if told else {}).items() if accuracy is not None}
+    known = [m.received_accuracy for step in record.history if (m := step.metrics) and m.received_accuracy]
+    return {i: accuracy for i, accuracy in (known[-1] if known else {}).items() if accuracy is not None}
 
 
 def _state(record: Record) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
     """The observed figures of the algorithm, step by step, and the names of those that are too large."""
-    lines = [line for line in record.history if "state" in line]
-    names = list(lines[0]["state"]) if lines else []
-    small = [name for name in names if all(_count(line["state"][name]) <= SMALL for line in lines)]
-    columns = {name: tuple(line["state"][name] for line in lines) for name in small}
-    kept = {"step": tuple(line["step"] for line in lines), **columns} if columns else {}
+    steps = [step for step in record.history if step.state]
+    names = list(steps[0].state) if steps else []
+    small = [name for name in names if all(_count(step.state[name]) <= SMALL for step in steps)]
+    columns = {name: tuple(plain(step.state[name]) for step in steps) for name in small}
+    kept = {"step": tuple(step.step for step in steps), **columns} if columns else {}
     return kept, tuple(name for name in names if name not in small)
 
 

@@ -27,8 +27,10 @@ from torch import Tensor
 
 from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
-from phalanx.runs.history import CHECKPOINT, HISTORY, History, Line, read_lines
+from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
+from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
+from phalanx.runs.schema import StepRecord
 
 MAGIC = b"phalanx checkpoint 1\n"
 CHUNK = 1 << 20  # bytes that are read at once
@@ -194,7 +196,7 @@ class Resumption(NamedTuple):
     """Where a run goes on; at the beginning, if nothing else is said."""
 
     snapshot: Snapshot[Any] | None = None
-    lines: Sequence[Line] = ()  # of history, up to there
+    lines: Sequence[StepRecord] = ()  # of history, up to there
     seconds: float = 0.0  # wall time that the run has taken
 
 
@@ -217,7 +219,7 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
     origin, step = saved.origin, saved.step
     why = "it is another" if origin.identity != here.identity else origin.outdated(here)
     if why:
-        warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=3)
+        warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=4)
         return Resumption()
     if why := origin.differences(here):
         raise InfeasibleError(

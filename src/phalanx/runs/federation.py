@@ -1,11 +1,10 @@
 """The clients, data and model of a run, ready to train in this process."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -13,12 +12,12 @@ from torch import Tensor
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.rng import borrowed, numpy_generator
-from phalanx.runs.history import Line, not_enrolled, plain, refusals, rejected, removals
 from phalanx.runs.plan import Run
-from phalanx.runs.summary import detection
+from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
+from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
-from phalanx.training.evaluation import FineTuning, Score, evaluate, figures, least_loss
+from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate, least_loss, metrics_of
 from phalanx.training.sgd import ServerTraining, Trainer
 from phalanx.training.vector import FlatModule
 
@@ -133,58 +132,66 @@ class Federation:
                 f"{self.plan.model} must give {classes} scores for each of {len(x)} examples{where}, gave {gave}."
             )
 
-    def measure(self, progress: Progress) -> Mapping[str, Any]:
-        """Evaluates the models of a state, if it is time to."""
+    def measure(self, progress: Progress) -> Metrics | None:
+        """Return the figures of a state; None if no evaluation is due."""
         due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
-        return self.worth(progress.state) if due else {}
+        return self.worth(progress.state, progress.enrolled) if due else None
 
-    def worth(self, state: AnyState) -> Mapping[str, Any]:
-        """The figures of a state: what honest clients are served, and what the attacker got."""
-        chosen = self.chosen(state)
-        served = self.tested(state, chosen)
+    def worth(self, state: AnyState, enrolled: Collection[int]) -> Metrics | None:
+        """Return the figures of a state: of what honest enrolled clients are served, and of what the attacker got.
+
+        None if no honest client is enrolled.
+        """
+        clients = [i for i in self.honest if i in enrolled]
+        if not clients:
+            return None
+        chosen = self.chosen(state, clients)
+        served = self.tested(state, clients, chosen)
         distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
         scores = {(at, g): evaluate(self.model, vector, self.tests[g]) for (at, g), vector in distinct.items()}
         aims = [(vector, goal) for (_, g), vector in distinct.items() if (goal := self.goals[g]) is not None]
         wishes = [evaluate(self.model, vector, goal).accuracy for vector, goal in aims]
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
-        found = figures(by_client, dict(enumerate(self.holdings)), sum(wishes) / len(wishes) if wishes else None)
-        return found | self._by_group(by_client) | ({"chosen": chosen} if chosen else {})
+        success = sum(wishes) / len(wishes) if wishes else None
+        accuracy, loss = self._by_group(by_client)
+        found = metrics_of(by_client, dict(enumerate(self.holdings)), success)
+        return msgspec.structs.replace(found, group_accuracy=accuracy, group_loss=loss, chosen=chosen)
 
-    def _by_group(self, scores: Mapping[int, Score]) -> dict[str, Any]:
-        """Accuracy and loss of each group of clients, the means over its honest ones; nothing without groups."""
+    def _by_group(self, scores: Mapping[int, Score]) -> tuple[dict[int, float], dict[int, float]]:
+        """Return accuracy and loss of each group of clients, the means over its honest ones; empty without groups."""
         if self.plan.groups is None:
-            return {}
+            return {}, {}
         members = {g: [s for i, s in scores.items() if self.group[i] == g] for g in sorted(set(self.group))}
-        means = {g: [sum(values) / len(of) for values in zip(*((s.accuracy, s.loss) for s in of), strict=True)]
-                 for g, of in members.items() if of}  # fmt: skip
-        return {f"group_{name}": {g: m[k] for g, m in means.items()} for k, name in enumerate(("accuracy", "loss"))}
+        known = {g: of for g, of in members.items() if of}
+        accuracy = {g: sum(s.accuracy for s in of) / len(of) for g, of in known.items()}
+        return accuracy, {g: sum(s.loss for s in of) / len(of) for g, of in known.items()}
 
-    def tested(self, state: AnyState, chosen: Mapping[int, int]) -> dict[int, Vector]:
-        """What is evaluated of each honest client: its model, trained further if the run's evaluation says so."""
-        served, tuning = self.served(state, chosen), self.tuning
+    def tested(self, state: AnyState, clients: Sequence[int], chosen: Mapping[int, int]) -> dict[int, Vector]:
+        """Return what is evaluated of each client: its model, trained further if the run's evaluation says so."""
+        served, tuning = self.served(state, clients, chosen), self.tuning
         if tuning is None:
             return served
         return {i: tuning(v, self.data[i], client=i, version=state.version) for i, v in served.items()}
 
-    def served(self, state: AnyState, chosen: Mapping[int, int]) -> dict[int, Vector]:
-        """The model of each honest client, the chosen one if it chooses; the same tensor for those served the same."""
+    def served(self, state: AnyState, clients: Sequence[int], chosen: Mapping[int, int]) -> dict[int, Vector]:
+        """Return the model of each client, the chosen one if it chooses; the same tensor for those served the same."""
         algorithm, model_of = self.plan.algorithm, self.transport.model_of
         downloads = {
             i: algorithm.candidate_models(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
-            for i in self.honest
+            for i in clients
         }
         if algorithm.remembers:
             return {i: model_of(i, download) for i, download in downloads.items()}
         models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
         return {i: models[download.data_ptr()] for i, download in downloads.items()}
 
-    def chosen(self, state: AnyState) -> dict[int, int]:
-        """Which of the models that it is offered each honest client takes, by its number in `Algorithm.candidate_models`.
+    def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
+        """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.
 
-        The one with the least loss on the examples that the client keeps from training; of equals the most specific.
-        Nobody chooses who keeps none, or is offered one model only.
+        It is the one with the least loss on the examples that the client keeps from training; of equals the most
+        specific.  A client that keeps none, or has one candidate only, does not choose.
         """
-        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in self.honest if len(self.kept[i])}
+        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in clients if len(self.kept[i])}
         return {i: self._best(i, models) for i, models in offers.items() if len(models) > 1}
 
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:
@@ -211,30 +218,35 @@ def withheld(plan: Run, client: int, held: Dataset) -> tuple[Dataset, Dataset]:
     return held.of(order[count:].sort().values), held.of(order[:count].sort().values)
 
 
-def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any]:
-    """Who took part, who was removed, whose updates were not used, and how well that agrees with the truth."""
-    removed, refused, absent = removals(history), refusals(history), not_enrolled(history)
+def population(federation: Federation, history: Sequence[StepRecord]) -> Population:
+    """Return who took part, who was excluded, whose updates were not used, and how well that agrees with the truth."""
+    excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
     byzantine = federation.byzantine
     clients = {
-        i: {
-            "declared": federation.transport.declared[i],
-            "size": len(part),
-            "classes": federation.holdings[i],
-            "byzantine": i in byzantine,
-            "group": federation.group[i],
-            "removed": asdict(removed[i]) if i in removed else None,
-            "refused": asdict(refused[i]) if i in refused else None,
-            "not_enrolled": absent.get(i),
-        }
+        i: ClientRecord(
+            reported=_whole(federation.transport.declared[i]),
+            size=len(part),
+            classes=tuple(federation.holdings[i].tolist()),
+            byzantine=i in byzantine,
+            group=federation.group[i],
+            excluded=excluded.get(i),
+            invalid=invalid.get(i),
+            not_enrolled=absent.get(i),
+        )
         for i, part in enumerate(federation.parts)
     }
-    data = {
-        "name": type(federation.plan.data).__name__,
-        "train": len(federation.train),
-        "test": len(federation.test),
-        "fingerprint": federation.fingerprint,
-    }
-    unused = {"byzantine": rejected(history, byzantine), "honest": rejected(history, set(federation.honest))}
-    found = detection(removed.keys(), byzantine)
-    facts: dict[str, Any] = plain({"clients": clients, "detection": found, "rejected": unused, "data": data})
-    return facts
+    unused = FilteredShares(
+        byzantine=filtered(history, byzantine), honest=filtered(history, frozenset(federation.honest))
+    )
+    data = DataRecord(
+        name=type(federation.plan.data).__name__,
+        train=len(federation.train),
+        test=len(federation.test),
+        fingerprint=federation.fingerprint,
+    )
+    return Population(clients, detection(excluded.keys(), byzantine), unused, data=data)
+
+
+def _whole(size: object) -> int | None:
+    """The reported size, if it is a whole number."""
+    return size if type(size) is int else None

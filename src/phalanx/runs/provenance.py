@@ -129,7 +129,7 @@ def provenance(device: torch.device | str, flower: str | None = None) -> Provena
 def conditions(device: torch.device) -> dict[str, Any]:
     """Return what floating-point bits depend on, apart from the run itself and the library."""
     return {
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "numpy": version("numpy"),
         "numba": version("numba"),
         "instructions": torch.backends.cpu.get_cpu_capability(),

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 import torch
 from torch import Tensor
 
-from phalanx.aggregators import Aggregator
 from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
-from phalanx.core import Algorithm, Arrivals, InfeasibleError, Local, Reply, Vector
+from phalanx.core import Algorithm, AnyState, Arrivals, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
 from phalanx.rng import generator
@@ -20,7 +19,6 @@ from phalanx.simulation.events import Back, Broken, Comes, Event, Speaks, Traine
 from phalanx.simulation.executor import Executor, LocalTask, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
 from phalanx.training.sgd import Trainer
-from phalanx.weighting import Preprocess
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
 
@@ -73,11 +71,9 @@ class Simulation:
             raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(data)} clients.")
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         self.attack, self.byzantine = attack or Attack(), frozenset(byzantine)
-        self.rule = _rule_of(algorithm)
-        if byzantine and self.attack.needs_rule and self.rule is None:
+        if byzantine and self.attack.needs_rule and algorithm.rule is None:
             raise InfeasibleError(
-                f"{self.attack} tries out the server's rule, and {type(algorithm).__name__} has none in a field "
-                "`aggregate`. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
+                f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
             )
         self.declared = {i: self.attack.declare(len(d)) if i in byzantine else len(d) for i, d in data.items()}
         self.data = {i: self._poisoned(i, d) if i in byzantine else d for i, d in data.items()}
@@ -93,7 +89,7 @@ class Simulation:
         self._others = 0  # honest clients among these that have not answered
         self._held = dict[int, Trained]()  # tasks whose answer an attacker holds back
         self._waits = self._version = 0  # waits so far, and the newest version that was sent
-        self._enrolled: Mapping[int, float] | None = None  # what declared sizes count for, once somebody asked
+        self._state: AnyState | None = None  # the server's, that the next downloads are made from
 
     def _set_times(
         self,
@@ -169,6 +165,10 @@ class Simulation:
         return math.inf if period is None else max(earliest, period.begin)
 
     # What they are sent
+
+    def reveal(self, state: AnyState) -> None:
+        """See `Revealing`: omniscient attackers know it."""
+        self._state = state
 
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
         """See `Transport`.  All clients train, into one matrix."""
@@ -415,21 +415,13 @@ class Simulation:
             self.byzantine,
             tuple(update.client for update in honest),
             tuple(update for update in flying if update.client in self.byzantine),
-            self.rule,
+            self.algorithm.rule,
             self._weights(flying) if self.attack.needs_rule else None,
         )
 
     def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
-        """What the sizes of those clients count for, if the algorithm says so in a field `preprocess`."""
-        preprocess = getattr(self.algorithm, "preprocess", None)
-        if not isinstance(preprocess, Preprocess):
+        """The weights with which the rule would combine those updates; None if it would use none of them."""
+        if self._state is None:
             return None
-        if self._enrolled is None:
-            self._enrolled = preprocess.enrolled({i: size for i, size in self.declared.items() if size >= 1})
-        return preprocess.among(self._enrolled, [update.client for update in updates])
-
-
-def _rule_of(algorithm: Algorithm) -> Aggregator | None:
-    """The rule in the algorithm's field `aggregate`, if it has one."""
-    rule = getattr(algorithm, "aggregate", None)
-    return rule if isinstance(rule, Aggregator) else None
+        weights = self.algorithm.weights(self._state, [update.client for update in updates])
+        return weights if any(weights.values()) else None
