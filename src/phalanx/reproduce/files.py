@@ -12,7 +12,7 @@ from phalanx.reproduce.trace import Trace
 from phalanx.wording import plural
 
 Records = Mapping[str, Sequence[Trace]]
-SHOWN = ("phalanx", "torch", "python", "device")  # of the environment
+SHOWN = ("phalanx", "torch", "python", "device")  # of the provenance
 
 
 LISTED = 10  # names of missing runs that are shown
@@ -76,7 +76,7 @@ def _origin(experiment: Experiment, context: Context, records: Records) -> str:
         return f"Made by `{command}`."
     seconds = duration(sum(trace.wall_seconds for trace in traces))
     environments = dict.fromkeys(
-        ", ".join(f"{name} {trace.environment[name]}" for name in SHOWN if name in trace.environment)
+        ", ".join(f"{name} {value}" for name in SHOWN if (value := getattr(trace.provenance, name)) is not None)
         for trace in traces
     )
     return (

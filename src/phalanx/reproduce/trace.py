@@ -252,7 +252,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
             "received_accuracy",
         ),
         dict,
-    ),  # fmt: skip
+    ),
     **dict.fromkeys(("left_out", "excluded", "invalid", "byzantine", "reported", "held"), list),
     **dict.fromkeys(("dimension", "steps", "seed", "clients"), int),
     "wall_seconds": (int, float),
