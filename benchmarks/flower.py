@@ -8,7 +8,6 @@ python benchmarks/flower.py live --clients 1 --training 10
 
 import argparse
 import itertools
-import json
 import os
 import resource
 import statistics
@@ -31,6 +30,7 @@ from phalanx.flower import FlowerTransport, InProcessGrid, Member, Roster, Timeo
 from phalanx.flower.codec import WORDS, Answer, TaskMessage
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
+from phalanx.flower.live import lines
 from phalanx.flower.local import LocalFederation, marked
 from phalanx.flower.signals import stopped_like_ctrl_c
 
@@ -226,8 +226,7 @@ def watch(federation: LocalFederation, history: Path, run: subprocess.Popen[byte
         return time.monotonic(), cpu_seconds(federation.mark), busy_seconds()
 
     while True:
-        lines = [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
-        steps = {line["step"]: line for line in lines if line.get("verdicts")}
+        steps = {line.step: line for line in lines(history.parent) if line.verdicts}
         if before is None and first in steps:
             before = now()
         if last in steps:
@@ -237,13 +236,13 @@ def watch(federation: LocalFederation, history: Path, run: subprocess.Popen[byte
         time.sleep(0.05)
     passed, cpu, busy = (b - a for a, b in zip(before or now(), now(), strict=True))
     counted = [steps[k] for k in range(first, last + 1)]
-    at = dict[str, list[float]]()
+    at = dict[int, list[float]]()
     for line in counted:
-        for client in line["verdicts"]:
-            at.setdefault(client, []).append(line["seconds"])
+        for client in line.verdicts:
+            at.setdefault(client, []).append(line.seconds)
     cycles = [b - a for times in at.values() for a, b in itertools.pairwise(times)]
-    ages = [verdict["score"] for line in counted for verdict in line["verdicts"].values()]
-    seconds = counted[-1]["seconds"] - counted[0]["seconds"]
+    ages = [verdict.score for line in counted for verdict in line.verdicts.values()]
+    seconds = counted[-1].seconds - counted[0].seconds
     return Watched(last - first, seconds, cpu, (busy - cpu) / passed, cycles, ages)
 
 

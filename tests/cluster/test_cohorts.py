@@ -7,6 +7,8 @@ import torch
 
 pytest.importorskip("ray")
 
+from test_packing import same
+
 from cluster.clusters import Mortal
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, FedAsync, QFedAvg
@@ -17,7 +19,6 @@ from phalanx.models import MLP, LeNet
 from phalanx.ray import RayExecutors
 from phalanx.rng import generator
 from phalanx.runs.checkpoint import Checkpoint
-from test_packing import same
 
 pytestmark = pytest.mark.slow
 

@@ -240,7 +240,7 @@ def test_contributions_of_a_run():
     assert observer.total.keys() == set(range(5))
     assert min(observer.total, key=observer.total.get) == 4
     assert observer.total[4] == pytest.approx(observer.steps[2][4] + observer.steps[4][4])
-    assert record.summary["status"] == "finished"
+    assert record.summary.status == "finished"
     with pytest.raises(ValueError, match="every must be at least 1"):
         Contributions(observer.measure, every=0)
 

@@ -17,7 +17,7 @@ from phalanx.flower import InProcessGrid, coordinate
 from phalanx.flower.audit import Audit
 from phalanx.flower.upload_counter import UploadCounter
 from phalanx.runs import accounting as privacy
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record
 
 
 def answered(plan, folder, *observers, **options):
@@ -55,7 +55,7 @@ def test_what_is_done_again_after_a_kill_counts_again(step, tmp_path):
     assert counts == dict.fromkeys(range(4), 7)
     record = Record.load(tmp_path / "run")
     assert privacy.uploads(record) == counts
-    assert sum("verdicts" in line for line in record.history) == 6, "the history tells of one less"
+    assert sum(bool(line.verdicts) for line in record.history) == 6, "the history tells of one less"
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
@@ -65,7 +65,7 @@ def test_tasks_that_are_open_at_the_end_count(killed, prefetch, tmp_path):
     record = Record.load(tmp_path / "run")
     uploads = privacy.uploads(record)
     assert all(uploads[i] >= counts[i] for i in range(4))
-    served = sum(len(line.get("verdicts", {})) for line in record.history)
+    served = sum(len(line.verdicts) for line in record.history)
     assert sum(uploads.values()) >= served + 3 + 3 * len(killed), "all but one had a task, and again after a kill"
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 
 import pytest
+from test_packing import same
 
 from algorithms.test_common import ALGORITHMS
 from flower.federations import SMALL, states_in_simulation, states_over_flower
@@ -12,7 +13,6 @@ from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import LazyFreeRider, Rescale
 from phalanx.core import Until
 from phalanx.models import MLP
-from test_packing import same
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 

@@ -19,7 +19,7 @@ from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.lock import exclusive
 from phalanx.flower.signals import handed_on, stopped_like_ctrl_c
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -45,9 +45,9 @@ def test_a_server_that_is_asked_to_end_writes_its_record_and_tells_flower_then(n
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
         server_app(made)(grid, grid.context({}))
     assert told == [number]
-    assert Record.load(tmp_path / "run").summary["status"] == "stopped"
+    assert Record.load(tmp_path / "run").summary.status == "stopped"
     last = read(tmp_path / "run" / "audit.jsonl")[-1]
-    assert (last["event"], last["step"], last["why"]) == ("ended", 2, "stopped")
+    assert (last.event, last.step, last.why) == ("ended", 2, "stopped")
     assert (tmp_path / "run" / "checkpoint").is_file()
 
 

@@ -8,33 +8,18 @@ import msgspec
 import numpy as np
 
 from phalanx.core import Verdict
-from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
 from phalanx.runs.schema import (
     BestAccuracy,
     ClientRecord,
     DataRecord,
     Exclusion,
-    FilteredShares,
     FinalMetrics,
     StepRecord,
-    Summary,
 )
 from phalanx.runs.summary import detection
 from phalanx.training.evaluation import Metrics
-
-PROVENANCE = Provenance(
-    phalanx="0.1.0", torch="2.13.0+cpu", python="3.11.7", device="cpu", threads=2, platform="Linux-6.1-x86_64"
-)
-
-
-def summary(**fields: Any) -> Summary:
-    """A summary of a run that finished, of which nothing else is known."""
-    nothing = {"name": "run", "identity": "9f2c41d0", "status": "finished", "steps": 0, "seconds": 0.0,
-               "wall_seconds": 4.2, "dimension": 38410, "final": FinalMetrics(), "best": BestAccuracy(step=0),
-               "clients": {}, "filtered": FilteredShares(), "provenance": PROVENANCE, "lines": 0,
-               "config_digest": ""}  # fmt: skip
-    return Summary(**nothing | fields)
+from summaries import summary
 
 
 def with_summary(run: Record, **fields: Any) -> Record:
@@ -203,8 +188,8 @@ def make_clusters(clients: int = 12, groups: int = 4) -> Record:
     base = make("ClusteredFL", attacked=False, clients=clients, steps=groups + 4)
     group = {c: c * groups // clients for c in range(clients)}
     members = {g: [c for c in group if group[c] == g] for g in range(groups)}
-    for c in group:
-        alter(base, c, group=group[c])
+    for c, number in group.items():
+        alter(base, c, group=number)
     leaves, parents, born = {0: list(range(groups))}, {0: None}, {0: 0}
     for step in range(1, groups + 5):
         now = {v: sorted(c for g in of for c in members[g]) for v, of in leaves.items()}

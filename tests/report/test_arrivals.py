@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 import report_records as records
-from report_records import alter, summary
+from report_records import alter
 
 from phalanx.core import Verdict
 from phalanx.report import render
@@ -16,6 +16,7 @@ from phalanx.report.troubles import troubles
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, StepRecord
 from phalanx.training.evaluation import Metrics
+from summaries import summary
 
 
 def verdict(accepted: bool = True, weight: float = 1.0, **more: Any) -> Verdict:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import report_records as records
-from report_records import alter, alter_step, summary, with_summary
+from report_records import alter, alter_step, with_summary
 
 from phalanx.report import render, write
 from phalanx.report.ledger import Ledger
@@ -21,6 +21,7 @@ from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
 from phalanx.runs.schema import BestAccuracy, Exclusion, FilteredShares, FinalMetrics, StepRecord
 from phalanx.training.evaluation import Metrics
+from summaries import summary
 
 ATTACK = '"><script>alert("x")</script><img src=x onerror=alert(1)>\' $a_b$ {{ 7*7 }} {% raw %} </pre></svg>'
 

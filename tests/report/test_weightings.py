@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import report_records as records
-from report_records import alter, alter_step, summary
+from report_records import alter, alter_step
 
 from phalanx import Run
 from phalanx.aggregators import Krum
@@ -19,6 +19,7 @@ from phalanx.report.weightings import Weightings, weightings
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, StepRecord
 from phalanx.weighting import AsReported, Ignore, Truncate
+from summaries import summary
 
 LIAR = {0: 1, 1: 2, 2: 3, 3: 1000}  # U* is 6 for alpha = 1/4 and alpha* = 1/2: 6 of 1 + 2 + 3 + 6
 EVEN = dict.fromkeys(range(20), 50)
@@ -30,7 +31,10 @@ def of_class(path: str, **arguments: object) -> dict[str, Any]:
 
 
 def record(
-    sizes: Mapping[int, int | None], algorithm: object = FedAvg(), byzantine: Sequence[int] | None = (3,), **more: object
+    sizes: Mapping[int, int | None],
+    algorithm: object = FedAvg(),
+    byzantine: Sequence[int] | None = (3,),
+    **more: object,
 ) -> Record:
     """A run of those clients; `algorithm` as a value, or as a configuration says it."""
     config = algorithm if isinstance(algorithm, dict) else Run(algorithm=algorithm).config["algorithm"]

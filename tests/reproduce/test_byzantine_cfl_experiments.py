@@ -120,7 +120,7 @@ def test_toy_problems_are_easy_for_each_cluster_and_for_no_line(problem):
 def test_toys_are_learned_by_two_models_and_not_by_one():
     runs = figure3.runs("quick", 0)
     short = {name: replace(run, until=replace(run.until, steps=30)) for name, run in runs.items()}
-    final = {name: simulate(run).summary["final"]["accuracy"] for name, run in short.items()}
+    final = {name: simulate(run).summary.final.accuracy for name, run in short.items()}
     assert final["XOR / FL"] < 0.8
     assert final["contradiction / FL"] < 0.8
     assert final["XOR / CFL"] == final["contradiction / CFL"] == 1.0

@@ -4,6 +4,7 @@ import json
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from phalanx.algorithms import ByzantineCFL
@@ -14,6 +15,8 @@ from phalanx.models import MLP
 from phalanx.reproduce import Trace
 from phalanx.reproduce.store import Store
 from phalanx.runs.plan import Run
+from phalanx.runs.provenance import Provenance
+from phalanx.runs.schema import Exclusion
 from phalanx.runs.session import simulate
 from phalanx.training.evaluation import Evaluation
 
@@ -41,19 +44,19 @@ def trace(record):
 
 
 def test_a_trace_holds_the_curves_of_the_record(record, trace):
-    measured = [line for line in record.history if "accuracy" in line]
+    measured = [line for line in record.history if line.metrics]
     assert trace.curves["step"] == (0, 2, 4, 5)
-    assert trace.curves["accuracy"] == tuple(line["accuracy"] for line in measured)
-    assert trace.curves["seconds"] == tuple(line["seconds"] for line in measured)
+    assert trace.curves["accuracy"] == tuple(line.accuracy for line in measured)
+    assert trace.curves["seconds"] == tuple(line.seconds for line in measured)
     assert set(trace.curves) == {
         "step", "seconds", "accuracy", "loss", "worst_client_accuracy", "best_client_accuracy",
     }  # fmt: skip
-    assert trace.received_accuracy == {int(i): a for i, a in measured[-1]["received_accuracy"].items()}
+    assert trace.received_accuracy == measured[-1].metrics.received_accuracy
     assert trace.curves["best_client_accuracy"][-1] == max(trace.received_accuracy.values())
     assert len(trace.received_accuracy) == 5, "the honest ones"
-    assert trace.final() == record.summary["final"]["accuracy"]
-    assert trace.best() == record.summary["best"]["accuracy"]
-    assert trace.best("loss", lowest=True) == min(line["loss"] for line in measured)
+    assert trace.final() == record.summary.final.accuracy
+    assert trace.best() == record.summary.best.accuracy
+    assert trace.best("loss", lowest=True) == min(line.metrics.loss for line in measured)
     assert trace.final("attack_success") is None
 
 
@@ -64,20 +67,20 @@ def test_a_trace_holds_who_was_there_and_who_was_removed(record, trace):
     assert set(trace.byzantine) == PLAN.attackers()
     assert sum(trace.held) == 1438
     assert {trace.reported[i] for i in trace.byzantine} == {5000}
-    told = {int(i): c["removed"] for i, c in record.summary["clients"].items() if c["removed"]}
-    assert told, "the plan is chosen so that somebody is removed"
-    assert {r.client: {"step": r.step, "reason": r.reason} for r in trace.excluded} == told
-    assert trace.detection == record.summary["detection"]
-    assert trace.filtered == record.summary["rejected"]
+    excluded = {i: c.excluded for i, c in record.summary.clients.items() if c.excluded}
+    assert excluded, "the plan is chosen so that somebody is excluded"
+    assert {e.client: Exclusion(step=e.step, reason=e.reason) for e in trace.excluded} == excluded
+    assert trace.detection == msgspec.structs.asdict(record.summary.detection)
+    assert trace.filtered == msgspec.structs.asdict(record.summary.filtered)
 
 
 def test_small_figures_of_the_algorithm_are_kept_for_every_step(record, trace):
-    states = [line["state"] for line in record.history if "state" in line]
+    states = [line.state for line in record.history if line.state]
     assert trace.state["step"] == (1, 2, 3, 4, 5)
     assert trace.state["alpha_cross"] == tuple(state["alpha_cross"] for state in states)
     assert trace.left_out == ()
-    history = [line | ({"state": {"many": list(range(13)), "few": [1, [2, 3]]}} if "state" in line else {})
-               for line in record.history]  # fmt: skip
+    figures = {"many": list(range(13)), "few": [1, [2, 3]]}
+    history = [msgspec.structs.replace(line, state=figures if line.state else {}) for line in record.history]
     other = Trace.of(PLAN, replace(record, history=history))
     assert other.left_out == ("many",)
     assert other.state["few"] == ([1, [2, 3]],) * 5
@@ -166,7 +169,7 @@ def test_a_kill_while_a_record_is_written_leaves_the_old_one(trace, tmp_path, mo
     ("change", "why"),
     [
         ({"status": "stopped", "steps": 3}, "it was stopped after step 3"),
-        ({"environment": {"phalanx": "0.0.1"}}, "its results are by Phalanx 0.0.1, this is"),
+        ({"provenance": Provenance(numerics=-1)}, "its results are of numerics version -1, this is"),
         ({"source": "of something else"}, "the source of the classes of your own that it uses has changed since"),
         ({"status": "failed", "error": "Nobody is left."}, ""),
     ],

@@ -148,7 +148,7 @@ class FlowerTransport:
         for client in sorted(self._enrolled & progress.refused.keys()):
             self._complain("not enrolled", client, f"not enrolled: {progress.refused[client]}")
         for client in sorted(self._delivered & progress.refused.keys()):
-            self._complain("refused", client, progress.refused[client])
+            self._complain("invalid", client, progress.refused[client])
             self.register.struck(client, progress.refused[client])
         self._delivered = self._enrolled = frozenset()
         self.register.step = progress.step
@@ -304,7 +304,7 @@ class FlowerTransport:
             self.register.answered(client)
             return
         refused = isinstance(outcome, Refused)
-        self._complain("refused" if refused else "lost", client, outcome.why)
+        self._complain("invalid" if refused else "lost", client, outcome.why)
         (wait.refused if refused else wait.lost)[client] = outcome.why
         if errand.node:  # else it was never asked
             note = self.register.struck if isinstance(outcome, Refused) and outcome.signed else self.register.missed

@@ -151,7 +151,7 @@ def _steps(path: Path, count: int | None = None) -> Iterator[StepRecord]:
 
 
 def _configuration(text: bytes) -> dict[str, Any]:
-    return from_json(text, dict[str, Any])
+    return from_json(text, dict)
 
 
 def _config(config: Mapping[str, Any]) -> bytes:
