@@ -202,7 +202,8 @@ def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: Optio
     if not pages:
         names = shortened([e.name for e in experiments])
         raise InfeasibleError(
-            f"{manifest.path} does not say of which seeds the {options.scale} page of {names} is made. Give --seeds."
+            f"{manifest.path} holds no {options.scale} page of {names}. "
+            "Leave out --no_training to make it, or give --seeds."
         )
     return pages
 
