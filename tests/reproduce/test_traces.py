@@ -169,12 +169,12 @@ def test_a_kill_while_a_record_is_written_leaves_the_old_one(trace, tmp_path, mo
     ("change", "why"),
     [
         ({"status": "stopped", "steps": 3}, "it was stopped after step 3"),
-        ({"provenance": Provenance(numerics=-1)}, "its results are of numerics version -1, this is"),
+        ({"provenance": Provenance(numerics=-1)}, ""),
         ({"source": "of something else"}, "the source of the classes of your own that it uses has changed since"),
         ({"status": "failed", "error": "Nobody is left."}, ""),
     ],
 )
-def test_a_record_is_used_only_if_it_would_come_out_the_same(trace, tmp_path, change, why):
+def test_a_record_is_used_only_if_it_is_of_the_same_run_to_its_end(trace, tmp_path, change, why):
     store = Store(tmp_path)
     store.keep(replace(trace, **change))
     found, told = store.find(PLAN)

@@ -197,10 +197,16 @@ def outdated(plan: "Run", past: Past) -> str:
         plan: the run.
         past: the same run, from then.
     """
+    return past.provenance.outdated or unusable(plan, past)
+
+
+def unusable(plan: "Run", past: Past) -> str:
+    """Return why a run that was carried out before was another or did not end; empty if it was this and did.
+
+    Arguments as for `outdated`.
+    """
     if past.status == "stopped":
         return f"it was stopped after step {past.steps}"
-    if past.provenance.outdated:
-        return past.provenance.outdated
     if past.source != source(plan):
         return "the source of the classes of your own that it uses has changed since"
     return ""
