@@ -5,15 +5,18 @@ federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.r
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import TypeVar
 
 from phalanx.wording import plural
+
+if TYPE_CHECKING:
+    from phalanx.aggregators import Aggregator
 
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Matrix = Float[Tensor, "m d"]  # one row per client
@@ -153,6 +156,12 @@ class Algorithm(ABC, Generic[State]):
     observed: ClassVar[tuple[str, ...]] = ()  # small fields of the state that history writes down and figures plot
     exact_losses: ClassVar[bool] = False  # whether clients measure the loss of what they are sent before they train
     needs_reference: ClassVar[bool] = False  # whether `step` needs `Updates.reference`, the server's own change
+    can_join: ClassVar[bool] = False  # whether clients can join after the run has begun
+
+    @property
+    def title(self) -> str:
+        """Return a short name, such as `FedAvg`."""
+        return type(self).__name__
 
     # Role: server
     @abstractmethod
@@ -180,20 +189,33 @@ class Algorithm(ABC, Generic[State]):
         return state.model
 
     def join(self, state: State, client: int, size: int) -> State:
-        """The state once a client takes part that came after `init`.
+        """Return the state with a client that joins after `init`; unchanged if not overridden.
+
+        Called only if `can_join`.
 
         Args:
             state: the present one.
-            client: its id, not taken yet.
-            size: number of examples that it declares.  Clients may lie.
+            client: its id, of nobody who is enrolled.
+            size: number of examples that it reports.  Clients may lie.
 
         Raises:
-            InfeasibleError: the algorithm cannot take in anybody later, or not this client.
+            InfeasibleError: the algorithm cannot take in this client.
         """
-        raise InfeasibleError(
-            f"{type(self).__name__} cannot take in client {client}, which came after the run had begun. "
-            "Have all clients there from the start, or choose an algorithm that can, such as ClusteredFL."
-        )
+        return state
+
+    @property
+    def rule(self) -> "Aggregator | None":
+        """The rule that combines updates, for titles and for attackers that try it out; None if there is none."""
+        return None
+
+    def weights(self, state: State, clients: Collection[int]) -> Mapping[int, float]:
+        """Return the weights with which `rule` would combine updates of these clients now.  Only ratios matter.
+
+        Args:
+            state: the present one.
+            clients: enrolled ones.
+        """
+        return dict.fromkeys(clients, 1.0)
 
     def candidate_models(self, state: State, client: int) -> Mapping[int, Vector]:
         """The models that `client` can be served, by a number of the algorithm's own, the most general first.
@@ -312,6 +334,14 @@ class Prefetching(Protocol):
 
 
 @runtime_checkable
+class Revealing(Protocol):
+    """A transport with parts that may see the server's state, such as omniscient attackers in a simulation."""
+
+    def reveal(self, state: AnyState) -> None:
+        """Show the state from which the next downloads are made.  Called before each `send`."""
+
+
+@runtime_checkable
 class Resumable(Protocol):
     """A transport that can say what it has under way, so that another one goes on from there."""
 
@@ -335,6 +365,7 @@ class Progress(NamedTuple):
     updates: Updates | None  # of this step; None if no step was taken
     refused: Mapping[int, str]  # client -> why, since the previous call
     lost: Mapping[int, str]  # client -> why, since the previous call; also who is late, and still waited for
+    enrolled: frozenset[int] = frozenset()  # clients that were let in so far; excluded ones stay enrolled
 
 
 @runtime_checkable

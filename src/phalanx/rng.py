@@ -1,9 +1,9 @@
-"""Randomness by name.
+"""Named random streams.
 
-Every random draw of the library comes from a stream that is named by what it is for, such as
-`generator(seed, "batches", client, turn)`.  Streams do not depend on the order in which they are asked for, so an added
-attacker, a killed and resumed run or a different number of workers changes nobody else's numbers.  No global seed is
-set or read.
+Every random draw of the library comes from a stream that is named by its purpose, such as
+`generator(seed, "batches", client, turn)`.  Streams do not depend on the order in which they are created, so an added
+attacker, an interrupted and resumed run or another number of workers does not change the numbers of other clients.  No
+global seed is set or read.
 """
 
 import hashlib
@@ -18,31 +18,32 @@ _LENT = threading.RLock()  # torch has one global generator for all threads
 
 
 def stream(seed: int, *key: int | str) -> int:
-    """The 64-bit number that names a stream.
+    """Return the 64-bit seed of a stream.
 
     Args:
         seed: the run's seed.
-        key: what the stream is for, from the general to the particular.  `1` and `"1"` are different keys.
+        key: purpose of the stream, from general to specific.  `1` and `"1"` are different keys.
     """
+    # A hash of the printed key: the same on every machine, unlike `hash`, which Python randomises.
     name = repr(tuple(part if isinstance(part, str) else int(part) for part in (seed, *key))).encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
 
 
 def generator(seed: int, *key: int | str) -> torch.Generator:
-    """A fresh CPU generator for the stream `key` of the run `seed`.
+    """Return a fresh CPU generator for the stream `key` of the run `seed`.
 
-    torch seeds its CPU generator with 32 bits: among 10,000 streams of one run the chance that any two coincide
-    is about 1 %, and two that do share numbers for unrelated purposes.
+    torch seeds its CPU generator with 32 bits: among 10,000 streams of one run the probability that any two
+    coincide is about 1 %, and two that do share numbers for unrelated purposes.
     """
     return torch.Generator().manual_seed(stream(seed, *key))
 
 
 @contextmanager
 def borrowed(seed: int, *key: int | str, device: torch.device | None = None) -> Iterator[None]:
-    """Lends a stream to code that draws from torch's global generators (module initialisation, dropout).
+    """Seed torch's global generators by a stream, for code that draws from them (module initialisation, dropout).
 
-    The global states, of the CPU and of `device` if it is a GPU, are put back on leaving, so that nothing outside can
-    tell.  They are lent to one thread at a time; others wait.
+    On leaving, the global states of the CPU, and of `device` if it is a GPU, are restored, so that nothing else is
+    affected.  Only one thread at a time may use them; others wait.
     """
     generators = [torch.default_generator]
     if device is not None and device.type == "cuda":
@@ -60,5 +61,5 @@ def borrowed(seed: int, *key: int | str, device: torch.device | None = None) -> 
 
 
 def numpy_generator(seed: int, *key: int | str) -> np.random.Generator:
-    """The stream `key` of the run `seed` as a NumPy generator (Philox), for what torch cannot draw from a generator."""
+    """Return the stream `key` of the run `seed` as a NumPy generator (Philox), for distributions that torch lacks."""
     return np.random.Generator(np.random.Philox(stream(seed, *key)))

@@ -1,10 +1,10 @@
-"""Numbers in sentences."""
+"""Numbers in messages."""
 
 from typing import Any
 
 
 def plural(count: int, noun: str) -> str:
-    """The count with its noun: "1 client", "2 clients"."""
+    """Return the count with its noun: "1 client", "2 clients"."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 

@@ -8,7 +8,7 @@ import torch
 from catalogue import CATALOGUE
 
 from phalanx.aggregators import Krum, Mean, Median
-from phalanx.aggregators.aggregator import TooFew, check_rows, weighs_rows
+from phalanx.aggregators.aggregator import TooFewRowsError, check_rows, weighs_rows
 from phalanx.core import InfeasibleError
 
 SIZES = (7, 8, 11)
@@ -173,7 +173,7 @@ def test_whether_a_rule_needs_more_rows_is_known_beforehand(entry):
         assert all(complaint(rule, m) is None for m in range(least, 13))
         for m in range(1, least):
             assert re.fullmatch(rf"k = {m} is too small: .* got \d+\. .* Or raise k\.", complaint(rule, m))
-            with pytest.raises(TooFew):
+            with pytest.raises(TooFewRowsError):
                 rule(rows(m))
 
 
@@ -181,7 +181,7 @@ def complaint(rule, m):
     """What is said of m rows; None if they are enough."""
     try:
         check_rows(rule, m, "k")
-    except TooFew as error:
+    except TooFewRowsError as error:
         return str(error)
     return None
 

@@ -80,6 +80,6 @@ def test_nothing_but_sybils_is_an_error_in_words(dtype):
     row = torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=dtype)
     for sizes in ([1.0, 1.0], [1.0, 0.3, 7.0], [0.1] * 9):
         with pytest.raises(
-            InfeasibleError, match=f"nobody among {len(sizes)} rows who does not point in the direction"
+            InfeasibleError, match=f"each of the {len(sizes)} rows points in the direction of another one"
         ):
             FoolsGoldWeights()(torch.tensor(sizes, dtype=dtype)[:, None] * row)

@@ -103,7 +103,7 @@ def test_fast(kind):
 
 def test_too_many_subsets_are_refused_before_they_are_counted():
     assert comb(40, 15) > 10**10
-    with pytest.raises(InfeasibleError, match=r"leave out f of 40 rows, and there are more than 200000.* CAF"):
+    with pytest.raises(InfeasibleError, match=r"drop f of 40 rows, and there are more than 200000.* CAF"):
         SMEA(f=15)(noise(40, 5, 0))
 
 

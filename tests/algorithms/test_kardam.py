@@ -277,8 +277,6 @@ def test_the_catalyst_code_is_named_flags():
 def test_too_few_clients():
     with pytest.raises(InfeasibleError, match=r"f = 2 attackers needs at least 3f \+ 1 = 7 clients, got 6\. Lower f"):
         begin(Kardam(f=2), 6)
-    with pytest.raises(InfeasibleError, match="Client 0 takes part already"):
-        Kardam(f=1).join(begin(Kardam(f=1)), 0, 1)
 
 
 @pytest.mark.parametrize(

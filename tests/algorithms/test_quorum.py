@@ -99,7 +99,7 @@ def test_the_algorithm_shows_through():
     inner = ClusteredFL(aggregate=Median())
     algorithm = Quorum(inner, k=4)
     assert algorithm.observed == (*inner.observed, "collected")
-    assert (algorithm.synchronous, algorithm.aggregate, algorithm.preprocess) == (False, Median(), Ignore())
+    assert (algorithm.synchronous, algorithm.rule, algorithm.can_join) == (False, Median(), True)
     assert (algorithm.remembers, Quorum(Carries(), 2).remembers) == (False, True)
     state = start(algorithm)
     assert state.clusters == {0: (0, 1, 2, 3)}
@@ -127,8 +127,6 @@ def test_who_joins_takes_part():
     state, ready = algorithm.step(state, arrival([4.0, 0.0], 0))
     assert state.model.tolist() == [3.0, 0.0]
     assert set(ready) == {0, 1, 5}
-    with pytest.raises(InfeasibleError, match="Client 5 takes part already"):
-        algorithm.join(state, 5, 10)
 
 
 def test_clients_with_memory_keep_it():

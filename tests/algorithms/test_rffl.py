@@ -442,8 +442,6 @@ def test_errors_of_the_parts():
         PerLayer((3, 0))
     with pytest.raises(InfeasibleError, match=r"5 entries together, and the model has 2\. Take PerLayer\.of"):
         begin(RFFL(allocation=PerLayer((2, 3))), 2)
-    with pytest.raises(InfeasibleError, match="RFFL cannot take in client 9"):
-        RFFL().join(begin(RFFL(), 2)[0], 9, 10)
 
 
 def test_in_the_engine_the_removed_are_not_asked_again():

@@ -1,12 +1,14 @@
 """What is hidden from the server, and that nothing else changes."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 from incongruent import Divided
 
 import phalanx
+from algorithms.test_common import ALGORITHMS
 from phalanx.aggregators import GeometricMedian, Krum, Mean, Median, TrimmedMean
 from phalanx.algorithms import (
     BASGD,
@@ -33,6 +35,7 @@ from phalanx.algorithms import (
     ZenoPlusPlus,
 )
 from phalanx.algorithms.hidden import hartley
+from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Rescale
 from phalanx.core import Algorithm, Local
 from phalanx.data import PermutedLabels
@@ -228,10 +231,38 @@ def test_the_server_role_is_that_of_the_algorithm():
     assert ready == {0, 1}
     assert torch.equal(wrapper.integrate(None, wrapper.download(state, 0)), x)
     assert (wrapper.synchronous, wrapper.observed) == (True, ())
-    assert wrapper.aggregate == Median()
+    assert wrapper.rule == Median()
     assert Permuted(FedAsync()).synchronous is False
-    assert Permuted(FedAsync()).aggregate is None
+    assert Permuted(FedAsync()).rule is None
     assert Permuted(ByzantineCFL()).observed == ByzantineCFL.observed
+
+
+def test_a_wrapper_forwards_everything_that_an_algorithm_has():
+    public = {name for name in vars(Algorithm) if not name.startswith("_")}
+    assert public - vars(Wrapper).keys() == set()
+
+
+@dataclass(frozen=True)
+class Plain(Wrapper):
+    """Changes nothing."""
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+def test_a_wrapper_that_changes_nothing_is_as_the_algorithm(algorithm):
+    wrapper = Plain(algorithm)
+    declared = [name for name, value in vars(Algorithm).items() if name[0] != "_" and not callable(value)]
+    assert [getattr(wrapper, name) for name in declared if name != "title"] == [
+        getattr(algorithm, name) for name in declared if name != "title"
+    ]
+    assert wrapper.title == f"Plain({algorithm.title})"
+    state, ready = wrapper.init(torch.zeros(40_000), {i: 10 + i for i in range(6)})
+    assert set(ready) == set(algorithm.init(torch.zeros(40_000), {i: 10 + i for i in range(6)})[1])
+    assert wrapper.weights(state, [0, 3]) == algorithm.weights(state, [0, 3])
+    assert wrapper.quorum_status(state) == algorithm.quorum_status(state)
+    assert wrapper.candidate_models(state, 2).keys() == algorithm.candidate_models(state, 2).keys()
+    assert wrapper.download(state, 2) is algorithm.download(state, 2)
+    if algorithm.can_join:
+        assert wrapper.join(state, 9, 5).verdicts == {}
 
 
 @pytest.mark.parametrize("kind", [Permuted, Rotated])

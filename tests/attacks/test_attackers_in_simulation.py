@@ -8,7 +8,8 @@ import torch
 
 import phalanx
 from phalanx.aggregators import Median
-from phalanx.algorithms import FedAsync, FedAvg
+from phalanx.algorithms import RFFL, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Quorum
+from phalanx.algorithms.quorum import QuorumState
 from phalanx.attacks import (
     ALIE,
     Attack,
@@ -34,6 +35,7 @@ from phalanx.runs.session import simulate
 from phalanx.simulation import Lognormal, Simulation
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
+from phalanx.weighting import AsReported, Preprocess
 
 
 def build(algorithm, attack, byzantine, clients=5, **options):
@@ -68,6 +70,14 @@ class Searcher(Spy):
     needs_rule: ClassVar[bool] = True
 
 
+@dataclass(frozen=True)
+class Shares(Preprocess):
+    """Weighs each client by its share of the sizes that it is shown."""
+
+    def __call__(self, sizes):
+        return {i: size / sum(sizes.values()) for i, size in sizes.items()}
+
+
 @pytest.fixture(autouse=True)
 def _nothing_seen():
     Spy.seen.clear()
@@ -91,10 +101,47 @@ def test_attackers_see_the_round_in_the_order_of_ids():
 
 def test_the_weights_are_shown_to_those_that_try_out_the_rule():
     simulation, start = build(FedAvg(), Together(Searcher(), ReportSize(500)), {1})
+    simulation.reveal(FedAvg().init(start, simulation.enroll())[0])
     simulation.send(dict.fromkeys(range(5), start), 0)
     simulation.receive(every=True)
     ((_, knowledge),) = Spy.seen
     assert knowledge.weights == {0: 20.0, 1: 500.0, 2: 20.0, 3: 20.0, 4: 20.0}
+
+
+@pytest.mark.parametrize("wrapped", [lambda a: a, lambda a: Quorum(a, k=5)], ids=["alone", "quorum"])
+def test_the_weights_are_those_within_the_cluster_of_each_client(wrapped):
+    """Clients 0 and 1 are one cluster, 2 and 3 another, and 4 is on its way to one of them."""
+    inner = ClusteredFL(preprocess=Shares())
+    simulation, start = build(wrapped(inner), Together(Searcher(), ReportSize(60)), {1})
+    sizes = {i: size for i, size in simulation.enroll().items() if i < 4}
+    state, _ = inner.init(start, sizes)
+    edges = ((0, 1), torch.ones(2, len(start))), ((2, 3), -torch.ones(2, len(start)))
+    tree = state.tree.split(0, (frozenset({0, 1}), frozenset({2, 3})), start, edges, 1)
+    state = inner.join(state._replace(tree=tree), 4, 20)
+    simulation.reveal(state if wrapped(inner) is inner else QuorumState(state, {}, frozenset(range(5)), {}))
+    simulation.send(dict.fromkeys(range(5), start), 1)
+    simulation.receive(every=True)
+    assert Spy.seen[0][1].weights == {0: 0.25, 1: 0.75, 2: 0.5, 3: 0.5, 4: 0.0}
+
+
+def test_the_weights_of_excluded_clients_are_zero():
+    algorithm = ByzantineCFL(preprocess=AsReported())
+    simulation, start = build(algorithm, Searcher(), {1})
+    with pytest.warns(UserWarning, match="threshold"):
+        state, _ = algorithm.init(start, simulation.enroll())
+    simulation.reveal(state._replace(benign=state.benign - {1, 3}))
+    simulation.send(dict.fromkeys(range(5), start), 1)
+    simulation.receive(every=True)
+    assert Spy.seen[0][1].weights == {0: 20.0, 1: 0.0, 2: 20.0, 3: 0.0, 4: 20.0}
+
+
+def test_rules_are_tried_out_with_equal_weights_where_nobody_has_any():
+    simulation, start = build(RFFL(), Searcher(), {1})
+    state, _ = RFFL().init(start, simulation.enroll())
+    simulation.reveal(state._replace(probation=dict.fromkeys(range(5), 1)))
+    simulation.send(dict.fromkeys(range(5), start), 1)
+    simulation.receive(every=True)
+    assert Spy.seen[0][1].weights is None
 
 
 def test_attackers_remember_their_previous_download():
@@ -129,9 +176,7 @@ def test_model_negation_pulls_the_model_to_zero():
     "attack", [ALIE("search"), InnerProduct("search"), Sybils(Together(ALIE("search"), Rescale()))]
 )
 def test_a_search_without_a_rule_is_refused_at_the_door(attack):
-    with pytest.raises(
-        InfeasibleError, match=r"FedAsync has none in a field `aggregate`\. Choose an algorithm that has"
-    ):
+    with pytest.raises(InfeasibleError, match=r"FedAsync has none\. Choose an algorithm that has"):
         build(FedAsync(), attack, {1})
     build(FedAsync(), attack, set())
 

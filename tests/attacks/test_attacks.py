@@ -127,7 +127,7 @@ def test_omniscient_attackers_agree_and_draw_nothing(attack):
 
 @pytest.mark.parametrize("attack", [*OMNISCIENT, Sybils(Gaussian())], ids=name)
 def test_omniscient_attackers_that_are_shown_nothing_say_so(attack):
-    with pytest.raises(InfeasibleError, match=f"{name(attack)} needs to see what others send"):
+    with pytest.raises(InfeasibleError, match=f"{name(attack)} needs to see the updates of other clients"):
         attack.forge(UPDATE, None, rng())
 
 
@@ -146,7 +146,7 @@ def test_attacks_leave_alone_what_they_do_not_attack(attack):
     parts = {type(a) for a in ([attack.first, attack.second] if isinstance(attack, Together) else [attack])}
     honest = images()
     if not parts & {type(a) for a in ON_SIZE}:
-        assert attack.declare(7) == 7
+        assert attack.reported_size(7) == 7
     if not parts & {type(a) for a in ON_DATA}:
         assert attack.poison(honest, rng()) is honest
         assert attack.goal(honest) is None

@@ -96,7 +96,7 @@ def test_classes_that_are_not_there(attack, message):
 
 
 def test_a_goal_that_no_test_example_is_about():
-    with pytest.raises(ValueError, match="no example that the attack is about"):
+    with pytest.raises(ValueError, match="no example of the classes of the attack"):
         LabelFlip(3, 1).goal(labelled([0, 1, 2], 4))
 
 

@@ -94,9 +94,9 @@ def test_who_lingers_is_always_late():
 
 
 def test_who_holds_back_speaks_when_nobody_else_is_waited_for():
-    assert HoldBack().speaks(Meanwhile(9, 0))
-    assert not HoldBack().speaks(Meanwhile(9, 1))
-    assert [HoldBack(3).speaks(Meanwhile(v, 5)) for v in range(5)] == [False, False, False, True, True]
+    assert HoldBack().sends_now(Meanwhile(9, 0))
+    assert not HoldBack().sends_now(Meanwhile(9, 1))
+    assert [HoldBack(3).sends_now(Meanwhile(v, 5)) for v in range(5)] == [False, False, False, True, True]
     rounds = mine(go(FedAvg(), HoldBack(), until=3))
     assert [now for now, _, _ in rounds] == [1.001, 2.002, 3.003], "last of all, in every round"
     assert not mine(go(FedAsync(), HoldBack(), until=20)), "others are always under way: it waits in vain"
@@ -164,7 +164,7 @@ def test_together_with_what_is_in_the_update():
     assert len(refused(seen)) == 2
     mixed = Together(Replay(3), HoldBack(2))
     assert (mixed.holds_back, mixed.recalls) == (True, 3)
-    assert not mixed.speaks(Meanwhile(1, 0))
+    assert not mixed.sends_now(Meanwhile(1, 0))
     assert Together(Replay(1), ClaimVersion(2)).answers(NEW, [OLD]) == [Answer(9, OLD.delta)]
     forged = [delta for _, _, delta in mine(go(FedAsync(), Together(Replay(1), Rescale(-1.0)), until=9))]
     assert forged == [0.0, 0.0, -1.0], "what is replayed is what was forged"
@@ -174,7 +174,7 @@ def test_sybils_keep_the_time_of_their_attack():
     attack = Sybils(Together(Rescale(2.0), Together(Linger(4.0), HoldBack(1))))
     assert attack.delay(1.0, rng()) == 4.0
     assert attack.holds_back
-    assert not attack.speaks(Meanwhile(0, 0))
+    assert not attack.sends_now(Meanwhile(0, 0))
     assert Sybils(Replay(2)).recalls == 2
     assert Sybils(Duplicate(2)).answers(NEW, []) == (NEW, NEW)
 

@@ -27,19 +27,19 @@ def images():
 
 
 def test_declared_sizes():
-    assert ReportSize().declare(3) == 1_000_000
-    assert ReportSize(7).declare(3) == 7
-    assert ReportTimes(10.0).declare(3) == 30
-    assert ReportTimes(0.5).declare(7) == 4
-    assert ReportTimes(0.01).declare(3) == 1, "at least one example"
+    assert ReportSize().reported_size(3) == 1_000_000
+    assert ReportSize(7).reported_size(3) == 7
+    assert ReportTimes(10.0).reported_size(3) == 30
+    assert ReportTimes(0.5).reported_size(7) == 4
+    assert ReportTimes(0.01).reported_size(3) == 1, "at least one example"
 
 
 def test_together_poisons_declares_and_forges_in_turn():
     attack = Together(AllLabelsTo(1), Together(Rescale(2.0), Together(ReportSize(5), ReportTimes(3.0))))
     assert attack.poison(images(), rng()).y.unique().tolist() == [1]
-    assert attack.declare(100) == 15
+    assert attack.reported_size(100) == 15
     assert attack.forge(update([1.0, -3.0]), None, rng()).tolist() == [2.0, -6.0]
-    assert Together(ReportTimes(3.0), ReportSize(5)).declare(100) == 5
+    assert Together(ReportTimes(3.0), ReportSize(5)).reported_size(100) == 5
     assert Together(Rescale(2.0), Rescale(-1.5)).forge(update([1.0]), None, rng()).tolist() == [-3.0]
     assert Together(LabelShift(), LabelFlip(2, 1)).poison(images(), rng()).y.tolist() == [1, 1, 0, 1, 1, 0]
 
@@ -100,6 +100,6 @@ def test_sybils_by_hand():
 def test_sybils_poison_declare_and_want_what_their_attack_does():
     attack = Sybils(Together(LabelFlip(0, 1), ReportSize(9)))
     assert attack.poison(images(), rng()).y.tolist() == [1, 1, 2, 1, 1, 2]
-    assert attack.declare(2) == 9
+    assert attack.reported_size(2) == 9
     assert attack.goal(images()).y.tolist() == [1, 1]
     assert sent(Sybils(MinMax()), cloud()).shape == (4, 20)

@@ -205,7 +205,7 @@ def test_a_certificate_and_none(capsys, tmp_path):
     (needed,) = [cells(line)[1] for line in out.splitlines() if "sizes needed" in line]
     assert int(needed.replace(",", "")) > 4000
     status, out, _ = weights(capsys, *arguments, "0.15")
-    assert (status, "take a smaller bound" in out, "no number" in out) == (1, True, True)
+    assert (status, "choose a smaller bound" in out, "no number" in out) == (1, True, True)
 
 
 def test_a_sample_may_hold_a_client_twice(capsys, tmp_path):

@@ -292,7 +292,7 @@ def test_refuses_one_group_where_two_are_compared():
 def test_refuses_groups_that_do_not_fit():
     with pytest.raises(ValueError, match="hold each index from 0 to 2 once"):
         intra_bound(torch.zeros(3), [[0, 1]])
-    with pytest.raises(ValueError, match=r"groups of two clients or more, got a group of one: \[2\]"):
+    with pytest.raises(ValueError, match=r"Each group must have at least two clients to estimate noise, got \[2\]"):
         noise_ratios(torch.ones(3, 2), [[0, 1], [2]])
 
 

@@ -140,7 +140,7 @@ def test_too_many_corpora_are_refused(tmp_path):
     [
         ({"corpora": 6}, "corpora must be a multiple of 4, one topic each, got 6"),
         ({"corpora": 0}, "corpora must be a multiple of 4, one topic each, got 0"),
-        ({"vocabulary": 3}, "vocabulary must be at least 4, a word beside padding, unknown and end, got 3"),
+        ({"vocabulary": 3}, "vocabulary must be at least 4: padding, unknown, end and a word. Got 3"),
         ({"sequence": 0}, "sequence must be at least 1 word, got 0"),
         ({"limit": 0}, "limit must be at least 1, or null for all, got 0"),
         ({"tests": 0}, "tests must be at least 1, or null for all, got 0"),
@@ -185,7 +185,7 @@ def test_a_run_with_another_number_of_clients_than_corpora_is_refused(tmp_path, 
     options = ["--data=AGNews", "--data.corpora=8", "--partition=Natural", "--clients=4", "--groups=Topics"]
     places = [f"--data_dir={tmp_path}/data", f"--folder={tmp_path}/run"]
     assert cli.main(["run", *options, "--model=WordLSTM", *places]) == 2
-    assert "Deal the data with Natural, to as many clients as they have owners" in " ".join(
+    assert "Use the partition Natural with as many clients as the data have owners" in " ".join(
         capsys.readouterr().err.split()
     )
 

@@ -344,7 +344,7 @@ def test_class_imbalance_with_clients_of_one_size_by_hand():
     assert len(held.unique()) == len(held) == 48, "no example is held twice, and the rest is left out"
     odd = holdings(labels, split(ClassImbalance(each=5), labels, 4), 4)
     assert odd.tolist() == [[5, 0, 0, 0], [3, 2, 0, 0], [2, 2, 1, 0], [2, 1, 1, 1]]
-    with pytest.raises(ValueError, match=r"needs 75 examples of class 0 for 4 clients, got 50\. Take more examples"):
+    with pytest.raises(ValueError, match=r"needs 75 examples of class 0 for 4 clients, got 50\. Use more examples"):
         split(ClassImbalance(each=36), labels, 4)
     with pytest.raises(ValueError, match="each must be at least 1, got 0"):
         ClassImbalance(each=0)
@@ -400,7 +400,7 @@ def test_rules_that_look_at_no_label_deal_sequences_of_them_alike(partition):
 @pytest.mark.parametrize("partition", [p for p in ALL if not isinstance(p, IID)], ids=repr)
 def test_rules_that_deal_by_label_refuse_sequences_of_them(partition):
     name = type(partition).__name__
-    with pytest.raises(ValueError, match=rf"{name} deals by label, and each .* of 3 labels\. .* such as Uniform"):
+    with pytest.raises(ValueError, match=rf"{name} partitions by label, and each .* of 3 labels\. .* such as Uniform"):
         split(partition, torch.zeros(40, 3, dtype=torch.int64), 6)
 
 
@@ -409,7 +409,7 @@ def test_a_rule_of_the_users_own_is_taken_to_deal_by_label():
         def assign(self, labels, clients, rng):
             return labels % clients
 
-    with pytest.raises(ValueError, match="Own deals by label"):
+    with pytest.raises(ValueError, match="Own partitions by label"):
         split(Own(), torch.zeros(4, 2, dtype=torch.int64), 2)
 
 
@@ -449,9 +449,9 @@ def test_natural_deals_sequences_and_many_owners():
 @pytest.mark.parametrize(
     ("clients", "owners", "message"),
     [
-        (4, OWNERS, r"4 clients need as many owners, and these examples have 3\. Take at most 3 clients"),
+        (4, OWNERS, r"4 clients need as many owners, and these examples have 3\. Use at most 3 clients"),
         (0, OWNERS, "clients must be at least 1, got 0"),
-        (2, None, "these data do not say whose an example is"),
+        (2, None, "these data have no owners"),
         (2, OWNERS[:3], r"owners must be \(6,\), one for each example, got \(3,\)"),
     ],
 )

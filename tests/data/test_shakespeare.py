@@ -108,7 +108,7 @@ def test_roles_with_most_speeches_are_chosen_in_the_order_of_the_file(tmp_path):
         3: "abe",  # a and d have three each, a comes first
         4: "abde",
     }
-    with pytest.raises(ValueError, match="roles must be at most 4, as many as have two speeches here, got 5"):
+    with pytest.raises(ValueError, match="roles must be at most 4, the number of roles with two speeches, got 5"):
         Shakespeare(roles=5).load(tmp_path)
 
 
@@ -175,7 +175,11 @@ def test_missing_files_are_named_and_not_downloaded(tmp_path, given):
         ("roles.jsonl.gz", zipped(b'{"lines": [["a"]]}'), "as one JSON object on each line"),
         ("roles.jsonl.gz", zipped(b'{"speeches": [1]}'), "as one JSON object on each line"),
         ("roles.jsonl.gz", zipped(b'{"speeches": ["to be"]}'), "as one JSON object on each line"),
-        ("all_data.json", b'{"user_data": {"A": {"raw": "a"}}}', "roles must be at most 0, as many as have two"),
+        (
+            "all_data.json",
+            b'{"user_data": {"A": {"raw": "a"}}}',
+            "roles must be at most 0, the number of roles with two",
+        ),
     ],
 )
 def test_files_that_are_something_else(tmp_path, name, content, message):

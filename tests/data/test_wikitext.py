@@ -122,13 +122,13 @@ def test_without_a_network_the_error_says_what_to_do(monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(OSError, match=r"could not be downloaded: no route\. Without network access: lay wiki\.train"):
+    with pytest.raises(OSError, match=r"could not be downloaded: no route\. Without network access: put wiki\.train"):
         WikiText2().load()
 
 
 def test_without_the_package_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=re.escape(f"{installation('huggingface')}; or lay wiki.train")):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(f"{installation('huggingface')}; or put wiki.train")):
         WikiText2().load()
 
 

@@ -119,23 +119,23 @@ def bad_arrays(d):
     columns = f"{{'descr': '<f4', 'fortran_order': True, 'shape': ({d},), }}"
     terabytes = "{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999,), }"
     return {
-        "another dtype": (Array(vector(d).double().numpy()), "says it is float64"),
-        "another length": (Array(vector(d + 1).numpy()), rf"says it is float32 \({d + 1},\)"),
-        "another shape": (Array(vector(d).numpy().reshape(2, -1)), rf"says it is float32 \(2, {d // 2}\)"),
+        "another dtype": (Array(vector(d).double().numpy()), "claims to be float64"),
+        "another length": (Array(vector(d + 1).numpy()), rf"claims to be float32 \({d + 1},\)"),
+        "another shape": (Array(vector(d).numpy().reshape(2, -1)), rf"claims to be float32 \(2, {d // 2}\)"),
         "another length than it says": (
             declared(npy(vector(d + 1).numpy())),
-            rf"the head .*\({d + 1},.* expected .*{d}",
+            rf"the header .*\({d + 1},.* expected .*{d}",
         ),
-        "another dtype than it says": (declared(npy(vector(d).double().numpy())), "has the head .*<f8"),
-        "big-endian": (declared(npy(vector(d).numpy().astype(">f4"))), "has the head .*>f4"),
-        "columns first": (declared(claiming(columns, d)), "has the head .*True"),
-        "a pickle": (declared(npy(objects, allow_pickle=True)), "has the head .*O"),
+        "another dtype than it says": (declared(npy(vector(d).double().numpy())), "has the header .*<f8"),
+        "big-endian": (declared(npy(vector(d).numpy().astype(">f4"))), "has the header .*>f4"),
+        "columns first": (declared(claiming(columns, d)), "has the header .*True"),
+        "a pickle": (declared(npy(objects, allow_pickle=True)), "has the header .*O"),
         "an archive": (declared(archive(d)), "is an archive"),
         "garbage": (declared(b"garbage" * 200), "begins with b'garbageg'"),
         "nothing": (declared(b""), "begins with b''"),
-        "terabytes": (declared(claiming(terabytes, d)), "has the head .*9999999999999"),
-        "code": (declared(claiming("__import__('os').abort()", d)), "has the head __import__"),
-        "a head without end": (declared(codec.NPY + b"\xff\xff" + bytes(70_000)), "has the head 65535 bytes long"),
+        "terabytes": (declared(claiming(terabytes, d)), "has the header .*9999999999999"),
+        "code": (declared(claiming("__import__('os').abort()", d)), "has the header __import__"),
+        "a header without end": (declared(codec.NPY + b"\xff\xff" + bytes(70_000)), "has the header 65535 bytes long"),
         "format 2": (declared(good.replace(b"NUMPY\x01", b"NUMPY\x02")), r"begins with b'\\x93NUMPY\\x02"),
         "cut short": (declared(good[:-1]), entries(4 * d - 1)),
         "too long": (declared(good + bytes(10**6)), entries(4 * d + 10**6)),
@@ -143,7 +143,7 @@ def bad_arrays(d):
         "shape of terabytes": (declared(good, shape=(10**13,)), r"\(10000000000000,\)"),
         "a negative shape": (declared(good, shape=(-1,)), r"\(-1,\)"),
         "a thousand dimensions": (declared(good, shape=(1,) * 1000), r"float32 \((1, ){18}1,\.\.\. as numpy"),
-        "a dtype for a screen": (declared(good, dtype="\x1b[31m" * 1000), r"says it is ( \[31m){11} \[\.\.\. \("),
+        "a dtype for a screen": (declared(good, dtype="\x1b[31m" * 1000), r"claims to be ( \[31m){11} \[\.\.\. \("),
     }
 
 
@@ -158,7 +158,7 @@ def test_an_array_that_is_something_else_is_refused_and_nothing_is_written(array
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_each_form_is_refused_where_another_is_expected(transfer):
     for other in set(TRANSFERS) - {transfer}:
-        with pytest.raises(Malformed, match=r"says it is|arrays are"):
+        with pytest.raises(Malformed, match=r"claims to be|arrays are"):
             codec.decode(codec.encode(vector(), other), transfer, torch.empty(D))
 
 

@@ -108,11 +108,11 @@ def without(name):
 
 
 SIGNED = {
-    "a longer vector": (update(Array(np.zeros(D + 1, np.float32))), "says it is float32"),
-    "a matrix": (update(Array(np.zeros((D, D), np.float32))), "says it is float32"),
-    "float64": (update(Array(np.zeros(D))), "says it is float64"),
-    "integers": (update(Array(np.zeros(D, np.int32))), "says it is int32"),
-    "complex": (update(Array(np.zeros(D, np.complex64))), "says it is complex64"),
+    "a longer vector": (update(Array(np.zeros(D + 1, np.float32))), "claims to be float32"),
+    "a matrix": (update(Array(np.zeros((D, D), np.float32))), "claims to be float32"),
+    "float64": (update(Array(np.zeros(D))), "claims to be float64"),
+    "integers": (update(Array(np.zeros(D, np.int32))), "claims to be int32"),
+    "complex": (update(Array(np.zeros(D, np.complex64))), "claims to be complex64"),
     "NaN": (some(np.nan), f"holds 1 NaN of {D} values"),
     "infinity": (some(np.inf), f"holds 1 infinite of {D} values"),
     "minus infinity": (some(-np.inf), f"holds 1 infinite of {D} values"),
@@ -126,7 +126,7 @@ SIGNED = {
         "arrays are 'more', 'values', expected 'values'",
     ),
     "twenty times the size": (update(Array("float32", (D,), "numpy.ndarray", bytes(80 * D))), "begins with"),
-    "another version": (replies(lambda c: c[WORDS].update(version=77)), "answers version 77, was asked for version"),
+    "another version": (replies(lambda c: c[WORDS].update(version=77)), "answers version 77, expected version"),
     "a loss of NaN": (replies(lambda c: c[WORDS].update(value=float("nan"))), "loss is nan"),
     "a negative loss": (replies(lambda c: c[WORDS].update(value=-1.0)), "loss is -1.0"),
     "a loss in words": (replies(lambda c: c[WORDS].update(value="low")), "loss is 'low'"),
@@ -263,9 +263,9 @@ UNSIGNED = {
     "changed after it was signed": (changed_after_signing, "its signature is not valid"),
     "without a signature": (unsigned, "unsigned: record 'phalanx' holds"),
     "without anything": (nothing_at_all, "unsigned: record 'phalanx' is a NoneType"),
-    "by another node, as it says": (as_somebody_else, "says that it is by node 100"),
+    "by another node, as it says": (as_somebody_else, "its reply is from node 100"),
     "for another message, as it says": (for_another_message, "answers another message"),
-    "for another task": (answering_another_task(), "meant for another task: its nonce is another"),
+    "for another task": (answering_another_task(), "meant for another task: its nonce is different"),
 }
 
 
@@ -295,7 +295,7 @@ def test_three_misses_in_a_row_suspend_a_client_and_a_good_answer_ends_the_row(t
 def test_an_answer_that_is_replayed_is_taken_once(tmp_path, caplog):
     told = run(tmp_path, lambda app: attacked(app, replayed()))
     assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
-    why = "replayed, or meant for another task: its nonce is another"
+    why = "replayed, or meant for another task: its nonce is different"
     assert told.refused == [why] * 2
     assert warned(caplog) == [("refused", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 
@@ -320,7 +320,7 @@ def _trained(reply):
 def test_a_second_copy_counts_for_nothing_and_an_old_one_answers_nothing_new(tmp_path, caplog):
     told = run(tmp_path, lambda app: app, grid=Twice)
     assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
-    why = f"its reply says that it is by node {FIRST_NODE + BAD}, or answers another message"
+    why = f"its reply is from node {FIRST_NODE + BAD}, or answers another message"
     assert told.refused == [why] * 2
     assert warned(caplog) == [("refused", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 

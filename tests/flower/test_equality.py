@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 
 import pytest
-from runs.test_packing import same
 
 from algorithms.test_common import ALGORITHMS
 from flower.federations import SMALL, states_in_simulation, states_over_flower
@@ -13,6 +12,7 @@ from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import LazyFreeRider, Rescale
 from phalanx.core import Until
 from phalanx.models import MLP
+from runs.test_packing import same
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 

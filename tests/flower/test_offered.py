@@ -7,14 +7,37 @@ import pytest
 import torch
 
 import phalanx
-from flower.federations import QUICK, SMALL, at_nodes, coordinator, examples, honest, roster_of, states_in_simulation
+from flower.federations import (
+    KEYS,
+    QUICK,
+    SMALL,
+    at_nodes,
+    coordinator,
+    examples,
+    honest,
+    roster_of,
+    states_in_simulation,
+)
 from phalanx import LocalSGD
 from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum, Rotated
+from phalanx.attacks import Attack
 from phalanx.core import InfeasibleError
 from phalanx.data import InMemory, PermutedLabels
-from phalanx.flower import Coordinator, InProcessGrid, choose, coordinate, coordinator_of, hide, offered
+from phalanx.engine import Guard
+from phalanx.flower import (
+    Coordinator,
+    InProcessGrid,
+    choose,
+    client_app,
+    coordinate,
+    coordinator_of,
+    hide,
+    offered,
+    participant_of,
+)
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
+from phalanx.runs.history import Record
 from phalanx.training.evaluation import evaluate
 from phalanx.training.vector import FlatModule
 
@@ -157,3 +180,32 @@ def test_only_what_hides_can_hide():
         hide(module, FedAvg())
     hide(module, Quorum(Permuted(FedAvg(), seed=1), 2))
     assert torch.equal(FlatModule(module).read(), Permuted(FedAvg(), seed=1).hidden(before))
+
+
+@dataclasses.dataclass(frozen=True)
+class Reports(Attack):
+    """Reports a size, whatever it has."""
+
+    size: int
+
+    def declare(self, size):
+        return self.size
+
+
+@pytest.mark.parametrize("algorithm", [RFFL(), Quorum(RFFL(), k=3)], ids=["rounds", "arrivals"])
+@pytest.mark.parametrize("size", [0, 5000])
+def test_who_is_not_enrolled_is_offered_nothing_and_the_models_are_written(algorithm, size, tmp_path):
+    plan = dataclasses.replace(SMALL, algorithm=algorithm, guard=Guard(max_size=1000), until=phalanx.Until(4))
+    federation = Federation(plan)
+    apps = honest(plan, tmp_path / "clients", federation)
+    made = participant_of(plan, 2, KEYS[2], tmp_path / "clients" / "2", federation)
+    apps[2] = client_app(dataclasses.replace(made, attack=Reports(size)))
+    with InProcessGrid(at_nodes(apps)) as grid:
+        made = coordinator_of(plan, roster_of(6), federation, folder=tmp_path / "run", timeouts=QUICK)
+        state = coordinate(grid, made)
+    assert state.version > 0
+    record = Record.load(tmp_path / "run")
+    assert record.summary["status"] == "finished"
+    assert f"declares {size:,} examples" in record.summary["clients"]["2"]["not_enrolled"]
+    offers = json.loads((tmp_path / "run" / "models" / "offers.json").read_text())
+    assert offers.keys() == {"0", "1", "3", "4", "5"}

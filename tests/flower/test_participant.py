@@ -11,7 +11,7 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import ALIE, Duplicate, Flood, Gaussian, HoldBack, LazyFreeRider, Replay, Rescale, Together
 from phalanx.core import InfeasibleError, Local
 from phalanx.flower import Malformed, participant_of
-from phalanx.flower.client import ClientWorker, Known, Memory
+from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
 from phalanx.flower.codec import VECTOR, TaskMessage, answer_content, encode, read_answer, read_update, task_content
 from phalanx.runs.federation import Federation
 
@@ -20,7 +20,7 @@ TASK = TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32")
 
 def known(value):
     local = Local(torch.full((3,), value), torch.full((3,), -value), torch.tensor([value]))
-    return Known(local, torch.full((3,), 10 * value))
+    return Remembered(local, torch.full((3,), 10 * value))
 
 
 def attacker(attack, tmp_path):
@@ -31,7 +31,7 @@ def attacker(attack, tmp_path):
 
 def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
     with pytest.raises(
-        InfeasibleError, match="ALIE needs to see what others send, and a real client sees only its own"
+        InfeasibleError, match="ALIE needs other clients' updates, and a real client sees only its own"
     ):
         attacker(ALIE(), tmp_path)
 
@@ -40,7 +40,7 @@ def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
     "attack", [Flood(), HoldBack(), Replay(), Duplicate(), Together(Rescale(2.0), Flood())], ids=str
 )
 def test_attacks_by_time_are_refused_with_the_reason(attack, tmp_path):
-    with pytest.raises(InfeasibleError, match="acts by when it answers, or how often"):
+    with pytest.raises(InfeasibleError, match="changes when or how often a client answers"):
         attacker(attack, tmp_path)
 
 
@@ -50,39 +50,39 @@ def test_local_attacks_are_not(attack, tmp_path):
 
 
 def test_who_has_to_remember_needs_a_place_for_it(tmp_path):
-    with pytest.raises(InfeasibleError, match="LazyFreeRider remembers something from task to task"):
+    with pytest.raises(InfeasibleError, match="LazyFreeRider keeps state between tasks"):
         dataclasses.replace(attacker(LazyFreeRider(), tmp_path), memory=None)
 
 
 def test_a_client_remembers_the_turn_before(tmp_path):
-    memory = Memory(tmp_path)
-    assert memory.before(TASK) == Known(None, None)
+    memory = ClientMemory(tmp_path)
+    assert memory.before(TASK) == Remembered(None, None)
     memory.keep(TASK, known(1.0))
     found = memory.before(TASK._replace(turn=1))
     assert found.local.params.tolist() == [1.0] * 3
     assert found.local.memory.tolist() == [1.0]
     assert found.previous.tolist() == [10.0] * 3
-    assert memory.before(TASK._replace(turn=1, session="def")) == Known(None, None), "another run"
+    assert memory.before(TASK._replace(turn=1, session="def")) == Remembered(None, None), "another run"
 
 
 def test_a_turn_that_was_lost_leaves_a_gap(tmp_path):
-    memory = Memory(tmp_path)
+    memory = ClientMemory(tmp_path)
     memory.keep(TASK, known(1.0))
     assert memory.before(TASK._replace(turn=5)).local.params.tolist() == [1.0] * 3
 
 
 def test_a_server_that_was_killed_can_go_back_two_turns_and_no_further(tmp_path):
-    memory = Memory(tmp_path)
+    memory = ClientMemory(tmp_path)
     for turn in range(5):
         memory.keep(TASK._replace(turn=turn), known(float(turn)))
     assert memory.before(TASK._replace(turn=3)).local.params.tolist() == [2.0] * 3
     assert len(list(tmp_path.iterdir())) == 1, "what it was told after that is forgotten"
-    with pytest.raises(Malformed, match="asked for turn 2, and remembers turns 2 to 2 only"):
+    with pytest.raises(Malformed, match="got a task of turn 2, but remembers only turns 2 to 2"):
         memory.before(TASK._replace(turn=2))
 
 
 def test_what_is_remembered_is_no_pickle(tmp_path):
-    Memory(tmp_path).keep(TASK, Known(None, torch.ones(2)))
+    ClientMemory(tmp_path).keep(TASK, Remembered(None, torch.ones(2)))
     (path,) = tmp_path.iterdir()
     with np.load(path, allow_pickle=False) as file:
         assert file.files == ["previous"]
@@ -103,7 +103,7 @@ def test_a_client_trains_as_it_is_told_to(tmp_path):
 
 def test_a_client_does_not_train_what_is_not_its_model(tmp_path):
     worker = ClientWorker(participant_of(SMALL, 1, KEYS[1], tmp_path))
-    with pytest.raises(Malformed, match=r"says it is float32 \(3,\)"):
+    with pytest.raises(Malformed, match=r"claims to be float32 \(3,\)"):
         worker.train(task_content(TASK, torch.zeros(3)))
     with pytest.raises(Malformed, match="records are 'phalanx', expected"):
         worker.train(task_content(TASK))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
-from runs.test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
@@ -32,6 +31,7 @@ from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, coordinat
 from phalanx.flower.codec import WORDS
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
+from runs.test_packing import same
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 

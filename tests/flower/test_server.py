@@ -8,7 +8,6 @@ import time
 import pytest
 import torch
 from test_checkpoint import Personal
-from runs.test_packing import same
 
 import phalanx
 from flower.federations import (
@@ -27,6 +26,7 @@ from phalanx.core import InfeasibleError, StalledError
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, server_app
 from phalanx.flower.codec import WORDS
 from phalanx.runs.federation import Federation
+from runs.test_packing import same
 
 PLAN = dataclasses.replace(SMALL, clients=4)
 
@@ -110,7 +110,7 @@ def test_the_log_of_an_app_says_for_programs_who_what_and_when(tmp_path, capfd):
         ("WARNING", "suspended", 1, 1),
         ("INFO", "step", None, 2),
     ]
-    assert lines[5]["message"] == "client 1: replayed, or meant for another task: its nonce is another"
+    assert lines[5]["message"] == "client 1: replayed, or meant for another task: its nonce is different"
 
 
 @pytest.mark.parametrize(

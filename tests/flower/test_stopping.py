@@ -202,7 +202,7 @@ def test_a_folder_in_which_a_server_works_is_not_cleared(stopped, tmp_path, caps
     before = sorted((tmp_path / "run").iterdir())
     with exclusive(tmp_path / "run"):
         assert main(["flower", "up", "--folder", str(tmp_path), "--again"]) == 2
-    assert f"Another server works in {tmp_path / 'run'}, and two would write" in capsys.readouterr().err
+    assert f"Another server is running in {tmp_path / 'run'}, and two would overwrite" in capsys.readouterr().err
     assert sorted((tmp_path / "run").iterdir()) == before
 
 

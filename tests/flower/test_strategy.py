@@ -138,8 +138,8 @@ def missing(name):
 BAD = {
     "NaN": (record_of(Array(np.full(2, np.nan, np.float32))), "2 NaN of"),
     "1e30": (record_of(Array(np.full(2, 1e30, np.float32))), "norm"),
-    "another shape": (record_of(Array(np.zeros(1, np.float32))), r"says it is float32 \(1,\)"),
-    "another dtype": (record_of(Array(np.zeros(2))), "says it is float64"),
+    "another shape": (record_of(Array(np.zeros(1, np.float32))), r"claims to be float32 \(1,\)"),
+    "another dtype": (record_of(Array(np.zeros(2))), "claims to be float64"),
     "no array": (lambda reply: reply.content["arrays"].pop("layer.bias") and None, "arrays are"),
     "no record": (missing("arrays"), "holds 0 ArrayRecords and 1"),
     "no metrics": (missing("metrics"), "holds 1 ArrayRecords and 0"),

@@ -30,8 +30,8 @@ def refusing(answer, until=None):
     return Refusing
 
 
-NOBODY = "the task could not be sent: Flower does not know the node any more"
-TOO_LARGE = "the task could not be sent: it is too large for the SuperLink, or for a proxy before it"
+NOBODY = "the task could not be sent: Flower no longer knows the node"
+TOO_LARGE = "the task could not be sent: it is too large for the SuperLink or a proxy in front of it"
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_a_server_that_waits_for_its_clients_gives_signs_of_life_whatever_lies_i
 def test_one_server_works_in_a_folder_and_no_other_as_long_as_it_does(tmp_path):
     def another(progress):
         with pytest.raises(
-            InfeasibleError, match=r"Another server works in .*run, and two would write over each other\."
+            InfeasibleError, match=r"Another server is running in .*run, and two would overwrite each other's files\."
         ):
             coordinate(grid, made)
 

@@ -142,7 +142,7 @@ def test_everything_public_is_a_model_and_documented() -> None:
 @pytest.mark.parametrize(
     ("model", "shape", "message"),
     [
-        (MLP(), (), r"MLP\(.*\) takes examples with at least one feature, got shape \(\)\. Look at"),
+        (MLP(), (), r"MLP\(.*\) takes examples with at least one feature, got shape \(\)\. Check the data"),
         (MLP(), (1, 0, 28), r"at least one feature, got shape \(1, 0, 28\)"),
         (LeNet(), (784,), r"LeNet\(\) takes images .* at least 16 pixels, got \(784,\)\. Resize or pad"),
         (LeNet(), (1, 28, 15), r"at least 16 pixels, got \(1, 28, 15\)"),
@@ -163,7 +163,7 @@ def test_refuses_examples_of_another_shape(model: Model, shape: Shape, message: 
 
 @every_model
 def test_refuses_a_single_class(model: Model, shape: Shape, classes: int, count: int) -> None:
-    with pytest.raises(ValueError, match=r"needs at least 2 classes to tell apart, got 1\. Look at the labels"):
+    with pytest.raises(ValueError, match=r"needs at least 2 classes, got 1\. Check the labels"):
         model.build(shape, 1)
 
 
@@ -173,11 +173,11 @@ def test_refuses_widths_and_rates_that_make_no_network() -> None:
     with pytest.raises(ValueError, match=r"hidden must be a sequence of widths, such as \(64,\) for one layer, got 64"):
         MLP.__post_init__(SimpleNamespace(hidden=64))  # type: ignore[arg-type]  # where no checker looks at MLP(64)
     for rate in (-0.1, 1.0, float("nan")):
-        with pytest.raises(ValueError, match=rf"^dropout is the probability .* got {rate}"):
+        with pytest.raises(ValueError, match=rf"^dropout must be a probability, .* got {rate}"):
             MLP(dropout=rate)
-        with pytest.raises(ValueError, match=rf"^dropout is the probability .* got {rate}"):
+        with pytest.raises(ValueError, match=rf"^dropout must be a probability, .* got {rate}"):
             CoxCNN(dropout=rate)
-        with pytest.raises(ValueError, match=rf"^channel_dropout is the probability .* got {rate}"):
+        with pytest.raises(ValueError, match=rf"^channel_dropout must be a probability, .* got {rate}"):
             CoxCNN(channel_dropout=rate)
 
 

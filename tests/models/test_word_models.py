@@ -157,14 +157,14 @@ def test_can_be_chosen_on_a_command_line(arguments, model):
     ("make", "message"),
     [
         (lambda: WordLSTM(hidden=0), "hidden must be at least 1, got 0"),
-        (lambda: WordLSTM(dropout=1.0), r"dropout is the probability .* got 1\.0"),
+        (lambda: WordLSTM(dropout=1.0), r"dropout must be a probability, .* got 1\.0"),
         (lambda: KimCNN(vocabulary=0), "vocabulary must be at least 1, got 0"),
         (lambda: KimCNN(widths=()), r"widths must be of one convolution or more, at least 1 word each, got \(\)"),
         (lambda: KimCNN(widths=(3, 0)), r"at least 1 word each, got \(3, 0\)"),
-        (lambda: KimCNN(dropout=-0.1), r"dropout is the probability .* got -0\.1"),
+        (lambda: KimCNN(dropout=-0.1), r"dropout must be a probability, .* got -0\.1"),
         (
             lambda: KimCNN().build((4,), 2),
-            r"looks at 5 words at once, got sentences of 4\. Pad them \(data\.sequence\)",
+            r"needs sentences of at least 5 words, got sentences of 4\. Pad them \(data\.sequence\)",
         ),
         (lambda: KimCNN().build((1, 28, 28), 2), r"takes sequences of words of shape \(t,\), got shape \(1, 28, 28\)"),
         (lambda: KimCNN().build((60,), 1), "needs at least 2 classes"),

@@ -55,7 +55,7 @@ def test_exact_and_noisy_copies_differ_in_the_noise_alone():
         runs["exact / median"].identity
         == figure6.runs("quick", 0)["model negation, 10 % / median / truncated"].identity
     )
-    assert runs["noisy / median"].attack.declare(5) == 1_000_000
+    assert runs["noisy / median"].attack.reported_size(5) == 1_000_000
 
 
 def test_the_populations():

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from runs.test_packing import same
 
 import phalanx
 from algorithms.test_common import ALGORITHMS
@@ -37,6 +36,7 @@ from phalanx.runs.history import History, Record
 from phalanx.runs.packing import pack, unpack
 from phalanx.simulation import Late, Lognormal
 from phalanx.training.evaluation import Evaluation
+from runs.test_packing import same
 from toys import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold")

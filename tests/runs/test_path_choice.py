@@ -69,8 +69,8 @@ def test_each_client_is_served_the_best_model_on_its_path_for_what_it_keeps(algo
     states = []
     run(algorithm, federation.transport, federation.start, until=3, observers=[lambda p: states.append(p.state)])
     state = states[-1]
-    chosen = federation.chosen(state)
-    served = federation.served(state, chosen)
+    chosen = federation.chosen(state, range(6))
+    served = federation.served(state, range(6), chosen)
     assert chosen.keys() == set(range(6))
     for i in range(6):
         models = {k: federation.transport.model_of(i, m) for k, m in algorithm.candidate_models(state, i).items()}
@@ -105,16 +105,16 @@ def test_without_examples_to_choose_by_clients_get_the_model_of_their_cluster():
     assert "chosen" not in last
     federation = Federation(replace(RUN, validation=0.0, algorithm=Offering()))
     state, _ = federation.plan.algorithm.init(federation.start, dict.fromkeys(range(6), 1))
-    assert federation.chosen(state) == {}
-    assert all(torch.equal(m, state.model) for m in federation.served(state, {}).values())
+    assert federation.chosen(state, range(6)) == {}
+    assert all(torch.equal(m, state.model) for m in federation.served(state, range(6), {}).values())
 
 
 def test_of_equal_models_the_most_specific_one_is_chosen_and_none_that_is_no_number():
     federation = Federation(replace(RUN, algorithm=Offering()))
     state, _ = federation.plan.algorithm.init(torch.zeros_like(federation.start), dict.fromkeys(range(6), 1))
-    assert set(federation.chosen(state).values()) == {11}
+    assert set(federation.chosen(state, range(6)).values()) == {11}
     broken = state._replace(model=torch.full_like(state.model, torch.nan))
-    assert set(federation.chosen(broken).values()) == {10}
+    assert set(federation.chosen(broken, range(6)).values()) == {10}
 
 
 def test_a_choice_changes_nothing_about_what_is_trained():

@@ -9,11 +9,12 @@ import torch
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Median, TrimmedMean
-from phalanx.algorithms import FLAME, ByzantineCFL, FedAsync, FedAvg
-from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, Rescale
+from phalanx.algorithms import FLAME, RFFL, ByzantineCFL, FedAsync, FedAvg, Permuted, Quorum
+from phalanx.attacks import AllLabelsTo, Gaussian, NonFinite, ReportSize, Rescale
 from phalanx.cli import demo
 from phalanx.core import InfeasibleError
 from phalanx.data import MNIST, Dirichlet, Shards
+from phalanx.engine.guard import Guard
 from phalanx.models import MLP, SattlerCNN, TorchModule
 from phalanx.runs.federation import Federation
 from phalanx.runs.history import Record
@@ -64,7 +65,7 @@ def test_nan_senders_change_no_bit_for_the_others(rule):
     import phalanx
 
     absent = phalanx.run(rule, honest, federation.start, until=plan.until)
-    measured = federation.worth(absent)
+    measured = federation.worth(absent, range(6))
     assert present.summary["final"]["loss"] == measured["loss"]
 
 
@@ -235,6 +236,36 @@ def test_a_client_without_data_never_took_part():
     assert all(c["not_enrolled"].startswith("declares 0 examples") for c in empty)
     assert all(c["removed"] is None and c["refused"] is None for c in clients)
     assert all(c["not_enrolled"] is None for c in clients if c["size"])
+
+
+@pytest.mark.parametrize("algorithm", [RFFL(), Permuted(RFFL()), Quorum(RFFL(), k=3)], ids=lambda a: a.title)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partition": Dirichlet(0.01, allow_empty=True), "clients": 20},
+        {"attack": ReportSize(5000), "byzantine": 2, "guard": Guard(max_size=1000)},
+        {"partition": Dirichlet(0.5), "guard": Guard(max_size=250)},
+    ],
+    ids=["no examples", "an attacker beyond max_size", "honest clients beyond max_size"],
+)
+def test_who_is_not_enrolled_has_no_model_and_does_no_harm(changes, algorithm):
+    seen = []
+    plan = dataclasses.replace(SHORT, algorithm=algorithm, **changes)
+    record = simulate(plan, observers=[seen.append])
+    assert (record.summary["status"], record.summary["error"]) == ("finished", None)
+    absent = {i for i, c in record.summary["clients"].items() if c["not_enrolled"]}
+    assert absent
+    everybody = set(map(str, range(plan.population)))
+    assert {frozenset(map(str, p.enrolled)) for p in seen} == {frozenset(everybody - absent)}
+    honest = everybody - set(map(str, plan.attackers()))
+    assert all(line["received_accuracy"].keys() == honest - absent for line in record.history)
+
+
+def test_a_run_without_any_honest_client_is_not_measured():
+    plan = dataclasses.replace(SHORT, attack=ReportSize(5), byzantine=2, guard=Guard(max_size=10))
+    record = simulate(plan)
+    assert record.summary["status"] == "finished"
+    assert not any("accuracy" in line for line in record.history)
 
 
 # --- runs that are stopped, and mistakes

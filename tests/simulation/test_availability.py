@@ -198,12 +198,12 @@ def test_a_trace_of_who_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("client,begin\n0,0\n", "line 1: the columns client, begin, end were expected, got client, begin"),
+        ("client,begin\n0,0\n", "line 1: expected the columns client, begin, end, got client, begin"),
         ("client,begin,end\n0,2,1\n", "line 2: begin must be at least 0, and end after begin, got 2 and 1"),
         ("client,begin,end\n0,0,2\n0,1,3\n", "line 3: begin must be after 2, the end of the row before"),
         ("client,begin,end\n0,0,\n0,9,10\n", "line 3: begin must be after inf"),
         ("client,begin,end\n0,-1,5\n", "line 2: begin must be at least 0"),
-        ("client,begin,end\n0,0,5\n", "does not say when client 1 is there, nor 1 other of clients 0 to 2"),
+        ("client,begin,end\n0,0,5\n", "has no row for client 1 and 1 other of clients 0 to 2"),
     ],
 )
 def test_a_trace_that_is_wrong_names_file_and_line(tmp_path, text, message):

@@ -98,16 +98,16 @@ def test_a_trace_gives_times_in_order_and_begins_again(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: the columns client, seconds were expected, and perhaps turn, got nothing"),
-        ("client,second\n0,1\n", "line 1: the columns client, seconds were expected"),
-        ("client,seconds,client\n0,1,0\n", "line 1: the columns client, seconds were expected"),
-        ("client,seconds\n", "holds no row behind its first line"),
-        ("client,seconds\n0,1\n1\n", r"line 3: 2 cells were expected \(client, seconds\), got 1"),
+        ("", "line 1: expected the columns client, seconds and optionally turn, got nothing"),
+        ("client,second\n0,1\n", "line 1: expected the columns client, seconds"),
+        ("client,seconds,client\n0,1,0\n", "line 1: expected the columns client, seconds"),
+        ("client,seconds\n", "has no row after its header"),
+        ("client,seconds\n0,1\n1\n", r"line 3: expected 2 cells \(client, seconds\), got 1"),
         ("client,seconds\n0,fast\n", "line 2: seconds must be a number of seconds, got 'fast'"),
         ("client,seconds\n0,inf\n", "line 2: seconds must be a number of seconds, got 'inf'"),
         ("client,seconds\n0,0\n", "line 2: seconds must be positive, got 0"),
         ("client,seconds\n-1,1\n", "line 2: client must be an integer of at least 0, got '-1'"),
-        ("client,turn,seconds\n0,0,1\n0,2,1\n", "line 3: turn 1 of the client was expected, got turn 2"),
+        ("client,turn,seconds\n0,0,1\n0,2,1\n", "line 3: expected turn 1 of the client, got turn 2"),
         ("client,seconds\n0,1\n2,1\n", "no times for 1, 3 of clients 0 to 3"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_trace_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"There is no file nowhere\.csv"):
         LatencyTrace("nowhere.csv").check(1)
     (path := tmp_path / "times.csv").write_bytes(b"client,seconds\n0,1\n1,\xff\n")
-    with pytest.raises(ValueError, match="line 3: this is not UTF-8"):
+    with pytest.raises(ValueError, match="line 3: the text is not UTF-8"):
         LatencyTrace(str(path)).check(1)
 
 

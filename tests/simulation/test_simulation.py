@@ -135,7 +135,7 @@ def test_data_and_sizes_of_attackers_only():
         def poison(self, data, rng):
             return Dataset(data.x, torch.zeros_like(data.y), data.classes)
 
-        def declare(self, size):
+        def reported_size(self, size):
             return 1000 * size
 
     simulation, _ = build(FedAvg(), attack=Liar(), byzantine={1})

@@ -66,7 +66,7 @@ def test_the_servers_training_has_streams_of_its_own():
     trainer = Trainer(federation.model, LocalSGD(), 0)
     trainer.train(start, train.data, client=2, turn=2, version=2, out=by_client)
     assert not torch.equal(by_client, train(start, 2))
-    with pytest.raises(ValueError, match="given none"):
+    with pytest.raises(ValueError, match="needs examples to train on, got none"):
         ServerTraining(trainer, federation.train.of(torch.empty(0, dtype=torch.int64)))
 
 

@@ -202,7 +202,7 @@ def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
     federation = Federation(TUNED)
     state, _ = FedAvg().init(federation.start, dict.fromkeys(range(4), 1))
     state = state._replace(version=7)
-    found = federation.worth(state)["received_accuracy"]
+    found = federation.worth(state, range(4))["received_accuracy"]
     recipe = dataclasses.replace(TUNED.training, epochs=2, steps=None)
     trainer = Trainer(federation.model, recipe, stream(TUNED.seed, "fine-tuning"))
     for i in range(4):
@@ -210,7 +210,7 @@ def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
         trainer.train(federation.start, federation.data[i], client=i, turn=7, version=7, out=change)
         assert found[i] == evaluate(federation.model, federation.start + change, federation.test).accuracy
     assert len(set(found.values())) > 1
-    plain = Federation(SMALL).worth(state)["received_accuracy"]
+    plain = Federation(SMALL).worth(state, range(4))["received_accuracy"]
     assert len(set(plain.values())) == 1
 
 

@@ -194,7 +194,7 @@ def test_goals_are_the_labels_that_the_attack_is_about(attack, examples, y):
 
 
 def test_a_goal_that_no_label_is_about():
-    with pytest.raises(ValueError, match="no example that the attack is about"):
+    with pytest.raises(ValueError, match="no example of the classes of the attack"):
         LabelFlip(1, 2).goal(dataset([[0, 1]], [[0, N]]))
 
 
@@ -323,7 +323,7 @@ def test_a_model_with_scores_at_positions_that_have_no_label_is_refused(monkeypa
             {"model": TorchModule("torch.nn.LSTM", {"input_size": 12, "hidden_size": 5})},
             r"cannot take examples of shape \(12,\): RNN",
         ),
-        ({"partition": Shards()}, "Shards deals by label, and each of these examples has a sequence of 12 labels"),
+        ({"partition": Shards()}, "Shards partitions by label, and each of these examples has a sequence of 12 labels"),
         ({"clients": 9}, "9 clients need as many owners, and these examples have 8"),
         ({"attack": Backdoor(), "byzantine": 1}, "Backdoor needs images"),
     ],
@@ -353,7 +353,7 @@ def test_train_and_test_must_have_labels_of_one_shape():
 
 def test_natural_needs_owners():
     bare = InMemory(*(Dataset(part.x, part.y, 5) for part in (COUNTING.train, COUNTING.test)))
-    with pytest.raises(ValueError, match="do not say whose an example is"):
+    with pytest.raises(ValueError, match="these data have no owners"):
         Federation(dataclasses.replace(PLAN, data=bare))
 
 

@@ -201,7 +201,8 @@ def test_frozen_parameters_do_not_travel():
 
 
 def test_buffers_need_a_policy():
-    with pytest.raises(ValueError, match=r'Sequential has 3 buffers \(1\.running_mean, .*\).*buffers="average" or'):
+    said = r'Sequential has 3 buffers \(1\.running_mean, .*\).*buffers="average" to aggregate them'
+    with pytest.raises(ValueError, match=said):
         FlatModule(built(batch_norm))
 
 

@@ -56,7 +56,7 @@ def test_a_bound_that_the_sample_itself_breaks_is_beyond_any_number():
     assert not certificate.holds
     assert certificate.needed is None
     assert certificate.estimate == pytest.approx(0.991, abs=1e-3)
-    assert "take a smaller bound" in certificate.reason
+    assert "choose a smaller bound" in certificate.reason
 
 
 def test_a_small_population_counts_whole_clients():

@@ -1,4 +1,4 @@
-"""Rules that make one vector of many.  Each is usable alone: `Median()(deltas, weights)`."""
+"""Aggregation rules: functions of many vectors that return one.  Use them alone: `Median()(deltas, weights)`."""
 
 from phalanx.aggregators.aggregator import Aggregator, Chain, Choice, PreAggregator, Selection, Steps
 from phalanx.aggregators.bulyan import Bulyan

@@ -1,4 +1,4 @@
-"""The interface of rules."""
+"""The interface of aggregation rules and pre-aggregators."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from phalanx.aggregators.points import Mixture, Points
 from phalanx.core import InfeasibleError, Matrix, Vector, Weights
 from phalanx.rng import numpy_generator
 
-BELOW_HALF = nextafter(0.5, 0.0)  # share of the weight that a median stands: not one half itself
+BELOW_HALF = nextafter(0.5, 0.0)  # largest share of the weight that a median tolerates: less than one half
 
 
-class TooFew(InfeasibleError):
-    """There are fewer rows than a rule needs."""
+class TooFewRowsError(InfeasibleError):
+    """A rule received fewer rows than it needs."""
 
 
 class Choice(NamedTuple):
-    """How a rule that combines whole rows treats each of them."""
+    """The share of each row in the result of a rule that combines whole rows."""
 
-    shares: Weights  # (m,), float64: the result is their weighted sum of the rows
-    scores: Sequence[float] | None = None  # the rule's own figure for each row
-    reasons: Sequence[str] | None = None  # why a row counts for less than it could, in words of the rule
+    shares: Weights  # (m,), float64: the result is the sum of share times row
+    scores: Sequence[float] | None = None  # for each row, what the rule compares: a distance, a Krum score, ...
+    reasons: Sequence[str] | None = None  # for each row, why its share is reduced; "" if it is not
 
     def among(self, there: Sequence[bool]) -> "Choice":
-        """The choice for all rows, of which only some were `there`; the others have no share."""
+        """Return the choice for all rows of the call; rows that were not `there`, for lack of weight, have no share."""
         rows = [k for k, is_there in enumerate(there) if is_there]
         shares = torch.zeros(len(there), dtype=torch.float64)
         shares[rows] = self.shares
@@ -43,11 +43,12 @@ class Choice(NamedTuple):
 
 
 class Aggregator(ABC):
-    """A rule that makes one vector of many.  Usable alone: `Median()(deltas, weights)`.
+    """A rule that aggregates many vectors into one.  Usable alone: `Median()(deltas, weights)`.
 
-    Where its docstring says nothing else, a rule is equivariant to translation, to positive scaling and to the order of
-    clients, and a weight is like a duplication: weights (1, 2) give what weights (1, 1, 1) give with the second row
-    twice.  Rules with a parameter f tolerate f of m clients of average weight: attackers with the share f / m of it.
+    Unless its docstring says otherwise, a rule is equivariant to translation, to positive scaling and to the order of
+    clients, and a weight acts like copies of the row: weights (1, 2) give the same result as weights (1, 1, 1) with the
+    second row twice.  Rules with a parameter f tolerate f of m clients of average weight, that is attackers with a
+    share of f / m of the weight.
     """
 
     @property
@@ -58,52 +59,53 @@ class Aggregator(ABC):
     def __call__(
         self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
     ) -> Vector:
-        """Aggregates the rows of `deltas`.
+        """Aggregate the rows of `deltas`.
 
         Args:
             deltas: (m, d), floating point, all finite.
             weights: (m,), finite and non-negative, at least one positive; equal if not given.  Only ratios matter. Give
                 counts, or shares in float64: shares in float32 are rounded, and ties between them are missed.
-            turn: number of the call, for rules that draw at random: the same turn draws the same.
-            previous: what the rule returned last time, for rules that start from there; zero if not given.
+            turn: number of the call, for rules that draw at random: the same turn gives the same draw.
+            previous: (d,), the last result, for rules that start from it; zero if not given.
 
         Raises:
-            ValueError: an argument is not as described.
-            InfeasibleError: the rule needs more rows, which is `TooFew`, or can do nothing with these.
+            ValueError: if an argument is not as described.
+            TooFewRowsError: if the rule needs more rows.
+            InfeasibleError: if the rule has no result for these rows.
         """
         return self.aggregate(Points.of(deltas, weights, turn, previous))
 
     @abstractmethod
     def aggregate(self, points: Points) -> Vector:
-        """The rule itself, on checked rows of positive weight."""
+        """Return the aggregate of checked rows of positive weight; each rule defines this."""
 
     def breakdown_point(self) -> float | None:
-        """The share of the weight that attackers may hold by the rule's own theory; None if that counts rows."""
+        """Return the share of the weight that attackers may hold by the rule's theory, None if it counts rows."""
         return None
 
     def choose(self, points: Points) -> Choice | None:
-        """What became of each row, for verdicts; None for rules that do not treat a row as a whole."""
+        """Return the share of each row in the result, or None for a rule that does not combine whole rows."""
         return None
 
     def explained(
         self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
     ) -> tuple[Vector, Choice | None]:
-        """The aggregate, and what became of each row; arguments as in a call."""
+        """Return the aggregate and the share of each row in it; arguments as in a call."""
         points = Points.of(deltas, weights, turn, previous)
         vector, choice = self.apply(points)
         return vector, choice if choice is None or all(points.there) else choice.among(points.there)
 
     def apply(self, points: Points) -> tuple[Vector, Choice | None]:
-        """`aggregate` and `choose` in one."""
+        """Return the results of `aggregate` and `choose`, without doing shared work twice."""
         return self.aggregate(points), self.choose(points)
 
 
 class Selection(Aggregator):
-    """A rule whose result is a weighted sum of whole rows: it says how much each row counts."""
+    """A rule whose result is a weighted sum of whole rows."""
 
     @abstractmethod
     def choose(self, points: Points) -> Choice:
-        """The rule itself: how much each row counts."""
+        """Return the share of each row in the result; each rule defines this."""
 
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
@@ -116,7 +118,7 @@ class Selection(Aggregator):
 
 
 class PreAggregator(ABC):
-    """Makes other rows of the rows, for a rule that follows: `NearestNeighborMixing(f=2) >> Krum(f=2)`."""
+    """A step that transforms the rows before a rule: `NearestNeighborMixing(f=2) >> Krum(f=2)`."""
 
     @property
     def title(self) -> str:
@@ -125,7 +127,7 @@ class PreAggregator(ABC):
 
     @abstractmethod
     def mix(self, points: Points) -> Points:
-        """The new rows, with weights."""
+        """Return the transformed rows with their weights."""
 
     def rows(
         self,
@@ -135,17 +137,17 @@ class PreAggregator(ABC):
         turn: int = 0,
         out: Float[Tensor, "k d"] | None = None,
     ) -> Float[Tensor, "k d"]:
-        """The new rows alone.
+        """Return the transformed rows without weights.
 
         Args:
             deltas: as for a rule.
             weights: as for a rule.
             turn: as for a rule.
-            out: where they are written; may be `deltas` itself. A new matrix if not given. It may hold some of the new
-                rows when others turn out not to be finite.
+            out: (k, d), receives the rows; may be `deltas` itself. A new matrix if not given. If an error is raised, it
+                may hold some of the new rows.
 
         Raises:
-            ValueError: rows or weights are such as no rule takes, or `out` has not the shape and dtype of the new rows.
+            ValueError: if rows or weights are invalid, or `out` has another shape or dtype than the new rows.
         """
         mixed = self.mix(Points.of(deltas, weights, turn))
         if out is not None and (out.shape, out.dtype) != ((len(mixed), deltas.shape[1]), deltas.dtype):
@@ -165,10 +167,10 @@ class PreAggregator(ABC):
 
 @dataclass(frozen=True)
 class Steps(PreAggregator):
-    """Pre-aggregators, one after the other.
+    """Several pre-aggregators, applied one after the other.
 
     Args:
-        steps: in the order in which they act.
+        steps: the pre-aggregators, in the order in which they are applied.
     """
 
     steps: tuple[PreAggregator, ...]
@@ -187,11 +189,11 @@ class Steps(PreAggregator):
 
 @dataclass(frozen=True)
 class Chain(Aggregator):
-    """A rule on rows that a pre-aggregator made: `before >> rule`.
+    """A rule applied to the rows of a pre-aggregator: `before >> rule`.
 
     Args:
-        before: what makes the rows.
-        rule: what aggregates them.
+        before: the pre-aggregator that transforms the rows.
+        rule: the rule that aggregates the transformed rows.
     """
 
     before: PreAggregator
@@ -212,49 +214,51 @@ class Chain(Aggregator):
         vector, choice = self.rule.apply(mixed)
         if choice is None:
             return vector, None
+        # The shares are of mixed rows: trace them back through each layer to the rows of the call.
         shares, layer = choice.shares, mixed
         while isinstance(layer, Mixture) and layer is not points:
             shares, layer = layer.traced(shares), layer.points
         if len(mixed) != len(points):
             return vector, Choice(shares)
-        return vector, choice._replace(shares=shares)  # scores and reasons are those of the rows made of each row
+        return vector, choice._replace(shares=shares)  # scores and reasons are of the row that was made from each row
 
 
 def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> None:
-    """Raises `TooFew` where a rule gets fewer rows than it needs.
+    """Raise `TooFewRowsError` if a rule has fewer rows than it needs.
 
     Args:
-        rule: for its name and parameters.
-        m: rows that there are.
-        least: rows that it takes.
-        why: the formula, such as "2f + 3".
+        rule: named in the message.
+        m: number of rows.
+        least: number of rows that the rule needs.
+        why: the formula for `least`, such as "2f + 3".
     """
     if m < least:
         remedy = "Lower f, or ask more clients" if "f" in why else "Ask more clients"
-        raise TooFew(f"{rule} needs at least {why} = {least} rows, got {m}. {remedy}.")
+        raise TooFewRowsError(f"{rule} needs at least {why} = {least} rows, got {m}. {remedy}.")
 
 
 def check_rows(rule: Aggregator, m: int, option: str) -> None:
-    """Looks whether a rule can work on m rows, whatever is in them, by trying it out on short ones.
+    """Check that a rule can work on m rows, by a trial on random rows of two entries.
 
     Args:
-        rule: with all that comes before it.
-        m: rows that it will get at a time.
-        option: what says so, for the message: "k".
+        rule: the rule with its pre-aggregators.
+        m: number of rows that it will receive at a time.
+        option: name of the option that sets m, for the message, such as "k".
 
     Raises:
-        TooFew: it needs more.
+        TooFewRowsError: if the rule needs more rows.
     """
     try:
+        # Random rows: a rule may have no result for equal ones, such as FoolsGold.
         rule(_trial_rows(m))
-    except TooFew as error:
-        raise TooFew(f"{option} = {m} is too small: {error} Or raise {option}.") from error
+    except TooFewRowsError as error:
+        raise TooFewRowsError(f"{option} = {m} is too small: {error} Or raise {option}.") from error
     except InfeasibleError:
-        return  # of these rows; others may do
+        return  # the rule has no result for the trial rows, but may have one for others
 
 
 def weighs_rows(rule: Aggregator, m: int) -> bool:
-    """Whether a rule says how much each of m rows counts; if it can do nothing with those it is tried on, it may."""
+    """Return whether a rule gives each of m rows a share, by a trial; True if it has no result for the trial rows."""
     try:
         return rule.explained(_trial_rows(m))[1] is not None
     except InfeasibleError:

@@ -11,11 +11,11 @@ Allouah, Guerraoui and Stephan, "Towards Trustworthy Federated Learning with Unt
 
 Where the paper leaves room:
 
-* max_j runs over rows with c_j > 0.  So each turn removes a row at least, and there are at most m turns.
-* The eigenvector is exact, and if the largest eigenvalue is a multiple one, tau_i is the squared length of the
-  projection on all of its eigenvectors: the result does not depend on which of them a solver finds.
-* The first of several smallest eigenvalues counts.
-* With f = 0 the loop is not entered, and the result is the mean.
+* max_j runs over rows with c_j > 0.  So each iteration removes at least one row, and there are at most m.
+* The eigenvector is exact.  If the largest eigenvalue is a multiple one, tau_i is the squared length of the projection
+  on all of its eigenvectors, so the result does not depend on which of them a solver finds.
+* If several iterations have the smallest eigenvalue, the first one counts.
+* With f = 0 the loop does not run, and the result is the mean.
 """
 
 from dataclasses import dataclass
@@ -29,17 +29,19 @@ from phalanx.core import Weights
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
 
-SAME = 1e-9  # values that differ by less than this share are the same
+SAME = 1e-9  # values with a smaller relative difference are equal up to rounding
 
 
 def principal(distances: Square, weights: Weights) -> tuple[float, Weights]:
-    """The largest eigenvalue of the rows' weighted covariance, and their squared projections on its eigenvectors.
+    """Return the largest eigenvalue of the weighted covariance, and the rows' squared projections on its eigenvectors.
 
-    With P = I - 1 w^T / sum(w), the products of the centred rows are -1/2 P D P^T: rows are not needed.
+    With P = I - 1 w^T / sum(w) and squared distances D, the inner products of the centred rows are -1/2 P D P^T.  So
+    distances suffice, and the eigenvalue problem has size m instead of d: the covariance and the products of the
+    centred rows, scaled by the roots of the weights, have the same nonzero eigenvalues.
 
     Args:
-        distances: squared distances between the rows.
-        weights: (m,), non-negative.  Rows of weight 0, wherever they are, do not touch the result.
+        distances: (m, m), squared distances of the rows.
+        weights: (m,), non-negative.  Rows of weight 0 do not change the result.
     """
     share = weights / weights.sum()
     to_mean = distances @ share
@@ -55,18 +57,18 @@ def principal(distances: Square, weights: Weights) -> tuple[float, Weights]:
 
 @dataclass(frozen=True)
 class CAF(Selection):
-    """The mean under weights that fall, turn by turn, where rows stick out in the direction of the largest variance.
+    """The mean under weights that are lowered, again and again, for rows far out along the largest variance.
 
-    Needs no bound on the variance of the honest.  Tolerates 2f < m: the error is of the order of the honest rows'
-    largest standard deviation in any direction, times the root of f / m, for f well below m / 2.  A row may count in
-    part.
+    Needs no bound on the variance of the honest updates.  Tolerates 2f < m: the error is of the order of the honest
+    rows' largest standard deviation in any direction, times the root of f / m, for f well below m / 2.  A row may count
+    in part.
 
-    A weight is like a number of copies, and f of m rows have the share f / m of the weight.
+    A weight acts like a number of copies, and f of m rows have the share f / m of the weight.
 
-    Costs one product of the rows with themselves, O(m^2 d), and at most m eigenvalue problems of size m.
+    Cost: one product of the rows with themselves, O(m^2 d), and at most m eigenvalue problems of size m.
 
     Args:
-        f: number of attackers of average weight that are tolerated, 2f < m.
+        f: number of attackers of average weight to tolerate, 2f < m.
 
     Example:
         >>> CAF(f=1)(torch.tensor([[0.0], [2.0], [1.0], [100.0]]))
@@ -90,7 +92,7 @@ class CAF(Selection):
             value, tau = principal(points.squared_distances, c)
             if value < (1 - SAME) * least:
                 best, least = c / c.sum(), value
-            if value == 0:  # all that is left is in one place
+            if value == 0:  # all remaining rows are equal
                 break
             largest = tau[c > 0].max()
             c = c * torch.where(tau < (1 - SAME) * largest, 1 - tau / largest, 0.0)

@@ -1,10 +1,10 @@
-"""Centered clipping: the mean of what is left when all rows are shortened to a radius around a centre.
+"""Centered clipping: the mean of the rows, clipped to a radius around a centre.
 
 Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization", 2021, Algorithm 2:
 
     v  <-  v + sum over i of  w_i (u_i - v) min(1, tau / |u_i - v|)
 
-from the previous aggregate on, once or several times.
+starting from the previous aggregate, once or several times.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,19 @@ from phalanx.numerics.linalg import root
 
 @dataclass(frozen=True)
 class CenteredClipping(Aggregator):
-    """The mean of the rows, each shortened to a radius around the centre.
+    """The mean of the rows, each clipped to a radius around the centre.
 
-    In each iteration, an attacker with the share w of the weight moves the result by w times the radius at most,
-    wherever it stands, and however many of them there are.  A radius below the spread of honest rows slows learning.
+    In each iteration, an attacker with the share w of the weight moves the result by at most w times the radius,
+    whatever it sends and however many attackers there are.  A radius below the spread of the honest rows slows
+    learning.
 
-    Starts from `previous`, the last aggregate, or from zero.  Equivariant to translations that move the centre too.
+    Starts from `previous`, the last aggregate, or from zero.  Equivariant to translations that also move the centre.
 
-    Costs one product of the matrix with itself, O(m^2 d), O(m^2) an iteration, and one pass for the result.
+    Cost: one product of the matrix with itself, O(m^2 d), O(m^2) per iteration, and one pass for the result.
 
     Args:
-        radius: tau, in the units of the rows.
-        iterations: how often; once in the paper, where the centre is the last round's result.
+        radius: tau, the largest distance from the centre that is not clipped, in the units of the rows.
+        iterations: number of clipping steps; 1 in the paper, where the centre is the last round's result.
 
     Example:
         >>> CenteredClipping(radius=1.0)(torch.tensor([[0.5], [0.5], [-9.0], [0.0]]))
@@ -60,6 +61,7 @@ class CenteredClipping(Aggregator):
             reach = products @ shares
             far = root((products.diagonal() - 2 * reach + shares @ reach).clamp(min=0))
             factor = torch.where(far > self.radius, self.radius / far, 1.0)
+            # v stays a combination of the rows and the centre, so an iteration needs only (m, m) products.
             shares = shares + w * factor - shares * (w * factor).sum()
         vector = points.combine(shares)
         if centre is not None:

@@ -1,4 +1,4 @@
-"""How the coordinate-wise rules get at their columns: compiled on the CPU, by torch's own sort elsewhere."""
+"""Access of the coordinate-wise rules to columns: compiled kernels on the CPU, torch's sort on other devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,22 +15,22 @@ from phalanx.numerics import column_kernels as kernels
 from phalanx.numerics.linalg import shares
 from phalanx.numerics.threads import in_threads
 
-ROUNDING = 1e-12  # share of the total weight below which a difference of sums of weights is rounding
-UNIT = 4 * kernels.TILES * kernels.LANES  # columns: parts of so many begin seldom
-SHARES = 256  # parts in which columns are divided, if there are enough
-BLOCK = 1 << 18  # entries of one block of torch's sort, so that it and its sorted copy stay in cache
+ROUNDING = 1e-12  # sums of weights that differ by less than this share of the total are equal up to rounding
+UNIT = 4 * kernels.TILES * kernels.LANES  # columns of the smallest part: enough to make its start cheap
+SHARES = 256  # most parts to divide the columns into: many, so that a slow thread can leave some to the others
+BLOCK = 1 << 18  # entries that torch sorts at a time, so that they and their sorted copy stay in cache
 
 
 def has_kernel(deltas: Matrix) -> bool:
-    """Whether the compiled kernels can take this matrix."""
+    """Return whether the compiled kernels support this matrix."""
     return deltas.device.type == "cpu" and deltas.dtype in (torch.float32, torch.float64)
 
 
 def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> Vector:
-    """What `kernel(matrix, *arguments, result, ranges of columns)` writes to the result.
+    """Return the result of `kernel(matrix, *arguments, result, parts, taken)`, one value for each column.
 
     Raises:
-        ValueError: an entry is not finite.
+        ValueError: if an entry is not finite.
     """
     matrix = points.unchecked.detach().contiguous().numpy()
     result: NDArray[Any] = np.empty(matrix.shape[1], matrix.dtype)
@@ -41,7 +41,7 @@ def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> 
 
 
 def by_column(deltas: Matrix, rule: Callable[[Float[Tensor, "b m"]], Float[Tensor, "b"]]) -> Vector:
-    """Applies `rule` to the columns of `deltas`, a block of columns at a time, each handed over as a row."""
+    """Apply `rule` to the columns of `deltas`, one block of columns at a time, transposed: each column is a row."""
     result = torch.empty(deltas.shape[1], dtype=deltas.dtype, device=deltas.device)
     width = max(1, BLOCK // len(deltas))
     for start in range(0, deltas.shape[1], width):
@@ -53,16 +53,16 @@ def by_column(deltas: Matrix, rule: Callable[[Float[Tensor, "b m"]], Float[Tenso
 def sort_with_weights(
     rows: Float[Tensor, "b m"], weights: Weights
 ) -> tuple[Float[Tensor, "b m"], Float[Tensor, "b m"]]:
-    """Each row in increasing order, and the weight up to and including each entry.
+    """Return each row in increasing order, and the cumulative weight up to and including each entry.
 
-    Sums of weights that are counts are exact in float64.
+    Cumulative weights are exact in float64 if the weights are counts.
     """
     values, order = rows.sort(dim=1, stable=True)
     return values, weights.to(rows.device)[order].cumsum(1)
 
 
 def counted(weights: Weights) -> NDArray[Any]:
-    """The weights as counts of 16 or 32 bits if that is what they are: a kernel carries them along at less cost."""
+    """Return the weights as int16 or int32 if they are whole numbers, which kernels move faster; else as float64."""
     w = weights.numpy()
     if w.sum() > np.iinfo(np.int32).max or (w != w.round()).any():
         return w
@@ -70,5 +70,5 @@ def counted(weights: Weights) -> NDArray[Any]:
 
 
 def equal(weights: Weights) -> bool:
-    """Whether all weights are the same."""
+    """Return whether all weights are equal."""
     return bool((weights == weights[0]).all())

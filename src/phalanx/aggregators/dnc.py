@@ -11,7 +11,7 @@ Learning", 2021, Algorithm 2:
     return the mean of the rows that are in every I
 
 Where the paper leaves room: if the largest singular value is a multiple one, s_i is the squared length of the
-projection on all of its singular vectors, and rows with the same s_i on the boundary are left out in the same part.
+projection on all of its singular vectors.  Rows with the same s_i on the boundary are dropped in equal parts.
 """
 
 from dataclasses import dataclass
@@ -30,25 +30,26 @@ from phalanx.rng import numpy_generator
 
 @dataclass(frozen=True)
 class DnC(Selection):
-    """The mean of the rows that do not stick out along the direction of the largest variance of random coordinates.
+    """The mean of the rows that are not far out along the direction of the largest variance of random coordinates.
 
-    Meant for 2f < m attackers who push in one direction: if far out, they are filtered.  Attackers who push in several
-    directions hide from the largest of them, and there is no bound on what they do.
+    Made for f attackers, 2f < m, who all push in one direction: if they are far out, they are filtered.  Attackers who
+    push in several directions are not all found, and there is no bound on their effect.
 
-    A weight is like a number of copies: each iteration leaves out the share c f / m of the weight, the row on the
-    boundary in part, and a row counts for the least that any iteration keeps of it.
+    A weight acts like a number of copies: each iteration drops the share c f / m of the weight, the row on the boundary
+    in part, and the smallest part of a row that any iteration keeps is its share in the mean.
 
-    Draws at random, by the number of the call: `rule(deltas, turn=3)`.  The same turn draws the same coordinates,
+    Draws at random by the number of the call, `rule(deltas, turn=3)`: the same turn gives the same coordinates,
     whatever the order of clients.
 
-    Costs O(m b) to gather and O(m^2 b) for products in each iteration, and O(m d) for the mean.
+    Cost: O(m b) to gather and O(m^2 b) for products in each iteration, and O(m d) for the mean.
 
     Args:
-        f: number of attackers of average weight that are tolerated, 2f < m.
-        c: rows that are left out for each attacker, positive, c f < m.
-        iterations: number of draws. With many, each row may be left out in one or other: the rule fails then.
-        coordinates: b, coordinates of a draw; all, if there are not more.
-        seed: of the draws.
+        f: number of attackers of average weight to tolerate, 2f < m.
+        c: number of rows to drop for each attacker, positive, c f < m.
+        iterations: number of draws of coordinates. With many, every row may be dropped by one of them, which is an
+            error.
+        coordinates: b, number of coordinates in a draw; all coordinates if there are fewer.
+        seed: seed of the draws.
 
     Example:
         >>> DnC(f=1)(torch.tensor([[0.0, 1.0], [2.0, 1.0], [1.0, 1.0], [100.0, 1.0]]))
@@ -76,23 +77,24 @@ class DnC(Selection):
         m, share = len(points), points.share
         require(self, m, 2 * self.f + 1, "2f + 1")
         if self.c * self.f >= m:
-            raise InfeasibleError(f"{self} leaves out c f = {self.c * self.f:g} of {m} rows. Lower c or f.")
+            raise InfeasibleError(f"{self} drops c f = {self.c * self.f:g} of {m} rows. Lower c or f.")
         kept, scores = share, torch.zeros(m, dtype=torch.float64)
         for iteration in range(self.iterations):
             s = self._outlyingness(points, iteration)
             kept = torch.minimum(kept, lowest(s, share, 1 - self.c * self.f / m))
             scores = torch.maximum(scores, s)
         if float(kept.sum()) <= ROUNDING:
-            raise InfeasibleError(f"{self} left out each of {m} rows in one iteration or other. Lower c or iterations.")
+            raise InfeasibleError(f"{self} dropped every one of {m} rows in some iteration. Lower c or iterations.")
         reasons = ["" if part > 0 else "far out in the direction of the largest variance" for part in kept]
         return Choice(kept / kept.sum(), scores.tolist(), reasons)
 
     def _outlyingness(self, points: Points, iteration: int) -> Weights:
-        """s, for the coordinates of one iteration."""
+        """Return the scores s of Algorithm 2 for the coordinates of one iteration."""
         rows = points.matrix
         d = rows.shape[1]
         if self.coordinates >= d:
             return principal(points.squared_distances, points.weights)[1]
         rng = numpy_generator(self.seed, "dnc", points.turn, iteration)
+        # Sorted, because gathering columns in memory order is faster.
         r = torch.from_numpy(rng.choice(d, self.coordinates, replace=False, shuffle=False)).sort().values
         return principal(squared_distances(rows[:, r.to(rows.device)]).cpu(), points.weights)[1]

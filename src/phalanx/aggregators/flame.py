@@ -2,17 +2,17 @@
 
 Nguyen et al., "FLAME: Taming Backdoors in Federated Learning", 2022, Algorithm 1:
 
-    admitted <- the cluster that HDBSCAN finds among the cosine distances, of m // 2 + 1 members at least
+    admitted <- the cluster of at least m // 2 + 1 members that HDBSCAN finds by cosine distance
     S <- median of the norms of all updates
     result <- mean over the admitted of  u_i min(1, S / |u_i|),  plus normal noise of standard deviation noise S
 
 Where the paper leaves room:
 
-* Its pseudo-code takes cosines between models.  These are nearly one whatever the clients do, as models share what they
-  started from; here they are between updates.
+* Its pseudo-code takes cosines between models.  These are always nearly one, since all models share their starting
+  point; here the cosines are between updates.
 * S is the median over all updates, admitted or not.
-* Authors and others who reimplement the method disagree on what happens when HDBSCAN calls everything noise.  With
-  these settings it cannot: see `clustering.density`.
+* Implementations disagree on the case that HDBSCAN calls everything noise.  With these settings it cannot happen: see
+  `clustering.density`.
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ from phalanx.rng import numpy_generator
 class DensestMajority(Selection):
     """The mean of the densest majority by direction: FLAME's filter without its clipping and noise.
 
-    A weight is like a number of copies.  Not equivariant to translation.  Lengths are not looked at: whoever uses it
-    has to bound them.  Costs one product of the rows with themselves, O(m^2 d), and O(m^2) for the clusters.
+    A weight acts like a number of copies.  Not equivariant to translation.  Norms are not looked at: the caller has to
+    bound them.  Cost: one product of the rows with themselves, O(m^2 d), and O(m^2) for the clusters.
 
     Example:
         >>> DensestMajority()(torch.tensor([[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
@@ -54,24 +54,24 @@ class DensestMajority(Selection):
 
 @dataclass(frozen=True)
 class FLAMEFilter(Selection):
-    """The mean of the updates of the densest majority by direction, each shortened to the median norm of all.
+    """The mean of the updates of the densest majority by direction, each clipped to the median norm of all updates.
 
     While attackers hold less than one half of the weight, the result is no longer than the longest honest update, and
-    somebody honest is among the admitted.  There is no bound beyond that: attackers who point where the honest do are
-    admitted with them.  Drops up to one half of the honest as well, those at the edges first: clients whose data differ
-    from the majority's are not heard.
+    at least one honest update is admitted.  There is no bound beyond that: attackers with the direction of the honest
+    updates are admitted with them.  Up to one half of the honest updates are filtered too, those at the edges first:
+    clients whose data differ from the majority's have no influence.
 
-    A weight is like a number of copies.  Not equivariant to translation: directions and norms are from the origin.
+    A weight acts like a number of copies.  Not equivariant to translation: directions and norms are from the origin.
 
-    With noise it draws at random, by the number of the call: `rule(deltas, turn=3)`.
+    With noise, draws at random by the number of the call: `rule(deltas, turn=3)`.
 
-    Costs one product of the rows with themselves, O(m^2 d), which other rules on the same points share, and O(m^2) for
+    Cost: one product of the rows with themselves, O(m^2 d), which other rules on the same points share, and O(m^2) for
     the clusters.
 
     Args:
-        noise: standard deviation of the noise on each coordinate, as a part of the median norm. 0 is none; public
-            implementations take 0.001.
-        seed: of the noise.
+        noise: standard deviation of the noise on each coordinate, as a multiple of the median norm. 0 is no noise;
+            public implementations use 0.001.
+        seed: seed of the noise.
 
     Example:
         >>> FLAMEFilter()(torch.tensor([[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
@@ -98,21 +98,21 @@ class FLAMEFilter(Selection):
         return vector, choice
 
     def choose(self, points: Points) -> Choice:
-        """See `Selection`; the noise is not in it."""
+        """See `Selection`; the noise is not included."""
         shares, among, reasons = DensestMajority().choose(points)
-        limit, told = self._limit(points), list(reasons or ())
+        limit, explained = self._limit(points), list(reasons or ())
         for row in shares.nonzero().flatten().tolist():
             norm = float(points.norms[row])
             shares[row] *= min(1.0, limit / norm) if norm > 0 else 1.0
-            told[row] = f"norm {norm:.3g} clipped to {limit:.3g}" if norm > limit else ""
-        return Choice(shares, among, told)
+            explained[row] = f"norm {norm:.3g} clipped to {limit:.3g}" if norm > limit else ""
+        return Choice(shares, among, explained)
 
     def _limit(self, points: Points) -> float:
-        """S."""
+        """Return S, the median norm."""
         return float(Median()(points.norms[:, None], points.weights))
 
 
 def disturbed(vector: Vector, sigma: float, seed: int, turn: int) -> Vector:
-    """The vector plus normal noise of standard deviation `sigma`: the same for the same turn."""
+    """Return the vector plus normal noise of standard deviation `sigma`; the same turn gives the same noise."""
     drawn = torch.from_numpy(numpy_generator(seed, "flame", turn).standard_normal(len(vector)))
     return vector + (sigma * drawn).to(vector.device, vector.dtype)

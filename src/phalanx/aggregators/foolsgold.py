@@ -1,4 +1,4 @@
-"""FoolsGold: those who push in the same direction as another count for less.
+"""FoolsGold: a smaller weight for clients whose updates point in the same direction as another client's.
 
 Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", 2020, Algorithm 1:
 
@@ -9,11 +9,11 @@ Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Set
 
 Where the paper is silent or the authors' code says more:
 
-* The largest cosine is at least 0: who is opposed to everybody counts in full, and pardoning changes no sign.
-* A rescaled alpha of 1, where the logit is infinite, is taken for 0.99: it counts in full all the same.
-* If everybody points in the direction of somebody else, all alpha are 0 and the scale is 0 / 0.  The rule fails then,
-  closed: among nothing but Sybils there is nobody to follow.
-* The paper adds the weighted rows up; here they are averaged, so that the size of the result is that of an update.
+* The largest cosine is at least 0: a row opposed to all others counts in full, and pardoning changes no sign.
+* A rescaled alpha of 1, where the logit is infinite, is replaced by 0.99, which still counts in full.
+* If every row has the direction of another one, all alpha are 0 and the scale is 0 / 0.  Then the rule raises an error,
+  because all clients look like Sybils.
+* The paper sums the weighted rows; here they are averaged, so that the result has the size of an update.
 """
 
 from dataclasses import dataclass
@@ -25,25 +25,25 @@ from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Weights
 from phalanx.numerics.linalg import Square
 
-BLURRED = 1e-6  # 1 - cosine below which two rows point in the same direction, as far as single precision can tell
-FULL = 0.99  # what stands for a rescaled alpha of 1
+BLURRED = 1e-6  # 1 - cosine below which two rows have the same direction, up to rounding in single precision
+FULL = 0.99  # replaces a rescaled alpha of 1, whose logit is infinite
 
 
 @dataclass(frozen=True)
 class FoolsGoldWeights(Selection):
     """The mean of the rows, each weighted by how little it resembles any other, times its weight.
 
-    Against Sybils: several clients of one attacker, who push in one direction.  One attacker alone is not noticed, and
-    honest clients with the same data are taken for Sybils.  The number of attackers need not be known and is not
-    bounded; so nothing is promised about attackers who differ from each other.
+    Made against Sybils: several clients of one attacker that push in one direction.  A single attacker is not found,
+    and honest clients with the same data are taken for Sybils.  The number of Sybils need not be known and is not
+    bounded. There is no guarantee against attackers who differ from each other.
 
     The paper compares the sums of all updates that each client has sent.  A rule sees one round: this one compares the
-    rows of the call.  For the algorithm, hand it the sums and apply the shares to the round's updates.
+    rows of the call.  For the algorithm, pass it the sums and apply the shares to the round's updates.
 
-    A weight multiplies a row's part.  It is not like a number of copies: copies are Sybils here.  Not equivariant to
+    A weight multiplies the share of a row.  It does not act like copies: copies are Sybils here.  Not equivariant to
     translation, as directions are compared.  A zero row has no direction and resembles other zero rows only.
 
-    Costs one product of the rows with themselves, O(m^2 d), that other rules on the same points share.
+    Cost: one product of the rows with themselves, O(m^2 d), which other rules on the same points share.
 
     Example:
         >>> FoolsGoldWeights()(torch.tensor([[2.0, 0.0], [0.0, 4.0], [9.0, 9.0], [9.0, 9.0]]))
@@ -58,8 +58,8 @@ class FoolsGoldWeights(Selection):
         parts = learning_rates(cs)
         if not bool(parts.any()):
             raise InfeasibleError(
-                f"{self} found nobody among {len(cs)} rows who does not point in the direction of another: all look "
-                "like Sybils. Leave copies out, or use a rule that does not look for them."
+                f"{self}: each of the {len(cs)} rows points in the direction of another one, so all look like Sybils. "
+                "Leave copies out, or use a rule that does not look for Sybils."
             )
         shares = parts * points.weights
         reasons = [
@@ -70,13 +70,14 @@ class FoolsGoldWeights(Selection):
 
 
 def learning_rates(cs: Square, confidence: float = 1.0) -> Weights:
-    """alpha of Algorithm 1, in [0, 1]; all zero if everybody points in the direction of somebody else.
+    """Return alpha of Algorithm 1, in [0, 1]; all zero if every row has the direction of another one.
 
     Args:
         cs: cosines, with zeros on the diagonal.
         confidence: kappa, the factor on the logit with its 0.5.
     """
     v = cs.amax(1)
+    # Where v_i < v_j, v_j is positive, so the division is safe.
     pardon = torch.where(v[:, None] < v, v[:, None] / v, 1.0)
     alpha = 1 - (cs * pardon).amax(1)
     if float(alpha.max()) <= BLURRED:

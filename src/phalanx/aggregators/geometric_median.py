@@ -1,23 +1,25 @@
 """The geometric median: the point with the smallest sum of distances.
 
-Weiszfeld's algorithm, repaired where it meets a row: Vardi and Zhang, "The multivariate L1-median and associated data
-depth", 2000.  As a rule for federated learning: Chen, Su and Xu, "Distributed Statistical Machine Learning in
-Adversarial Settings", 2017; Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning", 2022 (RFA).
+Weiszfeld's algorithm, with the correction for iterates that meet a row: Vardi and Zhang, "The multivariate L1-median
+and associated data depth", 2000.  As a rule for federated learning: Chen, Su and Xu, "Distributed Statistical Machine
+Learning in Adversarial Settings", 2017; Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning",
+2022 (RFA).
 
     z = arg min over z of  sum over i of  w_i |z - u_i|
 
-Every iterate is a weighted mean of the rows, so an iteration needs inner products only: the matrix is read twice,
-however many iterations it takes.
+Every iterate is a weighted mean of the rows, so an iteration needs only inner products: the matrix is read twice,
+whatever the number of iterations.
 
 * Whether a row is the median is decided first, exactly (Vardi and Zhang's condition).  Otherwise the iteration runs
-  until what is left of the way is `tolerance` times the distance within which half of the weight lies.  (Not the mean
-  distance: attackers set that.)  Steps shrink by a factor r, so that r / (1 - r) steps are left.
-* One attacker close to the median makes Weiszfeld's steps as short as it likes.  After `iterations` of them Newton's
+  until the remaining distance is below `tolerance` times the distance within which half of the weight lies.  (Not the
+  mean distance, which attackers can make large.)  Steps shrink by a factor r, so the remaining distance is r / (1 - r)
+  times the last step.
+* One attacker close to the median can make Weiszfeld's steps arbitrarily short.  After `iterations` steps Newton's
   method takes over, on distances sqrt(r^2 + delta^2) with delta falling to a hundredth of the tolerance, as in
   interior-point methods: the work is bounded, and there is always a result.
-* Distances are kept from zero relative to the distance within which half of the weight lies, not to the largest one:
-  that is the attackers' choice, and a floor of 1e-12 of it can exceed all honest distances.
-* An even split of rows on a line has many medians, from one row to the next: it is the mid-point then.
+* The floor that keeps distances from zero is relative to the distance within which half of the weight lies, not to the
+  largest distance: attackers choose that one, and a floor of 1e-12 of it can exceed all honest distances.
+* An even split of rows on a line has many medians, from one row to the next: the result is the mid-point.
 """
 
 import math
@@ -33,28 +35,28 @@ from phalanx.aggregators.points import Points
 from phalanx.core import Weights
 
 Numbers = NDArray[np.float64]
-LEAST = 1e-3  # share by which sums of distances may seem larger than they are
-SAME = 1e-9  # share of the distance within which half of the weight lies, below which two rows are one
-SETTLED = 5  # steps in a row that must seem to be the last: a slow direction shows only when the fast ones are done
-SHARPER = 10.0  # factor by which the smoothing of distances falls
-NEWTON = 8  # steps for each smoothing
-SHORTEST = 1e-6  # part of a Newton step below which it is given up
+LEAST = 1e-3  # relative error that sums of distances may have
+SAME = 1e-9  # rows nearer than this, in units of the distance that holds half of the weight, are copies
+SETTLED = 5  # consecutive steps that must seem to be the last: a slow direction shows only after the fast ones
+SHARPER = 10.0  # factor by which the smoothing of distances decreases
+NEWTON = 8  # largest number of steps for each smoothing
+SHORTEST = 1e-6  # fraction of a Newton step below which it is not tried
 
 
 @dataclass(frozen=True)
 class GeometricMedian(Selection):
     """The point with the smallest weighted sum of distances to the rows.
 
-    Stays near the honest rows while the attackers hold less than half of the weight: within 2 (1 - a) / (1 - 2a) times
-    the largest honest distance from any point, for a share a of attackers.  Equivariant to rotations, unlike the
-    coordinate-wise median.
+    Stays near the honest rows while the attackers hold less than half of the weight: for a share a of attackers, its
+    distance from any point is at most 2 (1 - a) / (1 - 2a) times the largest distance of an honest row from that point.
+    Equivariant to rotations, unlike the coordinate-wise median.
 
-    Costs one product of the matrix with itself, O(m^2 d), O(m^2) an iteration, and one pass for the result.  Rows that
-    hold up the iteration cost some 30 steps of O(m^3) in addition.
+    Cost: one product of the matrix with itself, O(m^2 d), O(m^2) per iteration, and one pass for the result.  Rows that
+    slow down the iteration cost some 30 steps of O(m^3) in addition.
 
     Args:
-        tolerance: distance from the minimum, as a share of the distance within which half of the weight lies.
-        iterations: steps of Weiszfeld's algorithm, after which Newton's method takes over.
+        tolerance: allowed distance from the minimum, relative to the distance within which half of the weight lies.
+        iterations: largest number of steps of Weiszfeld's algorithm, after which Newton's method takes over.
 
     Example:
         >>> GeometricMedian()(torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, -1.0], [1.0, 0.5]]))
@@ -83,7 +85,7 @@ class GeometricMedian(Selection):
         return Choice(shares, _distances_from(shares.numpy(), products.numpy(), w.numpy()).tolist())
 
     def _iterate(self, products: Numbers, w: Numbers, shares: Numbers) -> Numbers:
-        """Return the shares of the rows in the median, by Weiszfeld's algorithm as far as it gets."""
+        """Return the shares of the rows in the median, by Weiszfeld's algorithm, then by Newton's if it is too slow."""
         far, previous, settled = _distances_from(shares, products, w), math.inf, 0
         for _ in range(self.iterations):
             pull = w / far
@@ -91,6 +93,7 @@ class GeometricMedian(Selection):
             change = new - shares
             step = math.sqrt(max(change @ products @ change, 0.0))
             shares, far = new, _distances_from(new, products, w)
+            # The rest of a geometric series with ratio r = step / previous: step r / (1 - r).
             left = step * step / (previous - step) if step < previous < math.inf else math.inf
             settled = settled + 1 if left <= self.tolerance * _radius(far, w) else 0
             if settled == SETTLED or step == 0:
@@ -102,8 +105,8 @@ class GeometricMedian(Selection):
 def _by_newton(shares: Numbers, products: Numbers, w: Numbers, tolerance: float) -> Numbers:
     """Return the shares of the rows in the median, from a first guess, by Newton's method on smoothed distances.
 
-    The sum of w_i q_i with q_i = sqrt(r_i^2 + delta^2) is smooth and strictly convex.  Its minimum is followed as delta
-    falls from the distance within which half of the weight lies to a hundredth of `tolerance` times that.
+    The sum of w_i q_i with q_i = sqrt(r_i^2 + delta^2) is smooth and strictly convex.  Its minimum is tracked while
+    delta decreases from the distance within which half of the weight lies to a hundredth of `tolerance` times that.
     """
     radius = _radius(_distances_from(shares, products, w), w)
     delta, last = radius, radius * tolerance / 100
@@ -148,20 +151,20 @@ def _smoothed(shares: Numbers, products: Numbers, delta: float) -> Numbers:
 
 
 def _start(points: Points) -> Weights:
-    """Shares of a first iterate: the mean of the half of the weight that is nearest to the medoid."""
+    """Return the shares of the first iterate: the mean of the half of the weight that is nearest to the medoid."""
     near = nearest(points.squared_distances[points.medoid][None], points.weights, points.mass / 2)[0]
     return near / near.sum() if int((near > 0).sum()) > 1 else points.share
 
 
 def _radius(far: Numbers, w: Numbers) -> float:
-    """The distance within which half of the weight lies."""
+    """Return the distance within which half of the weight lies."""
     order = far.argsort()
     half = int(np.searchsorted(w[order].cumsum(), 0.5))
     return float(far[order[min(half, len(w) - 1)]])
 
 
 def _distances_from(shares: Numbers, products: Numbers, w: Numbers) -> Numbers:
-    """Return the distances of the rows from their weighted mean, never zero."""
+    """Return the distances of the rows from their weighted mean; never zero, since they are divisors."""
     squares = _squares_from(shares, products)
     far: Numbers = np.sqrt(squares.clip(_radius(squares, w) * 1e-24 + 1e-300))
     return far
@@ -175,11 +178,11 @@ def _squares_from(shares: Numbers, products: Numbers) -> Numbers:
 
 
 def _median_rows(products: Numbers, distances: Numbers, w: Numbers) -> Weights | None:
-    """The shares of the rows that are medians, None if no row is: where all others pull less than a row's weight holds.
+    """Return the shares of the rows that are medians, or None if no row is one.
 
-    The pull on row i is R_i = sum over j of w_j (u_j - u_i) / |u_j - u_i|; copies of it hold, and do not pull.  What is
-    nearer than rounding can tell is a copy.  A row that is a median has the smallest sum of distances of all rows, so
-    only such rows are looked at.
+    Row i is a median if the pull of the other rows, R_i = sum over j of w_j (u_j - u_i) / |u_j - u_i|, is no longer
+    than the weight of row i and its copies, which do not pull.  Rows that are equal up to rounding are copies.  Only
+    rows with the smallest sum of distances can be medians, so only these are checked.
     """
     sums = distances @ w
     rows = np.flatnonzero(sums <= sums.min() * (1 + LEAST))

@@ -9,12 +9,12 @@ where i -> j says that j is one of the n - f - 2 rows nearest to i, itself not c
 
 Conventions:
 
-* Some implementations count n - f - 1 neighbours; `neighbours` has both, the paper's by default.
+* Some implementations count n - f - 1 neighbours; `neighbours` offers both, the paper's by default.
 * Ties go to the lower index.
 * The paper's Multi-Krum leaves m open.  Here it is n - f by default, as in most implementations.
-* With weights, a neighbourhood is a share of the weight: row i with its own weight at distance zero, and then the
-  nearest others, until n - f - 1 rows of average weight are together.  The last one counts in part.  So integer
-  weights give what duplicated rows give, for the f that leaves the same share of the weight.
+* With weights, a neighbourhood is a share of the weight: row i with its own weight at distance zero, then the nearest
+  other rows, up to the weight of n - f - 1 average rows.  The last row counts in part.  So integer weights give the
+  same result as copies of the rows, for the f that leaves the same share of the weight.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from phalanx.aggregators.points import Points
 from phalanx.core import Weights
 from phalanx.numerics.linalg import Square
 
-ROUNDING = 1e-12  # share of a sum of weights below which a difference is rounding
+ROUNDING = 1e-12  # sums of weights with a smaller relative difference are equal up to rounding
 Neighbours = Literal["n-f-2", "n-f-1"]
 
 
@@ -36,14 +36,15 @@ Neighbours = Literal["n-f-2", "n-f-1"]
 class Krum(Selection):
     """The row with the smallest sum of squared distances to its n - f - 2 nearest others.
 
-    Tolerates f of n >= 2f + 3 clients, with `neighbours="n-f-1"` of n >= 2f + 1.  What it returns is one client's update: it learns from one client a round, and
-    where honest updates differ more from each other than attackers from them, the round goes to an attacker.
+    Tolerates f of n >= 2f + 3 clients, or of n >= 2f + 1 with `neighbours="n-f-1"`.  The result is the update of one
+    client, so a round learns from one client only, and if honest updates differ more from each other than from the
+    attackers', an attacker's update is chosen.
 
-    Costs one product of the matrix with itself, O(m^2 d).
+    Cost: one product of the matrix with itself, O(m^2 d).
 
     Args:
-        f: number of attackers to withstand.
-        neighbours: how many neighbours a score counts; "n-f-2" in the paper.
+        f: number of attackers to tolerate.
+        neighbours: number of neighbours in a score: "n-f-2" as in the paper, or "n-f-1".
 
     Example:
         >>> Krum(f=1)(torch.tensor([[0.0], [1.0], [1.1], [1.3], [9.0]]))
@@ -73,14 +74,15 @@ class Krum(Selection):
 class MultiKrum(Selection):
     """The mean of the m rows with the smallest Krum scores.
 
-    Tolerates f of n >= 2f + 3 clients, with `neighbours="n-f-1"` of n >= 2f + 1.  The more rows, the less noise, and the more room for attackers who stay close.
+    Tolerates f of n >= 2f + 3 clients, or of n >= 2f + 1 with `neighbours="n-f-1"`.  More rows mean less noise, and
+    more room for attackers who stay close.
 
-    Costs one product of the matrix with itself, O(m^2 d), and one pass for the mean.
+    Cost: one product of the matrix with itself, O(m^2 d), and one pass for the mean.
 
     Args:
-        f: number of attackers to withstand.
-        m: number of rows that are averaged; n - f if not given.
-        neighbours: how many neighbours a score counts; "n-f-2" in the paper.
+        f: number of attackers to tolerate.
+        m: number of rows to average; n - f if not given.
+        neighbours: number of neighbours in a score: "n-f-2" as in the paper, or "n-f-1".
 
     Example:
         >>> MultiKrum(f=1, m=2)(torch.tensor([[0.0], [1.0], [1.1], [1.3], [9.0]]))
@@ -114,34 +116,36 @@ class MultiKrum(Selection):
 
 
 def _require_majority(rule: Krum | MultiKrum, n: int) -> None:
-    """Raise `TooFew` if n rows are so few that a neighbourhood can consist of attackers only.
+    """Raise `TooFewRowsError` if, with n rows, a neighbourhood can consist of attackers only.
 
-    Of f attackers one has f - 1 others, so f neighbours must count.  The paper's n - f - 2 asks for two rows more than
-    n - f - 1 do, where one would be enough; its Lemma needs 2f + 2 < n.
+    An attacker has f - 1 fellow attackers, so at least f neighbours must count.  The paper's n - f - 2 neighbours need
+    two rows more than n - f - 1, where one would be enough, because its Lemma requires 2f + 2 < n.
     """
     extra = 3 if rule.neighbours == "n-f-2" else 1
     require(rule, n, 2 * rule.f + extra, f"2f + {extra}")
 
 
 def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbours) -> Weights:
-    """The Krum score of each row, in units of its distances, for f of len(weights) clients of average weight."""
+    """Return the Krum score of each row, a sum of squared distances, for f attackers of average weight."""
     m = len(weights)
     unit = float(weights.sum()) / m
-    count = max(m - f - (1 if neighbours == "n-f-2" else 0), 2)  # itself counted
+    count = max(m - f - (1 if neighbours == "n-f-2" else 0), 2)  # the row itself included
     near = distances.numpy().copy()
-    np.fill_diagonal(near, -1.0)  # itself first, also among copies of it
+    np.fill_diagonal(near, -1.0)  # the row itself comes first, also among copies of it
     taken = nearest(torch.from_numpy(near), weights, count * unit)
     scores: Weights = (taken * distances).sum(1) / unit
     return scores
 
 
 def nearest(distances: torch.Tensor, weights: Weights, mass: float) -> torch.Tensor:
-    """How much of each weight belongs to the nearest `mass` of it; the last one in part, ties to the lower index.
+    """Return the part of each weight that belongs to the nearest rows of total weight `mass`, for each of k points.
+
+    The last row counts in part; ties go to the lower index.
 
     Args:
-        distances: (k, m), k points of view.
+        distances: (k, m), distances of the rows from the k points.
         weights: (m,).
-        mass: what is taken in all.
+        mass: total weight to take.
     """
     unit = float(weights[0])
     if bool((weights == unit).all()) and abs(mass / unit - round(mass / unit)) <= ROUNDING * len(weights):
@@ -155,7 +159,8 @@ def nearest(distances: torch.Tensor, weights: Weights, mass: float) -> torch.Ten
 
 
 def _smallest(distances: torch.Tensor, count: int, unit: float) -> torch.Tensor:
-    """The weight `unit` for the `count` smallest entries of each row, 0 for the others; ties to the lower index."""
+    """Return `unit` for the `count` smallest entries of each row, 0 for the others; ties go to the lower index."""
+    # A partition instead of a sort: equal weights are the usual case, and it is several times as fast.
     far, count = distances.numpy(), min(count, distances.shape[1])
     limit = np.partition(far, count - 1, axis=1)[:, count - 1 : count]
     below, at = far < limit, far == limit

@@ -5,16 +5,17 @@ is Rousseeuw's, "Multivariate Estimation with High Breakdown Point", 1985:
 
     S* = arg min over S with |S| = m - f  of  max over i, j in S  of  |x_i - x_j|
 
-and the result is the mean of S*.  No subset is looked at one by one.  A diameter t can be had if dropping at most f
-rows takes one end at least of every pair farther apart than t: a vertex cover of weight f.  Whether there is one is a
-search that branches at most f deep, and a bisection over the distances there are finds the smallest t, exactly.
+and the result is the mean of S*.  Subsets are not enumerated.  A diameter t is possible if dropping at most f rows
+removes at least one end of every pair that is farther apart than t, that is if the graph of these pairs has a vertex
+cover of weight f.  A search that branches at most f deep decides this, and a bisection over the distances of the rows
+finds the smallest t, exactly.
 
-Several sets may have that diameter.  Of these the paper takes any.  Here:
+Several sets may have that diameter.  The paper takes any of them.  Here:
 
-* Every minimal cover is a candidate: rows that all have to go, given that the others stay.
-* What a cover leaves of the budget drops the row with the largest sum of squared distances to what is left, and so on;
-  rows with the same sum go in the same part.
-* The candidate with the smallest sum of squared distances counts, and if several have it, the mean of their means.
+* Every minimal cover is a candidate: a set of rows to drop, none of which could stay if the others are dropped.
+* If a cover does not use up the budget f, the row with the largest sum of squared distances to the remaining rows is
+  dropped next, and so on; rows with equal sums are dropped in equal parts.
+* The candidate with the smallest sum of squared distances wins; several winners give the mean of their means.
 
 So the result does not depend on the order of clients.
 """
@@ -31,8 +32,8 @@ from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError
 
-STEPS = 200_000  # of the search, some 10 microseconds each, and 40 among 100 rows
-SAME = 1e-9  # values that differ by less than this share are the same
+STEPS = 200_000  # limit of the search; a step takes some 10 microseconds, 40 with 100 rows
+SAME = 1e-9  # values with a smaller relative difference are equal up to rounding
 
 Array = NDArray[np.float64]
 
@@ -43,16 +44,16 @@ class MDA(Selection):
 
     Tolerates 2f < m: the result is no farther from any honest row than twice the diameter of the honest rows.
 
-    With weights the share f / m of the weight may be dropped, a row that the diameter does not force out in part.  So a
-    weight is like a number of copies.
+    With weights, the share f / m of the weight is dropped; a row may be dropped in part unless the diameter requires to
+    drop it as a whole.  So a weight acts like a number of copies.
 
-    Costs one product of the rows with themselves, O(m^2 d), and a search that takes 1.47^f steps at worst for each of
-    2 log2(m) thresholds, and a step or a few for each cover among which a tie is broken.  Milliseconds for 30 rows and
-    f = 10; for 60 rows and f = 20 some 10 ms, and less than a second where all rows are noise of one length.  Attackers
-    who know the others can make the search long; it is given up then, with an error, and never approximated.
+    Cost: one product of the rows with themselves, O(m^2 d), and a search of at most 1.47^f steps for each of 2 log2(m)
+    thresholds, and a few steps for each cover among which a tie is broken.  It takes milliseconds for 30 rows and
+    f = 10; for 60 rows and f = 20 some 10 ms, and less than a second if all rows are noise of one norm.  Attackers who
+    know the other updates can make the search long.  Then it stops with an error; it never approximates.
 
     Args:
-        f: number of attackers of average weight that are tolerated, 2f < m.
+        f: number of attackers of average weight to tolerate, 2f < m.
 
     Example:
         >>> MDA(f=1)(torch.tensor([[0.0], [1.0], [2.0], [100.0]]))
@@ -74,7 +75,7 @@ class MDA(Selection):
         try:
             diameter = _smallest_diameter(distances, covers, self.f / m)
             dropped = np.array(list(covers.minimal(distances > diameter, self.f / m)))
-        except _TooLong:
+        except _TooManyStepsError:
             raise InfeasibleError(
                 f"{self} gave up after {STEPS} steps of its search among {m} rows: too many sets are nearly as good. "
                 "Lower f, or use NearestNeighborMixing or MultiKrum, which need no search."
@@ -84,7 +85,7 @@ class MDA(Selection):
         return self._choice(from_numpy(shares / shares.sum()), points.squared_distances, diameter)
 
     def _choice(self, shares: Tensor, squares: Tensor, diameter: float) -> Choice:
-        """With what there is to say about each row."""
+        """Return the choice with a score and a reason for each row."""
         farthest = squares[:, shares > 0].amax(1).sqrt().tolist()
         reasons = [
             "" if share > 0 else f"up to {far:.3g} from rows of a set with diameter {diameter**0.5:.3g}"
@@ -94,8 +95,9 @@ class MDA(Selection):
 
 
 def _smallest_diameter(distances: Array, covers: "_Covers", budget: float) -> float:
-    """The smallest of the squared distances beyond which all pairs can be broken within the budget."""
+    """Return the smallest squared distance such that a cover within the budget breaks all pairs farther apart."""
     values = np.unique(distances)
+    # Distances that are equal up to rounding are one threshold.
     last_of_equals = np.append(np.diff(values) > SAME * values[1:], True)
     levels = values[last_of_equals]
     low, high = 0, len(levels) - 1
@@ -109,7 +111,7 @@ def _smallest_diameter(distances: Array, covers: "_Covers", budget: float) -> fl
 
 
 def _spent(distances: Array, kept: Array, mass: float) -> tuple[Array, Array]:
-    """What is left of each candidate when all but `mass` is dropped, and the sum of its squared distances."""
+    """Drop rows of each candidate until `mass` is left; return the candidates and their sums of squared distances."""
     excess = kept.sum(1) - mass
     while (over := excess > ROUNDING).any():
         rows = kept[over]
@@ -121,32 +123,33 @@ def _spent(distances: Array, kept: Array, mass: float) -> tuple[Array, Array]:
     return kept, ((kept @ distances) * kept).sum(1)
 
 
-class _TooLong(Exception):
-    """The search takes more steps than it may."""
+class _TooManyStepsError(Exception):
+    """The search takes more than `STEPS` steps."""
 
 
 class _Covers:
-    """Sets of rows that hold an end at least of each edge of a graph.
+    """Vertex covers: sets of rows that contain at least one end of each edge of a graph.
 
-    Sets of rows are the bits of integers.
+    Sets of rows are integers, one bit for each row: set operations are then single instructions on small integers.
 
     Args:
-        weights: of the rows.
+        weights: weights of the rows.
     """
 
     def __init__(self, weights: list[float]) -> None:
         self.weights = weights
-        self.neighbours: list[int] = []  # of each row
-        self.steps = 0  # so far, in all graphs
+        self.neighbours: list[int] = []  # of each row, as a set
+        self.steps = 0  # taken so far, in all graphs
 
     def exist(self, edges: NDArray[np.bool_], budget: float) -> bool:
-        """Whether there is a cover of weight `budget` or less."""
+        """Return whether there is a cover of weight `budget` or less."""
         self._take(edges)
         return self._exists((1 << len(self.weights)) - 1, budget + ROUNDING)
 
     def minimal(self, edges: NDArray[np.bool_], budget: float) -> Iterator[list[bool]]:
-        """All covers of weight `budget` or less of which no row can be spared, each once."""
+        """Yield the minimal covers of weight `budget` or less, each once: no row of them can be left out."""
         self._take(edges)
+        # The search also yields covers with a row that could stay; these are not minimal.
         for cover in self._all((1 << len(self.weights)) - 1, budget + ROUNDING, 0):
             if all(self.neighbours[row] & ~cover for row in _rows(cover)):
                 yield [bool(cover >> row & 1) for row in range(len(self.weights))]
@@ -155,14 +158,14 @@ class _Covers:
         self.neighbours = [sum(1 << int(other) for other in np.flatnonzero(row)) for row in edges]
 
     def _exists(self, there: int, budget: float) -> bool:
-        """Whether the edges between rows that are `there` have a cover."""
+        """Return whether the edges between the rows `there` have a cover within the budget."""
         there, budget, row = self._without_forced(there, budget)
         if row is None or budget < 0:
             return budget >= 0
         return any(self._exists(rest, left) for rest, left, _ in self._branches(there, budget, row))
 
     def _all(self, there: int, budget: float, dropped: int) -> Iterator[int]:
-        """All covers of the edges between rows that are `there`, each with what is `dropped` already."""
+        """Yield the covers of the edges between the rows `there`, each united with the rows `dropped` already."""
         row = self._busiest(there, budget)
         if row is None:
             yield dropped
@@ -171,7 +174,7 @@ class _Covers:
                 yield from self._all(rest, left, dropped | more)
 
     def _branches(self, there: int, budget: float, row: int) -> Iterator[tuple[int, float, int]]:
-        """Either the row goes, or it stays and all of its neighbours go."""
+        """Yield the two cases of the search: drop the row, or keep it and drop all of its neighbours."""
         neighbours = self.neighbours[row] & there
         there &= ~(1 << row)
         for gone in (1 << row, neighbours):
@@ -180,10 +183,11 @@ class _Covers:
                 yield there & ~gone, left, gone
 
     def _without_forced(self, there: int, budget: float) -> tuple[int, float, int | None]:
-        """Drops rows as long as one has to go, or may as well; and the row to branch on, None where no edge is left.
+        """Drop rows that must be dropped, or may be without loss; return what is left and the row to branch on.
 
-        A row whose neighbours are heavier than the budget has to go.  The only neighbour of a row that is not lighter
-        may as well.  A negative budget: there is no cover.
+        A row must be dropped if its neighbours weigh more than the budget.  If a row has a single neighbour, which is
+        not heavier than the row, the neighbour may be dropped without loss: it covers the same edge and maybe more.
+        The row to branch on is None if no edge is left.  A negative budget means that there is no cover.
         """
         while (row := self._busiest(there, budget)) is not None:
             if row < 0:
@@ -208,16 +212,20 @@ class _Covers:
         return None
 
     def _busiest(self, there: int, budget: float) -> int | None:
-        """The row with the most edges for its weight; None where there is no edge, -1 where there are too many."""
+        """Return the row with the most edges per weight, None if there is no edge, -1 if the budget cannot cover all.
+
+        The last case is a bound that cuts the search: even the best rows, the last one in part, have too few edges.
+        """
         self.steps += 1
         if self.steps > STEPS:
-            raise _TooLong
+            raise _TooManyStepsError
         degrees = [(degree, row) for row in _rows(there) if (degree := (self.neighbours[row] & there).bit_count())]
         if not degrees:
             return None
+        # The busiest row first: both cases of the search then shrink the graph most.
         degrees.sort(key=lambda pair: pair[0] / self.weights[pair[1]], reverse=True)
         uncovered = sum(degree for degree, _ in degrees) / 2
-        for degree, row in degrees:  # the most edges that the budget can buy
+        for degree, row in degrees:  # an upper bound of the edges that the budget can cover
             if self.weights[row] >= budget:
                 uncovered -= degree * budget / self.weights[row]
                 break
@@ -232,7 +240,7 @@ class _Covers:
 
 
 def _rows(rows: int) -> Iterator[int]:
-    """The members of a set."""
+    """Yield the members of a set, by its lowest bits."""
     while rows:
         last = rows & -rows
         yield last.bit_length() - 1

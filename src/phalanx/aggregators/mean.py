@@ -1,4 +1,4 @@
-"""The weighted mean: not robust, the baseline of everything."""
+"""The weighted mean: not robust, the baseline for all rules."""
 
 from dataclasses import dataclass
 

@@ -3,8 +3,8 @@
 Xie, Koyejo and Gupta, "Generalized Byzantine-tolerant SGD", 2018, Definition 9 (the mean around median): in each
 coordinate, the mean of the m - f entries that are nearest to the coordinate's median.
 
-With weights it is the mean of the weight (1 - f / m) that is nearest to the weighted median; the last entry counts in
-part.  Of two entries that are equally far, the larger one goes first.
+With weights it is the mean over the share 1 - f / m of the weight that is nearest to the weighted median; the last
+entry counts in part.  Of two entries at the same distance, the larger one is dropped first.
 """
 
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ from phalanx.numerics.network import sorting_network
 class MeaMed(Aggregator):
     """The coordinate-wise mean of the m - f entries nearest to the median.
 
-    Tolerates f of m >= 2f + 1 clients.  Unlike the trimmed mean it drops from the side on which the outliers are.
+    Tolerates f of m >= 2f + 1 clients.  Unlike the trimmed mean it drops entries on the side of the outliers only.
 
-    Costs one pass over the matrix, O(d m log^2 m) comparisons.
+    Cost: one pass over the matrix, O(d m log^2 m) comparisons.
 
     Args:
-        f: number of attackers to withstand.
+        f: number of attackers to tolerate.
 
     Example:
         >>> MeaMed(f=1)(torch.tensor([[0.0], [1.0], [2.0], [90.0]]))
@@ -51,7 +51,7 @@ class MeaMed(Aggregator):
 
 
 def mean_around_median(points: Points, mass: float) -> Vector:
-    """In each column, the mean of the weight `mass` that is nearest to the median."""
+    """Return, for each column, the mean over the weight `mass` that is nearest to the median."""
     weights, slack = points.weights, points.mass * ROUNDING
     if has_kernel(points.base):
         network, count = sorting_network(len(points)), mass / float(weights[0])
@@ -62,11 +62,11 @@ def mean_around_median(points: Points, mass: float) -> Vector:
 
 
 def _around(rows: Float[Tensor, "b m"], weights: Weights, mass: float, slack: float) -> Float[Tensor, "b"]:
-    """The same without the compiled kernel."""
-    rows = rows.double()  # so that a tie is a tie
+    """Return the mean around the median of each row, without the compiled kernel."""
+    rows = rows.double()  # float64, so that differences are exact and ties are found
     values, _ = sort_with_weights(rows, weights)
     distance = (values - weighted_middle(rows, weights)[:, None]).abs()
-    order = distance.argsort(dim=1, stable=True)  # equally far: the smaller entry first
+    order = distance.argsort(dim=1, stable=True)  # at the same distance, the smaller entry first
     own = weights.to(rows.device)[rows.argsort(dim=1, stable=True).gather(1, order)]
     taken = own - (own.cumsum(1) - mass).clamp(min=0)
     taken = taken.where(taken > slack, 0.0)

@@ -5,12 +5,12 @@ weights; Portnoy et al., "Towards Federated Learning With Byzantine-Robust Clien
 
 Conventions:
 
-* An entry is the median where the weight before it is below one half and the weight up to and including it is above.
-* Where the weight up to and including an entry is one half exactly, the median is the mid-point between this entry and
-  the next one of positive weight.  So an even number of equal weights gives the mean of the two middle entries, as in
-  NumPy, and integer weights give what duplicated rows give.
-* No other interpolation: between quantiles it lets an attacker with less than one half of the weight move the result.
-* With one half of the weight an attacker already sets one end of the mid-point.  It takes less for the rule to hold.
+* An entry is the median if the weight before it is below one half and the weight up to and including it is above.
+* If the weight up to and including an entry is exactly one half, the median is the mid-point between this entry and the
+  next one of positive weight.  So an even number of equal weights gives the mean of the two middle entries, as in
+  NumPy, and integer weights give the same result as copies of the rows.
+* No other interpolation: it would let an attacker with less than one half of the weight move the result.
+* The rule tolerates less than one half of the weight: with one half, an attacker sets one end of the mid-point.
 """
 
 from dataclasses import dataclass
@@ -54,11 +54,11 @@ class Median(Aggregator):
 
 
 def weighted_median(points: Points) -> Vector:
-    """The coordinate-wise median."""
+    """Return the coordinate-wise weighted median."""
     m, weights = len(points), points.weights
     if not has_kernel(points.base):
         return by_column(points.matrix, lambda block: weighted_middle(block, weights))
-    if equal(weights):
+    if equal(weights):  # only one or two middle ranks matter, so most of the network is left out
         middle = {(m - 1) // 2, m // 2}
         coefficients = np.array([1 / len(middle) if r in middle else 0.0 for r in range(m)])
         return of_columns(points, kernels.combine_ranks, sorting_network(m, frozenset(middle)), coefficients)
@@ -67,7 +67,7 @@ def weighted_median(points: Points) -> Vector:
 
 
 def _around_half(own: NDArray[Any]) -> tuple[Any, Any]:
-    """The weights before an entry are below one half if below the first, and at most one half if below the second."""
+    """Return two bounds: a weight below the first is below one half, and below the second, at most one half."""
     total = own.sum()
     if own.dtype != np.float64:
         return np.int32((int(total) + 1) // 2), np.int32(int(total) // 2 + 1)
@@ -75,7 +75,7 @@ def _around_half(own: NDArray[Any]) -> tuple[Any, Any]:
 
 
 def weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
-    """The median of each row, without the compiled kernel."""
+    """Return the median of each row, without the compiled kernel."""
     values, reached = sort_with_weights(rows, weights)
     half, slack = weights.sum() / 2, weights.sum() * ROUNDING
     lower = (reached < half - slack).sum(1, keepdim=True)  # first entry that reaches one half
@@ -84,4 +84,6 @@ def weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tenso
 
 
 def _midpoint(low: Tensor, high: Tensor) -> Tensor:
-    return torch.where(low == high, low, low / 2 + high / 2)  # halves first: the sum of two large entries overflows
+    return torch.where(
+        low == high, low, low / 2 + high / 2
+    )  # halves first: the sum of two large entries could overflow

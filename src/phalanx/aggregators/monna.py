@@ -1,7 +1,7 @@
-"""MoNNA: the mean of those who are nearest to a trusted row.
+"""MoNNA: the mean of the rows nearest to a trusted row.
 
 Farhadkhani et al., "Robust Collaborative Learning with Linear Gradient Overhead", 2023: the nearest-neighbour averaging
-of a client that trusts nobody but itself.
+of a client that trusts only itself.
 """
 
 from dataclasses import dataclass
@@ -14,20 +14,21 @@ from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Weights
 from phalanx.numerics.linalg import root
 
-TIES = 1e-9  # two scores that differ by less than this share of themselves are the same
+TIES = 1e-9  # scores with a smaller relative difference are equal up to rounding
 
 
 def lowest(scores: Weights, weights: Weights, budget: float) -> Weights:
-    """How much of each row's weight is taken when a budget is filled with the rows of the lowest scores.
+    """Return the part of each weight that is taken if a budget is filled with the rows of the lowest scores.
 
-    The row on the boundary is taken in part; rows that tie there are taken in the same part, whatever their order.
+    The row on the boundary is taken in part; rows that tie there are taken in equal parts, whatever their order.
 
     Args:
         scores: (m,), float64.
         weights: (m,), positive, float64.
-        budget: the weight to be taken.
+        budget: total weight to take.
     """
     ordered, order = scores.sort()
+    # Rows with equal scores form a group, and each group is taken as a whole or in equal parts.
     gap = ordered.diff(prepend=ordered[:1]) > TIES * ordered.abs()
     group = torch.empty_like(order)
     group[order] = gap.long().cumsum(0)
@@ -42,20 +43,21 @@ def lowest(scores: Weights, weights: Weights, budget: float) -> Weights:
 
 @dataclass(frozen=True)
 class MoNNA(Selection):
-    """The mean of the m - f rows that are nearest to a trusted one, itself among them.
+    """The mean of the m - f rows that are nearest to a trusted row, which is one of them.
 
-    While the trusted row is honest and at most f others are not, the result is no farther from it than the farthest
-    honest row.  If it is not honest, nothing holds.  Not equivariant to the order of clients: a row is singled out.
+    If the trusted row is honest and at most f others are not, the result is no farther from it than the farthest honest
+    row.  If it is not honest, there is no guarantee.  Not equivariant to the order of clients, since one row is
+    special.
 
-    A weight is like a number of copies: the nearest rows with the share 1 - f / m of the weight are averaged, the one
-    on the boundary with a part of its weight.  Rows at the same distance on the boundary count for the same part.
+    A weight acts like a number of copies: the nearest rows with the share 1 - f / m of the weight are averaged, the row
+    on the boundary with a part of its weight.  Rows at the same distance on the boundary count in equal parts.
 
-    Costs one pass for the distances and one for the mean, O(m d).
+    Cost: one pass for the distances and one for the mean, O(m d).
 
     Args:
-        f: number of attackers of average weight that are tolerated, 2f < m.
-        reference: the trusted row, counted from zero among the rows of the call.  It must have weight.  After a
-            pre-aggregator it counts the rows that come out of that.
+        f: number of attackers of average weight to tolerate, 2f < m.
+        reference: index of the trusted row among the rows of the call, from 0.  It must have a positive weight.
+            After a pre-aggregator, the index among the rows that it returns.
 
     Example:
         >>> MoNNA(f=1, reference=1)(torch.tensor([[100.0], [0.0], [4.0]]))
@@ -69,7 +71,7 @@ class MoNNA(Selection):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
         if self.reference < 0:
-            raise ValueError(f"reference must be the number of a row, at least 0, got {self.reference}.")
+            raise ValueError(f"reference must be the index of a row, at least 0, got {self.reference}.")
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
@@ -78,11 +80,11 @@ class MoNNA(Selection):
         if self.reference >= len(there):
             rows = len(there)
             raise InfeasibleError(
-                f"{self} trusts row {self.reference}, but there are {rows} rows: give a number below {rows}."
+                f"{self} trusts row {self.reference}, but there are {rows} rows. Give an index below {rows}."
             )
         if not there[self.reference]:
             raise InfeasibleError(
-                f"{self} trusts row {self.reference}, which has weight 0: it is not there. Give it a weight, or trust "
+                f"{self} trusts row {self.reference}, which has weight 0. Give it a positive weight, or trust "
                 "another row."
             )
         squares = points.squared_distances_from(sum(there[: self.reference]))

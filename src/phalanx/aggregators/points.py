@@ -1,9 +1,9 @@
-"""What a rule sees: the updates of a round as weighted points, and their geometry, computed once for all who ask.
+"""The input of a rule: the updates of a round as weighted points, and their geometry, computed once for all users.
 
-Krum, Bulyan, geometric median, nearest-neighbour mixing and others need distances only.  They share one product of the
-matrix with itself, and work on the `(m, m)` matrix of distances from there on; the matrix is read once more, for the
-weighted sum that is the result.  A pre-aggregator that averages or shortens rows changes coefficients only: the
-distances between mixed rows follow from those between the rows.
+Krum, Bulyan, geometric median, nearest-neighbour mixing and others need only distances.  They share one product of the
+matrix with itself, and then work on the `(m, m)` matrix of distances; the matrix is read once more, for the weighted
+sum that is the result.  A pre-aggregator that averages or clips rows changes only coefficients: the distances between
+mixed rows follow from those between the rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,21 +33,23 @@ from phalanx.numerics.linalg import (
 )
 from phalanx.numerics.memory import room
 
-Sums = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # coefficients @ rows, written to a matrix
-NEARBY = 20.0  # norms up to so many times the distance from a new origin leave it enough digits
-FEW = 4  # rows in a sum up to which they are added one by one
-EXACT = 1e-9  # share of its terms below which a difference of mixed distances is not trusted
+Sums = Callable[
+    [Tensor, Tensor, Tensor | None], Tensor
+]  # (coefficients, rows, out) -> coefficients @ rows, written to out
+NEARBY = 20.0  # norms up to this multiple of the distance from a new origin leave enough digits after subtraction
+FEW = 4  # average number of rows in a sum up to which `sums_of_few` is faster than a matrix product
+EXACT = 1e-9  # a distance below this share of its terms has lost its digits to cancellation
 
 
 class Points:
     """Weighted rows.
 
     Args:
-        rows: (m, d), finite; not copied, and not to be changed.
+        rows: (m, d), finite; not copied, and must not be changed.
         weights: (m,), positive, float64.
-        turn: number of the call, for rules that draw: the same turn draws the same.
-        previous: what the rule returned last time, for rules that start from there.
-        there: for each row of the call whether it is among these; all of them if not given.
+        turn: number of the call, for rules that draw at random: the same turn gives the same draw.
+        previous: (d,), the last result, for rules that start from it.
+        there: for each row of the call, whether it is one of these rows; all are if not given.
     """
 
     def __init__(
@@ -63,15 +65,15 @@ class Points:
 
     @staticmethod
     def of(rows: Matrix, weights: Weights | None = None, turn: int = 0, previous: Vector | None = None) -> "Points":
-        """Checked rows and weights, rows without weight left out.
+        """Return checked rows and weights, without the rows of weight 0.
 
-        Whether entries are finite is looked at by whatever reads them first.
+        Entries are checked to be finite by the first computation that reads them, which saves a pass over the matrix.
 
         Raises:
-            ValueError: not a matrix of floating-point numbers, or not as many sensible weights.
+            ValueError: if `rows` is not a floating-point matrix, or the weights are invalid.
         """
         w = checked_weights(rows, weights)
-        rows = rows.detach()  # a rule is no part of anybody's graph
+        rows = rows.detach()  # rules are not differentiable
         there = w > 0
         if bool(there.all()):
             return Points(rows, w, turn, previous)
@@ -84,18 +86,18 @@ class Points:
 
     @property
     def unchecked(self) -> Matrix:
-        """The rows, for a rule that looks by itself whether all entries are finite."""
+        """The rows, for a rule that checks by itself that all entries are finite."""
         return self.base
 
     @cached_property
     def _finite(self) -> Matrix:
-        """The rows, after a look at whether all entries are finite; what reads all entries anyway looks by itself."""
+        """The rows, after a check that all entries are finite."""
         if not finite(self.base):
             self.refuse()
         return self.base
 
     def refuse(self) -> NoReturn:
-        """Says which rows are not finite.
+        """Raise the error for rows that are not finite.
 
         Raises:
             ValueError: always.
@@ -105,18 +107,18 @@ class Points:
         if not bad:
             raise ValueError("Entries are so large that sums or squares of them overflow. Scale the rows first.")
         raise ValueError(
-            f"Rows {bad} hold NaN or infinite values. Refuse such updates first, as phalanx.engine.guard.Guard does."
+            f"Rows {bad} hold NaN or infinite values. Remove such updates first, as phalanx.engine.guard.Guard does."
         )
 
-    def _taken_as_finite_if(self, evidence: Tensor) -> None:
-        """Spares the look if figures in which every entry has a part are finite."""
+    def _finite_if(self, evidence: Tensor) -> None:
+        """Skip the check of all entries if values to which every entry contributes, such as norms, are finite."""
         if bool(torch.isfinite(evidence).all()):
             self.__dict__["_finite"] = self.base
         else:
             self.refuse()
 
     def write(self, out: Matrix | None) -> Matrix:
-        """The rows, written to `out`, or where they are."""
+        """Return the rows, copied to `out` if it is given."""
         return self.matrix if out is None else out.copy_(self.matrix)
 
     def __len__(self) -> int:
@@ -129,14 +131,14 @@ class Points:
 
     @property
     def share(self) -> Weights:
-        """Each row's part of the weight, summing to one."""
+        """The share of each row in the total weight."""
         return self.weights / self.weights.sum()
 
     @cached_property
     def products(self) -> Square:
-        """Inner products, float64, on the CPU."""
+        """Inner products of the rows, float64, on the CPU."""
         products = gram(self.base).cpu()
-        self._taken_as_finite_if(products.diagonal())
+        self._finite_if(products.diagonal())
         return products
 
     @cached_property
@@ -145,11 +147,11 @@ class Points:
         return squared_distances(self.base, self.products.to(self.base.device)).cpu()
 
     def squared_distances_from(self, row: int) -> Weights:
-        """Squared distances from one row, float64, on the CPU: in one pass, if the others are not known already."""
+        """Return the squared distances from one row, float64, on the CPU, without computing all distances."""
         if "squared_distances" in self.__dict__:
             return self.squared_distances[row]
         squares = squared_distances_to(self.base, self.base[row]).cpu()
-        self._taken_as_finite_if(squares)
+        self._finite_if(squares)
         return squares
 
     @cached_property
@@ -158,28 +160,32 @@ class Points:
         if "products" in self.__dict__:
             return root(self.products.diagonal())
         lengths = norms(self.base)
-        self._taken_as_finite_if(lengths)
+        self._finite_if(lengths)
         return lengths.cpu()
 
     @property
     def knows_norms(self) -> bool:
-        """Whether `norms` cost nothing any more."""
+        """Whether `norms` are known or follow from what is known."""
         return not {"norms", "products"}.isdisjoint(self.__dict__)
 
     def learn_norms(self, lengths: Weights) -> None:
-        """Takes over `norms` from somebody who has read the rows, and looks whether all entries are finite."""
-        self._taken_as_finite_if(lengths)
+        """Store `norms` that a caller has computed, and check by them that all entries are finite."""
+        self._finite_if(lengths)
         self.__dict__["norms"] = lengths.cpu()
 
     @cached_property
     def cosines(self) -> Square:
-        """Cosines between rows, as `linalg.cosine_similarity` defines them."""
+        """Cosines of pairs of rows, as `linalg.cosine_similarity` defines them."""
         return cosines_of(self.products)
 
     @cached_property
     def medoid(self) -> int:
-        """The row that has half of the weight nearest to it: in the midst of the honest, if they are the majority."""
+        """The row with the smallest distance within which half of the weight lies.
+
+        It lies among the honest rows if they hold the majority of the weight.
+        """
         far, weights = self.squared_distances.numpy(), self.weights.numpy()
+        # For each row, the distance within which half of the weight lies.
         order = far.argsort(axis=1, kind="stable")
         half = (weights[order].cumsum(axis=1) < self.mass / 2).sum(axis=1, keepdims=True).clip(max=len(self) - 1)
         return int(np.take_along_axis(far, np.take_along_axis(order, half, axis=1), axis=1).argmin())
@@ -189,49 +195,50 @@ class Points:
         """Inner products of the rows minus the medoid, float64, on the CPU."""
         p, products = self.medoid, self.products
         lengths, radii = self.norms, root(self.squared_distances[self.medoid])
+        # Subtracting products is free, but keeps few digits if the rows are long compared with their distances.
         if bool((((lengths + lengths[p]) < NEARBY * radii) | (radii == 0)).all()):
             centred = products - products[p] - products[:, p : p + 1] + products[p, p]
             return torch.where((radii == 0) | (radii[:, None] == 0), 0.0, centred)
         return gram(self.matrix, origin=self.matrix[p]).cpu()
 
     def products_about(self, centre: Vector) -> Square:
-        """Inner products of the rows minus `centre`, float64, on the CPU."""
+        """Return the inner products of the rows minus `centre`, float64, on the CPU."""
         return gram(self.matrix, origin=centre.to(self.matrix)).cpu()
 
     def combine(self, coefficients: Weights) -> Vector:
-        """The sum of the rows, each times its coefficient."""
+        """Return the sum of the rows, each times its coefficient."""
         return self._sums(sums_of_few, coefficients[None], None)[0]
 
     def sums(self, coefficients: Float[Tensor, "k m"], out: Matrix | None = None) -> Float[Tensor, "k d"]:
-        """Several sums of the rows, each times its coefficient, written to `out`, or to a new matrix."""
+        """Return k sums of the rows, each row times its coefficient, in `out` or a new matrix."""
         few = np.count_nonzero(coefficients.numpy()) <= FEW * len(coefficients)
         return self._sums(sums_of_few if few else product, coefficients, out)
 
     def _sums(self, way: Sums, coefficients: Float[Tensor, "k m"], out: Matrix | None) -> Float[Tensor, "k d"]:
-        """`coefficients @ rows`; where every row has a part in them, the sums show whether all entries are finite."""
+        """Return `coefficients @ rows`; finite sums prove that the entries of all rows in them are finite."""
         if "_finite" in self.__dict__ or (coefficients.numpy() == 0).all(0).any():
             return way(coefficients, self.matrix, out)
         made = way(coefficients, self.unchecked, out)
         if finite(made):
             self.__dict__["_finite"] = self.base
-        elif not finite(self.base):  # a sum can overflow where no entry does
+        elif not finite(self.base):  # a sum may overflow although all entries are finite
             self.refuse()
         return made
 
     def mixed(self, coefficients: Float[Tensor, "k m"], weights: Float[Tensor, "k"]) -> "Mixture":
-        """New rows that are sums of these, each times a coefficient, with weights of their own."""
+        """Return the rows `coefficients @ rows` with new weights, without computing them yet."""
         return Mixture(self, coefficients, weights)
 
     def shortened(self, radius: float) -> "Shortened":
-        """The rows, none of them longer than `radius`."""
+        """Return the rows, with norms above `radius` scaled down to it."""
         return Shortened(self, radius)
 
 
 class Mixture(Points):
-    """Rows `coefficients @ points.matrix`, that are written down only for those rules that need their entries.
+    """Rows `coefficients @ points.matrix`, which are computed only for rules that need their entries.
 
     Args:
-        points: what is mixed.
+        points: the rows that are mixed.
         coefficients: (k, m), float64.
         weights: (k,), positive, float64.
     """
@@ -255,8 +262,8 @@ class Mixture(Points):
         self.points.refuse()
 
     def write(self, out: Float[Tensor, "k d"] | None) -> Float[Tensor, "k d"]:
-        """The rows, written to `out`, or to a new matrix."""
-        if out is not None and out.data_ptr() == self.base.data_ptr():  # sums of rows that are still needed
+        """Return the rows, in `out` or a new matrix."""
+        if out is not None and out.data_ptr() == self.base.data_ptr():  # the rows are read until the last sum is done
             return out.copy_(self.write(None))
         return self.points.sums(self.coefficients, out)
 
@@ -286,10 +293,10 @@ class Mixture(Points):
 
     @cached_property
     def _geometry(self) -> Float[Tensor, "k1 k1"] | None:
-        """Squared distances between the mixed rows and, last, the origin; None where they cannot be had exactly.
+        """Squared distances between the mixed rows and, last, the origin; None if too many digits would be lost.
 
-        For coefficients c and c' that sum to one and distances D, |c U - c' U|^2 = -1/2 (c - c') D (c - c').  The
-        origin is one more point, and takes what is missing to one.
+        For coefficients c and c' that sum to one and squared distances D, |c U - c' U|^2 = -1/2 (c - c') D (c - c').
+        For other coefficients, the origin is one more point, whose coefficient makes the sum one.
         """
         m = len(self.points)
         squares = self.points.norms.square()
@@ -311,16 +318,16 @@ class Mixture(Points):
         return self.points.combine(self.traced(coefficients))
 
     def traced(self, coefficients: Float[Tensor, "k"]) -> Weights:
-        """The sum of these rows, each times its coefficient, as a sum of those that are mixed: their coefficients."""
+        """Return the coefficients of `points` that give the same sum as `coefficients` of these rows."""
         return coefficients @ self.coefficients
 
 
 class Shortened(Mixture):
-    """Rows that are shortened to a norm: a mixture with a diagonal matrix, written down without a product.
+    """Rows clipped to a norm: a mixture with a diagonal matrix, computed without a matrix product.
 
     Args:
-        points: what is shortened.
-        radius: at least 0.
+        points: the rows that are clipped.
+        radius: the largest norm, at least 0.
     """
 
     def __init__(self, points: Points, radius: float) -> None:
@@ -329,7 +336,7 @@ class Shortened(Mixture):
 
     @cached_property
     def factors(self) -> Weights:
-        """What each row is multiplied with."""
+        """The factor of each row, 1 for rows that are not clipped."""
         return shortening(self.radius, self.points.norms)
 
     @cached_property
@@ -343,11 +350,11 @@ class Shortened(Mixture):
 
     @cached_property
     def matrix(self) -> Matrix:
-        """The rows; where they are, if none is shortened."""
+        """The clipped rows; the rows themselves, not a copy, if none is clipped."""
         return self.points.matrix if bool((self.factors == 1).all()) else self.write(None)
 
     def write(self, out: Matrix | None) -> Matrix:
-        """The rows, written to `out`, or to a new matrix."""
+        """Return the rows, in `out` or a new matrix."""
         if self.points.knows_norms:
             return scaled(self.points.matrix, self.factors, out)
         rows = self.points.unchecked
@@ -362,10 +369,10 @@ class Shortened(Mixture):
 
 
 def checked_weights(rows: Matrix, weights: Weights | None) -> Weights:
-    """The weights of a rule's call in float64, as they were given (counts stay counts), after a look at both arguments.
+    """Return the weights of a call in float64, not normalised (counts stay exact), after a check of both arguments.
 
     Raises:
-        ValueError: not a matrix of floating-point numbers, or not as many sensible weights.
+        ValueError: if `rows` is not a floating-point matrix, or the weights are invalid.
     """
     if not isinstance(rows, Tensor):
         raise ValueError(f"A rule needs a torch tensor with a row per client, got a {type(rows).__name__}.")

@@ -1,4 +1,4 @@
-"""What is done to the rows before a rule: shorten them, average neighbours, average at random."""
+"""Pre-aggregators: clip the rows, average nearest neighbours, average random buckets."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from phalanx.rng import numpy_generator
 
 @dataclass(frozen=True)
 class Clip(PreAggregator):
-    """Shortens rows to a norm.
+    """Clips the norm of each row.
 
-    An attacker keeps its direction, and loses its length.  Not equivariant to translation.  Costs one pass for the
-    norms, and one for the rows where a rule looks at entries.
+    An attacker keeps its direction but not its length.  Not equivariant to translation.  Cost: one pass for the norms,
+    and one for the rows if the rule reads entries.
 
     Args:
-        radius: largest norm that is left as it is, in the units of the rows.
+        radius: largest norm that is not clipped, in the units of the rows.
 
     Example:
         >>> Clip(radius=1.0).rows(torch.tensor([[3.0, 4.0], [0.0, 0.5]]))
@@ -41,14 +41,14 @@ class Clip(PreAggregator):
 
 @dataclass(frozen=True)
 class AdaptiveClip(PreAggregator):
-    """Shortens the longest rows to the norm of the longest that is left (ARC).
+    """Clips the longest rows to the norm of the longest remaining row (ARC).
 
     Allouah, Guerraoui, Gupta, Jellouli, Rizk and Stephan, "Adaptive Gradient Clipping for Robust Federated Learning",
-    2025: the k = floor(2 (f / m) (m - f)) longest rows get the norm of the next one.  Keeps the guarantee of the rule
-    that follows, unlike a fixed norm.  With weights, k rows of average weight.
+    2025: the k = floor(2 (f / m) (m - f)) longest rows are clipped to the norm of the next one.  Keeps the guarantee of
+    the rule that follows, which a fixed norm does not.  With weights, k rows of average weight are clipped.
 
     Args:
-        f: number of attackers to withstand.
+        f: number of attackers to tolerate.
 
     Example:
         >>> AdaptiveClip(f=1).rows(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
@@ -68,6 +68,7 @@ class AdaptiveClip(PreAggregator):
         """See `PreAggregator`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
+        # ROUNDING, so that a whole number is not rounded down to the next one.
         k = math.floor(2 * (self.f / m) * (m - self.f) + ROUNDING)
         order = points.norms.argsort(descending=True)
         longer = points.weights[order].cumsum(0) <= k * points.mass / m * (1 + ROUNDING)
@@ -76,16 +77,16 @@ class AdaptiveClip(PreAggregator):
 
 @dataclass(frozen=True)
 class NearestNeighborMixing(PreAggregator):
-    """Replaces each row by the mean of the m - f rows that are nearest to it, itself among them (NNM).
+    """Replaces each row by the mean of the m - f rows nearest to it, itself included (NNM).
 
     Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by Mixing: A Recipe for Optimal Byzantine ML
-    under Heterogeneity", 2023, Algorithm 2.  Makes Krum, the median, the trimmed mean and others optimal when honest
-    clients differ.  With weights, the nearest share 1 - f / m of the weight, the last row in part.
+    under Heterogeneity", 2023, Algorithm 2.  Makes Krum, the median, the trimmed mean and others optimal for non-IID
+    clients.  With weights, averages the nearest share 1 - f / m of the weight, the last row in part.
 
-    Costs one product of the matrix with itself, O(m^2 d), and another one for rules that look at entries.
+    Cost: one product of the matrix with itself, O(m^2 d), and another one if the rule reads entries.
 
     Args:
-        f: number of attackers to withstand.
+        f: number of attackers to tolerate.
 
     Example:
         >>> NearestNeighborMixing(f=1).rows(torch.tensor([[0.0], [2.0], [90.0]]))
@@ -105,23 +106,23 @@ class NearestNeighborMixing(PreAggregator):
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         near = points.squared_distances.numpy().copy()
-        np.fill_diagonal(near, -1.0)  # itself first, also among copies of it
+        np.fill_diagonal(near, -1.0)  # the row itself comes first, also among copies of it
         taken = nearest(torch.from_numpy(near), points.weights, points.mass * (1 - self.f / m)).numpy()
         return points.mixed(torch.from_numpy(taken / taken.sum(1, keepdims=True)), points.weights)
 
 
 @dataclass(frozen=True)
 class Bucketing(PreAggregator):
-    """Deals the rows out at random to buckets of s, and replaces them by the buckets' means.
+    """Puts the rows into random buckets of s, and replaces them by the means of the buckets.
 
     Karimireddy, He and Jaggi, "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", 2022, Algorithm 1:
-    ceil(m / s) buckets, the last one smaller if need be.  Honest clients that differ become more alike; up to s times
-    as large a share of the buckets holds an attacker.  A bucket's weight is that of its rows.  The order of clients
-    matters, as the draw goes by it; weights are not duplications.
+    ceil(m / s) buckets, the last one smaller if m is no multiple of s.  Non-IID clients become more alike, but an
+    attacker may be in up to s times as large a share of the buckets.  A bucket has the weight of its rows.  The draw
+    depends on the order of clients, and a weight does not act like copies.
 
     Args:
-        s: rows in a bucket.
-        seed: of the draw; a rule's `turn` makes it another one each round.
+        s: number of rows in a bucket.
+        seed: seed of the draw, which also depends on the round (`turn`).
 
     Example:
         >>> Bucketing(s=2).rows(torch.tensor([[1.0], [1.0], [1.0]]))

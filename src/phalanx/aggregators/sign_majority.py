@@ -20,13 +20,13 @@ from phalanx.core import Vector
 class SignMajority(Aggregator):
     """The sign that holds the larger weight, for each coordinate: -1, 0 or 1.
 
-    A zero votes for nobody, and a tie is 0.  An attacker has its vote, whatever the size of its entries: a coordinate
-    on which the honest agree is right while the attackers hold less than one half of the weight.
+    A zero is no vote, and a tie gives 0.  An attacker has one vote, whatever the size of its entries: where all honest
+    clients agree, the result is right while the attackers hold less than one half of the weight.
 
-    Neither equivariant to translation nor to scaling: only signs are looked at, so the result does not change when a
-    row is multiplied by a positive number.  The step size is the caller's.  A weight is like a number of copies.
+    Not equivariant to translation or scaling: only signs count, so the result does not change if a row is multiplied by
+    a positive number.  The caller chooses the step size.  A weight acts like a number of copies.
 
-    Costs O(m d) time and O(d) memory.
+    Cost: O(m d) time and O(d) memory.
 
     Example:
         >>> SignMajority()(torch.tensor([[3.0, -1.0, 0.0], [100.0, -0.1, 2.0], [-5.0, 7.0, -2.0]]))
@@ -36,7 +36,7 @@ class SignMajority(Aggregator):
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
         rows, weights = points.matrix, points.weights
-        # Votes of equal weight are counted, exactly; sums of others are taken in double precision.
+        # Votes of equal weight are counted, which is exact in float32; sums of other weights need float64.
         kind = torch.float32 if equal(weights) else torch.float64
         votes = torch.ones_like(weights) if equal(weights) else weights
         slack = ROUNDING * float(votes.sum())

@@ -5,12 +5,12 @@ Allouah, Guerraoui, Gupta, Pinot and Stephan, "On the Privacy-Robustness-Utility
 
     S* = arg min over S with |S| = m - f  of  the largest eigenvalue of the covariance of the rows in S
 
-and the result is the mean of S*.  Every subset is looked at, those of small variance first.  Whether one can be below
-the smallest eigenvalue so far is seen by an elimination, a small part of the work of its eigenvalues; these are
-computed for the few that can.  So the minimum is exact.
+and the result is the mean of S*.  Every subset is checked, those of small variance first.  An elimination, which is
+much cheaper than eigenvalues, shows whether a subset can be below the smallest eigenvalue so far; eigenvalues are
+computed only for those few.  So the minimum is exact.
 
-Among subsets with the same eigenvalue that of the smallest variance counts, and if there are several of these, as with
-copies, the mean of their means.
+Among subsets with the same eigenvalue, the one of the smallest variance wins; several of these, as with copies, give
+the mean of their means.
 """
 
 from collections.abc import Iterator
@@ -33,12 +33,12 @@ from phalanx.numerics.kernels import compiled
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
 
-SUBSETS = 200_000  # as many are looked at
-BATCH = 1 << 8  # subsets that are looked at before the smallest eigenvalue so far is taken anew
-SAME = 1e-9  # values that differ by less than this share are the same
+SUBSETS = 200_000  # largest number of subsets
+BATCH = 1 << 8  # subsets that are compared with the smallest eigenvalue so far before it is updated
+SAME = 1e-9  # values with a smaller relative difference are equal up to rounding
 
-Candidates = Float[Tensor, "n m"]  # what is kept of each row's share, one subset per row
-Values = Float[Tensor, "n"]  # one for each subset
+Candidates = Float[Tensor, "n m"]  # one subset in each row: the part of each share that is kept
+Values = Float[Tensor, "n"]  # one value for each subset
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class SMEA(Selection):
     Tolerates 2f < m, with an error of the order of the honest rows' largest standard deviation in any direction, times
     the root of f / m, for f well below m / 2.
 
-    With weights the share f / m of the weight is left out: whole rows, and a part of at most one, in every possible
-    way.  That is less than copies allow, which leave out parts of several rows, so weights are not quite like copies.
+    With weights, the share f / m of the weight is dropped in every possible way: whole rows, and a part of at most one.
+    Copies could also be dropped in parts of several rows, so a weight does not quite act like copies.
 
-    Costs one product of the rows with themselves, O(m^2 d), and O(m^2) for each of the m! / (f! (m - f)!) subsets: some
-    8 ms for 16 rows and f = 5, 0.4 s for the 200,000 subsets that are the limit.  Different weights make more of them:
-    for 16 rows and f = 5 some 0.1 s.
+    Cost: one product of the rows with themselves, O(m^2 d), and O(m^2) for each of the m! / (f! (m - f)!) subsets: some
+    8 ms for 16 rows and f = 5, 0.4 s for the limit of 200,000 subsets.  Unequal weights have more subsets: some 0.1 s
+    for 16 rows and f = 5.
 
     Args:
-        f: number of attackers of average weight that are tolerated, 2f < m.
+        f: number of attackers of average weight to tolerate, 2f < m.
 
     Example:
         >>> SMEA(f=1)(torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [100.0, 0.0]]))
@@ -84,7 +84,7 @@ class SMEA(Selection):
         return Choice(shares / shares.sum(), None, reasons)
 
     def _candidates(self, points: Points) -> Candidates:
-        """The subsets."""
+        """Return all subsets that keep the share 1 - f / m of the weight."""
         m, share = len(points), points.share
         if equal(points.weights):
             self._check(comb(m, self.f), m)
@@ -102,13 +102,13 @@ class SMEA(Selection):
     def _check(self, subsets: int, m: int) -> None:
         if subsets > SUBSETS:
             raise InfeasibleError(
-                f"{self} looks at every way to leave out f of {m} rows, and there are more than {SUBSETS} of them. "
+                f"{self} checks every way to drop f of {m} rows, and there are more than {SUBSETS}. "
                 "Lower f, or use CAF, which filters by the same variance."
             )
 
 
 def _drops(kept: NDArray[np.float64], first: int, budget: float) -> Iterator[NDArray[np.float64]]:
-    """What is left when `budget` is taken from rows: whole ones, in order from `first`, and a part of one."""
+    """Yield the shares left after `budget` is dropped: whole rows, in order from `first`, and a part of one."""
     if budget <= ROUNDING:
         yield kept.copy()
         return
@@ -125,8 +125,8 @@ def _drops(kept: NDArray[np.float64], first: int, budget: float) -> Iterator[NDA
 
 
 def _largest_eigenvalues(distances: Square, kept: Candidates) -> Values:
-    """That of each subset's covariance where it can be the smallest of all, infinity elsewhere."""
-    order = _spread(distances, kept).argsort()  # the smallest is among the first
+    """Return the largest eigenvalue of each subset's covariance, or infinity if it cannot be the smallest of all."""
+    order = _spread(distances, kept).argsort()  # small variance first, so that the limit is soon low
     values = torch.full_like(order, float("inf"), dtype=torch.float64)
     values[order[:1]] = limit = _eigenvalues(distances, kept[order[:1]])
     for batch in torch.split(order[1:], BATCH):
@@ -142,10 +142,12 @@ def _largest_eigenvalues(distances: Square, kept: Candidates) -> Values:
 @compiled
 @no_type_check
 def _can_be_below(distances, kept, limit):
-    """Whether the largest eigenvalue of each subset's covariance A is below `limit`, or so near that it may be.
+    """Return, for each subset, whether the largest eigenvalue of its covariance A may be below `limit`.
 
-    It is where limit * I - A has no negative pivot in Gauss's elimination: a small part of the work of the eigenvalue.
+    It is if and only if limit * I - A is positive definite, that is if Gaussian elimination meets no negative pivot.
+    This costs much less than the eigenvalue, and stops at the first negative pivot.
     """
+    # `matrix` is the lower triangle of -A; `limit` is added to its diagonal, pivot by pivot.
     below = np.ones(len(kept), np.bool_)
     matrix, rows, to_mean = np.empty(distances.shape), np.empty(len(distances), np.int64), np.empty(len(distances))
     for n in range(len(kept)):
@@ -165,7 +167,7 @@ def _can_be_below(distances, kept, limit):
                 share = np.sqrt(kept[n, rows[i]] * kept[n, rows[j]]) / mass
                 matrix[i, j] = share * (distances[rows[i], rows[j]] - to_mean[i] - to_mean[j] + to_all) / 2
             trace -= matrix[i, i]
-        slack = SAME * (limit + trace)  # rounding must not rule out the smallest
+        slack = SAME * (limit + trace)  # rounding must not exclude the smallest one
         for k in range(size):
             pivot = matrix[k, k] + limit + slack
             if pivot < 0:
@@ -179,13 +181,13 @@ def _can_be_below(distances, kept, limit):
 
 
 def _eigenvalues(distances: Square, kept: Candidates) -> Values:
-    """The largest eigenvalue of the covariance of each subset, from the products of its centred rows."""
+    """Return the largest eigenvalue of the covariance of each subset, from the products of its centred rows."""
     size = int((kept > 0).sum(1).max())
     rows = (kept > 0).int().argsort(dim=1, descending=True, stable=True)[:, :size]
     share = kept.gather(1, rows)
     share = share / share.sum(1, keepdim=True)
     between = distances[rows[:, :, None], rows[:, None]]
-    # A subset with fewer rows is filled up with rows of no weight.
+    # Subsets with fewer rows are padded with rows of weight 0.
     between = torch.where((share > 0)[:, :, None] & (share > 0)[:, None], between, 0.0)
     to_mean = (between @ share[:, :, None]).squeeze(2)
     to_all = (share * to_mean).sum(1)
@@ -196,6 +198,6 @@ def _eigenvalues(distances: Square, kept: Candidates) -> Values:
 
 
 def _spread(distances: Square, kept: Candidates) -> Values:
-    """The sum of the squared distances between the rows of each subset, by weight."""
+    """Return the weighted sum of the squared distances between the rows of each subset."""
     total: Values = ((kept @ distances) * kept).sum(1)
     return total

@@ -4,15 +4,15 @@ Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical 
 weights; Portnoy et al., "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020, with weights.
 
 Convention: a share beta of the total *weight* is removed at each end of each coordinate.  An entry on the boundary
-keeps the part of its weight that lies inside.  So integer weights give what duplicated rows give, and for equal weights
-and an integer beta m this is the textbook rule that drops beta m entries at each end.  For other beta m the textbook
-rounds, and this rule does not.
+keeps the part of its weight that lies inside.  So integer weights give the same result as copies of the rows, and for
+equal weights and an integer beta m this is the textbook rule that drops beta m entries at each end.  For other beta m
+the textbook rounds, and this rule does not.
 
-`form="strict"` is what the program of Portnoy et al. computes, for comparison with their figures: the mean of the
-entries strictly between the interpolated quantiles beta and 1 - beta.  Equal entries are put in increasing order of
-weight, so that the order of clients does not matter, as in the program it can.  The form has no proof.  Entries that
-equal a quantile go, however much they weigh, so attackers who all send one number remove themselves; with a little
-noise on that number they stay.
+`form="strict"` is the rule in the program of Portnoy et al., for comparison with their figures: the mean of the entries
+strictly between the interpolated quantiles beta and 1 - beta.  Equal entries are put in increasing order of weight, so
+that the order of clients does not matter, which it can in the program.  The form has no proof.  Entries that equal a
+quantile are dropped, whatever their weight, so attackers who all send one number remove themselves; with a little noise
+on that number they stay.
 """
 
 from dataclasses import dataclass
@@ -34,14 +34,15 @@ from phalanx.numerics.network import sorting_network
 
 @dataclass(frozen=True)
 class TrimmedMean(Aggregator):
-    """The coordinate-wise mean of what is left when a share beta of the weight is removed at each end.
+    """The coordinate-wise mean after a share beta of the weight is removed at each end.
 
     Stays inside the range of the honest entries of each coordinate while the attackers hold at most the share beta of
     the weight.
 
     Args:
-        beta: share of the weight that is removed at each end, in [0, 0.5). 0 is the mean.
-        form: "weight", as above; or "strict", only what lies strictly between two quantiles: see above.
+        beta: share of the weight to remove at each end, in [0, 0.5). 0 is the mean.
+        form: "weight" removes weight, as described; "strict" keeps the entries strictly between two quantiles, as
+            in the program of Portnoy et al.
 
     Example:
         >>> TrimmedMean(beta=0.25)(torch.tensor([[-100.0], [1.0], [3.0], [100.0]]))
@@ -54,11 +55,11 @@ class TrimmedMean(Aggregator):
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 0.5:
             raise ValueError(
-                f"beta must lie in [0, 0.5), got {self.beta}: what is removed at both ends leaves something."
+                f"beta must lie in [0, 0.5), got {self.beta}: beyond that, nothing is left between the two ends."
             )
 
     def breakdown_point(self) -> float:
-        """See `Aggregator`: nothing is proven of the form "strict"."""
+        """See `Aggregator`; nothing is proven for the form "strict"."""
         return self.beta if self.form == "weight" else 0.0
 
     def aggregate(self, points: Points) -> Vector:
@@ -71,6 +72,7 @@ class TrimmedMean(Aggregator):
             return of_columns(points, kernels.mean_between, sorting_network(m), counted(weights), equal(weights), *ends)
         if equal(weights):
             shares = self._shares_of_ranks(m)
+            # Ranks with the full share are only summed, so the network need not sort them among each other.
             inner = np.flatnonzero(shares)
             whole = frozenset(np.flatnonzero(shares == shares.max()).tolist())
             network = sorting_network(m, frozenset(inner.tolist()) - whole, whole)
@@ -82,7 +84,7 @@ class TrimmedMean(Aggregator):
         )
 
     def _shares_of_ranks(self, m: int) -> NDArray[np.float64]:
-        """What the r-th smallest of m equal weights counts for."""
+        """Return the share of each rank in the mean, for m equal weights."""
         reached = np.arange(m + 1).clip(self.beta * m, (1 - self.beta) * m)
         kept = np.diff(reached)
         kept[kept <= ROUNDING * m] = 0
@@ -97,17 +99,17 @@ class TrimmedMean(Aggregator):
         low, high = self.beta * weights.sum(), (1 - self.beta) * weights.sum()
         inside = reached.clamp(low, high)
         kept = inside.diff(dim=1, prepend=torch.full_like(inside[:, :1], float(low)))
-        # A rounding error of a weight is no weight, however large the entry is that it would multiply.
+        # A weight that is only a rounding error must be 0, since it may multiply a huge entry.
         shares = (kept / (high - low)).where(kept > ROUNDING * weights.sum(), 0.0)
         return (values.double() * shares).sum(1)
 
     def _strict(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
-        """The mean between two quantiles, both excluded; their mid-point where there is nothing between them."""
+        """Return the mean strictly between two quantiles of each row, or their mid-point if no entry lies between."""
         light_first = weights.argsort(stable=True)
         values, reached = sort_with_weights(rows.double()[:, light_first.to(rows.device)], weights[light_first])
         own = reached.diff(dim=1, prepend=torch.zeros_like(reached[:, :1]))
         m, total = values.shape[1], weights.sum()
-        if equal(weights):  # where an entry stands among the quantiles, in [0, 1]
+        if equal(weights):  # the quantile in [0, 1] that each entry is
             place = (torch.arange(m, dtype=torch.float64) / max(m - 1, 1)).expand_as(reached).to(reached.device)
         else:
             place = (reached - own / 2) / total
@@ -118,7 +120,7 @@ class TrimmedMean(Aggregator):
 
 
 def _interpolated(values: Float[Tensor, "b m"], place: Float[Tensor, "b m"], q: float) -> Float[Tensor, "b"]:
-    """Each row's value at the place q, between its neighbours in proportion; the first or last one beyond the ends."""
+    """Return the q-quantile of each row by linear interpolation; beyond the ends, the first or last entry."""
     right = (place < q - kernels.SAME).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
     left = (right - 1).clamp(min=0)
     (x0, x1), (y0, y1) = ((table.gather(1, left), table.gather(1, right)) for table in (place, values))

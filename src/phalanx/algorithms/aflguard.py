@@ -51,6 +51,7 @@ class AFLGuard(Algorithm[AFLGuardState]):
     """
 
     synchronous: ClassVar[bool] = False
+    can_join: ClassVar[bool] = True
     needs_reference: ClassVar[bool] = True
 
     radius: float = 1.5
@@ -67,10 +68,6 @@ class AFLGuard(Algorithm[AFLGuardState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AFLGuardState, Set[int]]:
         """See `Algorithm`."""
         return AFLGuardState(0, model, {}), sizes.keys()
-
-    def join(self, state: AFLGuardState, client: int, size: int) -> AFLGuardState:
-        """See `Algorithm`.  Nothing is kept of clients, so nothing changes."""
-        return state
 
     def step(self, state: AFLGuardState, updates: Updates) -> tuple[AFLGuardState, Set[int]]:
         """See `Algorithm`."""

@@ -22,7 +22,7 @@ paid of.
 """
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar, NamedTuple
@@ -101,6 +101,15 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         )
 
     # Role: server
+
+    @property
+    def rule(self) -> Aggregator:
+        """See `Algorithm`."""
+        return self.aggregate
+
+    def weights(self, state: AsyncRFFLState, clients: Collection[int]) -> dict[int, float]:
+        """See `Algorithm`: reputations."""
+        return {i: state.reputation.get(i, 0.0) for i in clients}
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AsyncRFFLState, Set[int]]:
         """See `Algorithm`."""

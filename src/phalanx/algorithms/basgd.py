@@ -83,6 +83,7 @@ class BASGD(Algorithm[BASGDState]):
     """
 
     synchronous: ClassVar[bool] = False
+    can_join: ClassVar[bool] = True
     observed: ClassVar[tuple[str, ...]] = ("filled",)
 
     buffers: int = 3
@@ -109,6 +110,11 @@ class BASGD(Algorithm[BASGDState]):
         """BASGD as the published code of Cox et al. (2024) has it, for f attackers."""
         return cls(2 * f + 1, Median(), fresh_only=True, first_only=True, forgets_first=True)
 
+    @property
+    def rule(self) -> Aggregator:
+        """See `Algorithm`."""
+        return self.aggregate
+
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[BASGDState, Set[int]]:
         """See `Algorithm`."""
         if len(sizes) < self.buffers:
@@ -123,8 +129,6 @@ class BASGD(Algorithm[BASGDState]):
 
     def join(self, state: BASGDState, client: int, size: int) -> BASGDState:
         """See `Algorithm`.  It takes the next rank."""
-        if client in state.assigned:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(assigned={**state.assigned, client: len(state.assigned) % self.buffers})
 
     def step(self, state: BASGDState, updates: Updates) -> tuple[BASGDState, Set[int]]:

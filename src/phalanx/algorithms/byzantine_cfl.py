@@ -30,7 +30,7 @@ Where the paper is silent or ambiguous:
 
 import math
 import warnings
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -110,6 +110,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
     """
 
     observed: ClassVar[tuple[str, ...]] = ("alpha_cross", "threshold")
+    can_join: ClassVar[bool] = True
 
     threshold: float | AboveNoise = 0.02
     until_stable: bool = False
@@ -122,6 +123,11 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
             raise ValueError(f"threshold must lie in [-1, 1), got {self.threshold}: it is compared with a cosine.")
         if self.retest_after is not None and self.retest_after < 1:
             raise ValueError(f"retest_after must be at least 1 round, or None for never, got {self.retest_after}.")
+
+    @property
+    def rule(self) -> Aggregator:
+        """See `Algorithm`."""
+        return self.aggregate
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ByzantineCFLState, Set[int]]:
         """See `Algorithm`."""
@@ -141,7 +147,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
             return new, state.benign | self._due(new)
         c, alpha_cross, verdicts = self._separate(state, updates)
         kept = updates.of(c)
-        n = weights_of(self.preprocess, state.weights, kept)
+        n = weights_of(self.weights(state, kept.clients), kept)
         delta, choice = self.aggregate.explained(kept.deltas, n, turn=state.version, previous=state.aggregate)
         model = state.model + delta  # line 23
         for i, verdict in verdicts_of(kept, n, choice).items():
@@ -163,6 +169,11 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         )
         return new, benign | self._due(new)
 
+    def weights(self, state: ByzantineCFLState, clients: Collection[int]) -> dict[int, float]:
+        """See `Algorithm`: none for removed clients."""
+        used = self.preprocess.among(state.weights, [i for i in clients if i in state.benign])
+        return {i: used.get(i, 0.0) for i in clients}
+
     def check_round(self, m: int, population: int) -> None:
         """See `Algorithm`."""
         if 2 * m <= population:
@@ -174,8 +185,6 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
 
     def join(self, state: ByzantineCFLState, client: int, size: int) -> ByzantineCFLState:
         """See `Algorithm`: a new client is taken for benign until its update is not."""
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         sizes = {**state.sizes, client: size}
         weights = self.preprocess.enrolled(sizes)
         threshold = self._threshold(len(sizes), len(state.model))

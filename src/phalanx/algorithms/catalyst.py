@@ -59,9 +59,9 @@ from phalanx.algorithms.flame import (
     clipped_verdicts,
     compared,
 )
-from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import Weighted, verdicts_of, warn_of_weights, weights_of
 from phalanx.algorithms.staleness import Staleness, Undiscounted
-from phalanx.core import Algorithm, InfeasibleError, Matrix, QuorumStatus, Updates, Vector, Verdict, Weights
+from phalanx.core import InfeasibleError, Matrix, QuorumStatus, Updates, Vector, Verdict, Weights
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
@@ -130,7 +130,7 @@ class LateUpdate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Catalyst(Algorithm[CatalystState]):
+class Catalyst(Weighted[CatalystState]):
     """Takes a step of FLAME on the first 2f + 1 answers to its model, and adds late answers that look like these.
 
     Stands f attackers of N >= 2f + 1 clients, if each of them answers; if they may stay silent, N must be 3f + 1, or
@@ -195,7 +195,7 @@ class Catalyst(Algorithm[CatalystState]):
 
     @property
     def rule(self) -> Aggregator:
-        """The rule for clipped updates."""
+        """See `Algorithm`: the rule for clipped updates."""
         return Mean() if self.f == 0 and self.aggregate == DensestMajority() else self.aggregate
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[CatalystState, Set[int]]:
@@ -217,13 +217,6 @@ class Catalyst(Algorithm[CatalystState]):
         weights = self.preprocess.enrolled(sizes)
         warn_of_weights(self.preprocess, self.aggregate)
         return CatalystState(0, model, dict(sizes), weights, {}, {}, {}, None, {}), weights.keys()  # lines 3 and 4
-
-    def join(self, state: CatalystState, client: int, size: int) -> CatalystState:
-        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
-        sizes = {**state.sizes, client: size}
-        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
     def quorum_status(self, state: CatalystState) -> QuorumStatus:
         """See `Algorithm`."""
@@ -264,7 +257,7 @@ class Catalyst(Algorithm[CatalystState]):
         a, G = state.version, state.model
         W = merged(state.pending[a].values())
         late = [self._late(state, i) for i in sorted(state.pending) if i < a]  # lines 15 to 18
-        n = weights_of(self.preprocess, state.weights, W)
+        n = weights_of(self.weights(state, W.clients), W)
         e, S = clip_bound(W.deltas, n)  # line 18
         models = compared(self.compare, W.bases, W.deltas)
         rows = shortened(W.deltas, S, e)
@@ -293,7 +286,7 @@ class Catalyst(Algorithm[CatalystState]):
         """Lines 16 to 18, and the term of version i in line 21."""
         tau, L = state.version - i, state.pending[i]
         W = merged([state.processed[i], *L.values()])
-        n = weights_of(self.preprocess, state.weights, W)
+        n = weights_of(self.weights(state, W.clients), W)
         e, S = norms(W.deltas).cpu(), state.bounds[i]
         part = self._part(state, W, n, shortened(W.deltas, S, e), [c in L for c in W.clients])
         sf = self.late_lr * self.staleness(tau)

@@ -32,7 +32,7 @@ Where the paper is silent or ambiguous:
   client that sends one stays where it is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -196,6 +196,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     observed: ClassVar[tuple[str, ...]] = (
         "clusters", "parents", "born", "newcomers", "norms", "scale", "separation", "similarity",
     )  # fmt: skip
+    can_join: ClassVar[bool] = True
 
     eps1: float | Relative = Relative(0.4)
     eps2: float | Relative = Relative(0.6)
@@ -227,6 +228,11 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             raise ValueError("; ".join(problems) + ".")
 
     # Role: server
+
+    @property
+    def rule(self) -> Aggregator:
+        """See `Algorithm`."""
+        return self.aggregate
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ClusteredFLState, Set[int]]:
         """See `Algorithm`."""
@@ -288,8 +294,6 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         one node in each round in which it reports (Algorithm 4).  Until it has come to a leaf its updates count for
         nothing.
         """
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         state = state._replace(sizes={**state.sizes, client: size})
         if state.tree.nodes[0].children is None:
             self.preprocess.enrolled(state.sizes)  # raises if nothing can be made of them
@@ -316,14 +320,21 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
 
     def _round(self, state: ClusteredFLState, cluster: int, report: Updates) -> Round:
         """Line 13, and the inner products of lines 14 and 15."""
-        n = self._weights(state, state.tree.nodes[cluster].clients, report)
+        n = weights_of(self._within(state, state.tree.nodes[cluster].clients, report.clients), report)
         previous = state.aggregates.get(cluster)
         delta, choice = self.aggregate.explained(report.deltas, n, turn=state.version, previous=previous)
         return Round(report, n, delta, choice, gram(report.deltas).cpu())
 
-    def _weights(self, state: ClusteredFLState, members: Set[int], report: Updates) -> Weights:
-        """n_k, of those members of a cluster that sent `report`."""
-        return weights_of(self.preprocess, self.preprocess.enrolled({i: state.sizes[i] for i in members}), report)
+    def weights(self, state: ClusteredFLState, clients: Collection[int]) -> dict[int, float]:
+        """See `Algorithm`: those within the cluster of each client; none for new clients on their way to one."""
+        used = dict[int, float]()
+        for leaf in state.tree.leaves.values():
+            used |= self._within(state, leaf.clients, [i for i in clients if i in leaf.clients])
+        return {i: used.get(i, 0.0) for i in clients}
+
+    def _within(self, state: ClusteredFLState, members: Set[int], clients: Iterable[int]) -> dict[int, float]:
+        """n_k, of some members of a cluster."""
+        return self.preprocess.among(self.preprocess.enrolled({i: state.sizes[i] for i in members}), clients)
 
     def _look(self, members: Set[int], c: Round, scale: float, last: Look | None) -> Look:
         """Lines 14 to 17; `last` is what the round before showed."""
@@ -394,7 +405,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         members = frozenset(part)
         report = c.report.of(members)
         try:
-            self.aggregate(report.deltas, self._weights(state, members, report))
+            self.aggregate(report.deltas, weights_of(self._within(state, members, part), report))
         except InfeasibleError as error:
             yield f"not split: with {plural(len(part), 'client')}, {error}"
 

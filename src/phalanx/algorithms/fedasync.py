@@ -39,6 +39,7 @@ class FedAsync(Algorithm[FedAsyncState]):
     """
 
     synchronous: ClassVar[bool] = False
+    can_join: ClassVar[bool] = True
 
     mixing: float = 0.6
     staleness: Staleness = Polynomial(0.5)
@@ -50,10 +51,6 @@ class FedAsync(Algorithm[FedAsyncState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAsyncState, Set[int]]:
         """See `Algorithm`."""
         return FedAsyncState(0, model, {}), sizes.keys()
-
-    def join(self, state: FedAsyncState, client: int, size: int) -> FedAsyncState:
-        """See `Algorithm`.  Nothing is kept of clients, so nothing changes."""
-        return state
 
     def step(self, state: FedAsyncState, updates: Updates) -> tuple[FedAsyncState, Set[int]]:
         """See `Algorithm`."""

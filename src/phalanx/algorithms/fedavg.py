@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, verdicts_of, warn_of_weights, weights_of
+from phalanx.core import Updates, Vector, Verdict
 from phalanx.weighting import AsReported, Preprocess
 
 
@@ -28,7 +28,7 @@ class FedAvgState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvg(Algorithm[FedAvgState]):
+class FedAvg(Weighted[FedAvgState]):
     """Adds the aggregate of all updates of a round to the model.
 
     Args:
@@ -45,22 +45,20 @@ class FedAvg(Algorithm[FedAvgState]):
         if not self.server_lr > 0:
             raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
 
+    @property
+    def rule(self) -> Aggregator:
+        """See `Algorithm`."""
+        return self.aggregate
+
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         warn_of_weights(self.preprocess, self.aggregate)
         return FedAvgState(0, model, sizes, weights, None, {}), weights.keys()
 
-    def join(self, state: FedAvgState, client: int, size: int) -> FedAvgState:
-        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
-        sizes = {**state.sizes, client: size}
-        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
-
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
-        n = weights_of(self.preprocess, state.weights, updates)
+        n = weights_of(self.weights(state, updates.clients), updates)
         delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
         new = state._replace(
             version=state.version + 1,

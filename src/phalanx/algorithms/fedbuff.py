@@ -26,9 +26,9 @@ import torch
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
-from phalanx.algorithms.rounds import warn_of_weights
+from phalanx.algorithms.rounds import Weighted, warn_of_weights
 from phalanx.algorithms.staleness import Polynomial, Staleness
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict, Weights
+from phalanx.core import Updates, Vector, Verdict, Weights
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -55,7 +55,7 @@ class FedBuffState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedBuff(Algorithm[FedBuffState]):
+class FedBuff(Weighted[FedBuffState]):
     """Adds the mean of K scaled updates to the model, as soon as K have arrived.
 
     No defence by itself: one client's long update is in the mean, and a fast client is in the buffer more than once.
@@ -84,19 +84,17 @@ class FedBuff(Algorithm[FedBuffState]):
         if not 0 < self.server_lr < float("inf"):
             raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
+    @property
+    def rule(self) -> Aggregator:
+        """See `Algorithm`."""
+        return self.aggregate
+
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedBuffState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         check_rows(self.aggregate, self.size, "size")
         warn_of_weights(self.preprocess, self.aggregate)
         return FedBuffState(0, model, sizes, weights, (), 0, None, {}), sizes.keys()
-
-    def join(self, state: FedBuffState, client: int, size: int) -> FedBuffState:
-        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
-        sizes = {**state.sizes, client: size}
-        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
     def step(self, state: FedBuffState, updates: Updates) -> tuple[FedBuffState, Set[int]]:
         """See `Algorithm`."""

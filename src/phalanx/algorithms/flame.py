@@ -30,8 +30,8 @@ import torch
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
-from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
-from phalanx.core import Algorithm, InfeasibleError, Matrix, Updates, Vector, Verdict, Weights
+from phalanx.algorithms.rounds import Weighted, verdicts_of, warn_of_weights, weights_of
+from phalanx.core import InfeasibleError, Matrix, Updates, Vector, Verdict, Weights
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 
@@ -50,7 +50,7 @@ class FLAMEState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FLAME(Algorithm[FLAMEState]):
+class FLAME(Weighted[FLAMEState]):
     """Adds the mean of the densest majority by direction to the model, no update longer than the median of all.
 
     Stands attackers with less than one half of the weight in this sense: somebody honest is among the admitted, and no
@@ -80,8 +80,8 @@ class FLAME(Algorithm[FLAMEState]):
         check_compare(self.compare)
 
     @property
-    def aggregate(self) -> FLAMEFilter:
-        """The rule, for attacks that try it out."""
+    def rule(self) -> FLAMEFilter:
+        """See `Algorithm`: that of one round, with its noise."""
         return FLAMEFilter(self.noise, self.seed)
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLAMEState, Set[int]]:
@@ -91,17 +91,10 @@ class FLAME(Algorithm[FLAMEState]):
         warn_of_weights(self.preprocess, DensestMajority())
         return FLAMEState(0, model, dict(sizes), weights, None, {}), weights.keys()
 
-    def join(self, state: FLAMEState, client: int, size: int) -> FLAMEState:
-        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
-        sizes = {**state.sizes, client: size}
-        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
-
     def step(self, state: FLAMEState, updates: Updates) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`; lines by Algorithm 2 of Cox et al."""
         self.check_round(len(updates), len(state.sizes))
-        n = weights_of(self.preprocess, state.weights, updates)
+        n = weights_of(self.weights(state, updates.clients), updates)
         e, S = clip_bound(updates.deltas, n)  # line 24
         models = compared(self.compare, updates.bases, updates.deltas)
         delta, choice = aggregated(DensestMajority(), shortened(updates.deltas, S, e), models, n)  # lines 25, 14 and 15

@@ -68,6 +68,7 @@ class FoolsGold(Algorithm[FoolsGoldState]):
     """
 
     observed: ClassVar[tuple[str, ...]] = ("alphas",)
+    can_join: ClassVar[bool] = True
 
     confidence: float = 1.0
     last: int | None = None
@@ -93,8 +94,6 @@ class FoolsGold(Algorithm[FoolsGoldState]):
 
     def join(self, state: FoolsGoldState, client: int, size: int) -> FoolsGoldState:
         """See `Algorithm`."""
-        if client in state.clients:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(clients=state.clients | {client})
 
     def step(self, state: FoolsGoldState, updates: Updates) -> tuple[FoolsGoldState, Set[int]]:

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import Algorithm, Local, Updates, Vector
+from phalanx.core import Algorithm, Local, Vector
 from phalanx.rng import generator
 
 
@@ -65,27 +65,9 @@ class Hidden(Wrapper):
     def revealed(self, vector: Vector) -> Vector:
         """P^-1 y: what the server sees, as a model or a change to one."""
 
-    # Role: server, that of the algorithm
-
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
         """See `Algorithm`."""
         return self.algorithm.init(self.hidden(model), sizes)
-
-    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
-        """See `Algorithm`.  Models in the state are hidden."""
-        return self.algorithm.step(state, updates)
-
-    def download(self, state: Any, client: int) -> Vector:
-        """See `Algorithm`."""
-        return self.algorithm.download(state, client)
-
-    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
-        """See `Algorithm`."""
-        return self.algorithm.candidate_models(state, client)
-
-    def join(self, state: Any, client: int, size: int) -> Any:
-        """See `Algorithm`."""
-        return self.algorithm.join(state, client, size)
 
     # Role: client
 

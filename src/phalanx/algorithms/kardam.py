@@ -119,6 +119,7 @@ class Kardam(Algorithm[KardamState]):
     """
 
     synchronous: ClassVar[bool] = False
+    can_join: ClassVar[bool] = True
     observed: ClassVar[tuple[str, ...]] = ("threshold", "rejections")
 
     f: int = 1
@@ -166,8 +167,6 @@ class Kardam(Algorithm[KardamState]):
 
     def join(self, state: KardamState, client: int, size: int) -> KardamState:
         """See `Algorithm`.  If each is compared with its "own" last gradient, its first one is not used."""
-        if client in state.clients:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(clients=state.clients | {client})
 
     def step(self, state: KardamState, updates: Updates) -> tuple[KardamState, Set[int]]:

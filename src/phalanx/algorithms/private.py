@@ -16,7 +16,6 @@ An update that is not finite is sent as zero, with noise: a refusal by the guard
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import Algorithm, InfeasibleError, Local, Updates, Vector
+from phalanx.core import Algorithm, InfeasibleError, Vector
 from phalanx.rng import numpy_generator
 
 
@@ -61,44 +60,6 @@ class Private(Wrapper):
                 f"{type(self.algorithm).__name__} needs the exact loss of each client, and that tells of its examples "
                 "what the noise on updates is to hide. Choose an algorithm that does not, or leave Private out."
             )
-
-    @property
-    def needs_reference(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """Whether the algorithm does."""
-        return self.algorithm.needs_reference
-
-    @property
-    def reference_every(self) -> int:
-        """For how many server versions one reference serves the algorithm."""
-        return self.algorithm.reference_every
-
-    # Role: server, that of the algorithm
-
-    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
-        return self.algorithm.init(model, sizes)
-
-    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
-        return self.algorithm.step(state, updates)
-
-    def download(self, state: Any, client: int) -> Vector:
-        """See `Algorithm`."""
-        return self.algorithm.download(state, client)
-
-    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
-        """See `Algorithm`."""
-        return self.algorithm.candidate_models(state, client)
-
-    def join(self, state: Any, client: int, size: int) -> Any:
-        """See `Algorithm`."""
-        return self.algorithm.join(state, client, size)
-
-    # Role: client
-
-    def integrate(self, local: Local | None, download: Vector) -> Vector:
-        """See `Algorithm`."""
-        return self.algorithm.integrate(local, download)
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`."""

@@ -34,8 +34,8 @@ from typing import ClassVar, NamedTuple
 
 from phalanx.aggregators import Choice
 from phalanx.aggregators.points import Points
-from phalanx.algorithms.rounds import verdicts_of, weights_of
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
+from phalanx.core import Updates, Vector, Verdict
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
@@ -55,7 +55,7 @@ class QFedAvgState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QFedAvg(Algorithm[QFedAvgState]):
+class QFedAvg(Weighted[QFedAvgState]):
     """Averages updates with weights that grow with the loss of each client, and shortens the step accordingly.
 
     q = 0 is `FedAvg` with equal weights; a large q approaches the largest loss alone.  No defence.
@@ -84,19 +84,12 @@ class QFedAvg(Algorithm[QFedAvgState]):
         weights = self.preprocess.enrolled(sizes)
         return QFedAvgState(0, model, sizes, weights, {}, None, {}), weights.keys()
 
-    def join(self, state: QFedAvgState, client: int, size: int) -> QFedAvgState:
-        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
-        sizes = {**state.sizes, client: size}
-        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
-
     def step(self, state: QFedAvgState, updates: Updates) -> tuple[QFedAvgState, Set[int]]:
         """See `Algorithm`."""
         lr = self.lr(state.version) if isinstance(self.lr, Schedule) else self.lr
         L, q = 1 / lr, self.q
         points = Points.of(updates.deltas)
-        p = weights_of(self.preprocess, state.weights, updates).cpu()
+        p = weights_of(self.weights(state, updates.clients), updates).cpu()
         F = updates.losses.double().cpu() + LEAST
 
         s = p * (F / F.max()) ** q

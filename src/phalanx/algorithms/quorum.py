@@ -1,16 +1,13 @@
 """Rounds of the next k arrivals: a synchronous algorithm made asynchronous."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from torch import Tensor
-
-from phalanx.aggregators import Aggregator
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import alone, merged, told_of_age
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import InfeasibleError, Local, QuorumStatus, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, QuorumStatus, Updates, Vector, Verdict
 
 
 class QuorumState(NamedTuple):
@@ -81,16 +78,6 @@ class Quorum(Wrapper):
         """Those of the algorithm, and how many arrivals wait."""
         return (*self.algorithm.observed, "collected")
 
-    @property
-    def needs_reference(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """Whether the algorithm does."""
-        return self.algorithm.needs_reference
-
-    @property
-    def reference_every(self) -> int:
-        """For how many server versions one reference serves the algorithm."""
-        return self.algorithm.reference_every
-
     # Role: server
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
@@ -109,7 +96,7 @@ class Quorum(Wrapper):
             self.algorithm.check_round(self.k, population)
         except InfeasibleError as error:
             raise InfeasibleError(f"k = {self.k} is too small: {error} Or raise k.") from error
-        if isinstance(rule := self.aggregate, Aggregator):
+        if (rule := self.rule) is not None:
             check_rows(rule, self.k, "k")
 
     def quorum_status(self, state: QuorumState) -> QuorumStatus:
@@ -154,17 +141,11 @@ class Quorum(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.candidate_models(state.inner, client)
 
+    def weights(self, state: QuorumState, clients: Collection[int]) -> Mapping[int, float]:
+        """See `Algorithm`."""
+        return self.algorithm.weights(state.inner, clients)
+
     def join(self, state: QuorumState, client: int, size: int) -> QuorumState:
         """See `Algorithm`."""
         inner = self.algorithm.join(state.inner, client, size)
         return state._replace(inner=inner, served=state.served | {client})
-
-    # Role: client
-
-    def integrate(self, local: Local | None, download: Vector) -> Vector:
-        """See `Algorithm`."""
-        return self.algorithm.integrate(local, download)
-
-    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`."""
-        return self.algorithm.upload(delta, memory)

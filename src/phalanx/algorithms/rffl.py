@@ -34,7 +34,7 @@ Ours, and off by default: `probation`, a rule other than the mean for `aggregate
 `docs/rffl.md` says what they are for, with numbers.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -176,6 +176,15 @@ class RFFL(CumulativeClient[RFFLState]):
         return super().knows_layout or self.agreement is not None
 
     # Role: server
+
+    @property
+    def rule(self) -> Aggregator:
+        """See `Algorithm`."""
+        return self.aggregate
+
+    def weights(self, state: RFFLState, clients: Collection[int]) -> dict[int, float]:
+        """See `Algorithm`: reputations, none on probation and after removal."""
+        return {i: state.reputation[i] if i in state.reputable else 0.0 for i in clients}
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[RFFLState, Set[int]]:
         """See `Algorithm`."""

@@ -1,25 +1,53 @@
 """What algorithms share that work on whole rounds: weights of updates, and verdicts."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
 from phalanx.aggregators import Aggregator, Choice
 from phalanx.aggregators.aggregator import BELOW_HALF
-from phalanx.core import Updates, Verdict, Weights
+from phalanx.core import Algorithm, AnyState, Updates, Verdict, Weights
 from phalanx.weighting import Preprocess, Truncate
 
+S = TypeVar("S", bound="WeightedState")
 
-def weights_of(preprocess: Preprocess, enrolled: Mapping[int, float], updates: Updates) -> Weights:
-    """The weights of those clients that sent `updates`, in their order, float64.
 
-    Args:
-        preprocess: what declared sizes count for.
-        enrolled: what its `enrolled` returned.
-        updates: of clients that are enrolled.
-    """
-    weights = preprocess.among(enrolled, updates.clients)
+class WeightedState(AnyState, Protocol):
+    """A state with the reported sizes of all clients, and the weights that were made of them."""
+
+    @property
+    def sizes(self) -> Mapping[int, int]:
+        """As reported."""
+
+    @property
+    def weights(self) -> Mapping[int, float]:
+        """What `Preprocess.enrolled` returned for the sizes."""
+
+    def _replace(self: S, *args: Any, **kwargs: Any) -> S:
+        """See `NamedTuple`."""
+
+
+class Weighted(Algorithm[S]):
+    """An algorithm that weighs clients by what `preprocess` makes of the sizes that they report."""
+
+    can_join: ClassVar[bool] = True
+
+    preprocess: Preprocess
+
+    def join(self, state: S, client: int, size: int) -> S:
+        """See `Algorithm`.  All weights are computed again, since truncation depends on everybody's size."""
+        sizes = {**state.sizes, client: size}
+        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
+
+    def weights(self, state: S, clients: Collection[int]) -> dict[int, float]:
+        """See `Algorithm`."""
+        return self.preprocess.among(state.weights, clients)
+
+
+def weights_of(weights: Mapping[int, float], updates: Updates) -> Weights:
+    """Return the weights of the clients that sent `updates`, in their order, float64."""
     return torch.tensor([weights[i] for i in updates.clients], dtype=torch.float64, device=updates.deltas.device)
 
 

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from phalanx.aggregators import Choice, SignMajority
-from phalanx.algorithms.rounds import verdicts_of, weights_of
-from phalanx.core import Algorithm, InfeasibleError, Matrix, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
+from phalanx.core import Matrix, Updates, Vector, Verdict
 from phalanx.training.sgd import Schedule
 from phalanx.weighting import Ignore, Preprocess
 
@@ -42,7 +42,7 @@ class SignSGDState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SignSGD(Algorithm[SignSGDState]):
+class SignSGD(Weighted[SignSGDState]):
     """Moves each parameter by a fixed length, in the direction that most clients vote for.
 
     Stands any attackers who hold less than one half of the votes, as far as the honest agree: a coordinate goes the
@@ -82,17 +82,10 @@ class SignSGD(Algorithm[SignSGDState]):
         weights = self.preprocess.enrolled(sizes)
         return SignSGDState(0, model, sizes, weights, {}), weights.keys()
 
-    def join(self, state: SignSGDState, client: int, size: int) -> SignSGDState:
-        """See `Algorithm`.  Weights are found anew for all, as truncation depends on everybody's size."""
-        if client in state.sizes:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
-        sizes = {**state.sizes, client: size}
-        return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
-
     def step(self, state: SignSGDState, updates: Updates) -> tuple[SignSGDState, Set[int]]:
         """See `Algorithm`."""
         eta = self.server_lr(state.version) if isinstance(self.server_lr, Schedule) else self.server_lr
-        votes = weights_of(self.preprocess, state.weights, updates)
+        votes = weights_of(self.weights(state, updates.clients), updates)
         majority = SignMajority()(updates.deltas, votes)
         choice = Choice((votes / votes.sum()).cpu(), _agreement(updates.deltas, majority))
         new = state._replace(

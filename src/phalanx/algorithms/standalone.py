@@ -9,12 +9,12 @@ Nothing leaves a client: it answers a download with zeros, and goes on from wher
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from phalanx.core import Algorithm, InfeasibleError, Local, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Local, Updates, Vector, Verdict
 
 
 class StandaloneState(NamedTuple):
@@ -30,8 +30,10 @@ class StandaloneState(NamedTuple):
 class Standalone(Algorithm[StandaloneState]):
     """Each client trains a model of its own, alone; the server's model stays what it was.
 
-    A client's model is what `phalanx.training.evaluation` measures as its `received_accuracy`.  An attacker harms nobody.
+    `phalanx.training.evaluation` measures a client's model as its `received_accuracy`.  An attacker harms nobody.
     """
+
+    can_join: ClassVar[bool] = True
 
     # Role: client
     def integrate(self, local: Local | None, download: Vector) -> Vector:
@@ -51,8 +53,6 @@ class Standalone(Algorithm[StandaloneState]):
 
     def join(self, state: StandaloneState, client: int, size: int) -> StandaloneState:
         """See `Algorithm`."""
-        if client in state.clients:
-            raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         return state._replace(clients=state.clients | {client})
 
     def step(self, state: StandaloneState, updates: Updates) -> tuple[StandaloneState, Set[int]]:

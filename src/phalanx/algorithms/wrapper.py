@@ -1,65 +1,117 @@
-"""An algorithm around another one: what is asked of it is asked of that one."""
+"""An algorithm around another one."""
 
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.core import Algorithm, QuorumStatus
+from torch import Tensor
+
+from phalanx.aggregators import Aggregator
+from phalanx.core import Algorithm, Local, QuorumStatus, Updates, Vector
 
 
 @dataclass(frozen=True)
 class Wrapper(Algorithm[Any]):
-    """An algorithm around another one: what is asked of it is asked of that one.
+    """Does what the algorithm within does; a subclass overrides only what it changes.
 
     Args:
-        algorithm: the other one.
+        algorithm: the one within.
     """
 
     algorithm: Algorithm
 
-    # What the engine, the history and attackers ask an algorithm for
+    # What it declares
 
     @property
     def synchronous(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """That of the algorithm."""
+        """See `Algorithm`."""
         return self.algorithm.synchronous
 
     @property
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        """Those of the algorithm."""
+        """See `Algorithm`."""
         return self.algorithm.observed
 
     @property
     def exact_losses(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """Whether the algorithm asks for them."""
+        """See `Algorithm`."""
         return self.algorithm.exact_losses
 
     @property
-    def aggregate(self) -> object:
-        """The algorithm's rule, None if it has none."""
-        return getattr(self.algorithm, "aggregate", None)
+    def needs_reference(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
+        """See `Algorithm`."""
+        return self.algorithm.needs_reference
 
     @property
-    def preprocess(self) -> object:
-        """What declared sizes count for in the algorithm, None if it does not say."""
-        return getattr(self.algorithm, "preprocess", None)
+    def can_join(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
+        """See `Algorithm`."""
+        return self.algorithm.can_join
 
     @property
-    def remembers(self) -> bool:
-        """Whether the algorithm's client role does."""
-        return self.algorithm.remembers
+    def title(self) -> str:
+        """See `Algorithm`: with the title of the one within."""
+        return f"{type(self).__name__}({self.algorithm.title})"
+
+    @property
+    def rule(self) -> Aggregator | None:
+        """See `Algorithm`."""
+        return self.algorithm.rule
 
     @property
     def knows_layout(self) -> bool:
-        """Whether the algorithm does."""
+        """See `Algorithm`."""
         return self.algorithm.knows_layout
 
+    @property
+    def reference_every(self) -> int:
+        """See `Algorithm`."""
+        return self.algorithm.reference_every
+
+    @property
+    def remembers(self) -> bool:
+        """See `Algorithm`."""
+        return self.algorithm.remembers
+
+    # Role: server
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+        return self.algorithm.init(model, sizes)
+
+    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+        return self.algorithm.step(state, updates)
+
+    def download(self, state: Any, client: int) -> Vector:
+        """See `Algorithm`."""
+        return self.algorithm.download(state, client)
+
+    def join(self, state: Any, client: int, size: int) -> Any:
+        """See `Algorithm`."""
+        return self.algorithm.join(state, client, size)
+
+    def weights(self, state: Any, clients: Collection[int]) -> Mapping[int, float]:
+        """See `Algorithm`."""
+        return self.algorithm.weights(state, clients)
+
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`."""
+        return self.algorithm.candidate_models(state, client)
+
     def quorum_status(self, state: Any) -> QuorumStatus | None:
-        """What the algorithm waits for."""
+        """See `Algorithm`."""
         return self.algorithm.quorum_status(state)
 
     def check_round(self, m: int, population: int) -> None:
-        """Looks whether rounds of m updates will do for the algorithm."""
+        """See `Algorithm`."""
         self.algorithm.check_round(m, population)
 
+    # Role: client
 
-# Rounds of those who have arrived
+    def integrate(self, local: Local | None, download: Vector) -> Vector:
+        """See `Algorithm`."""
+        return self.algorithm.integrate(local, download)
+
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """See `Algorithm`."""
+        return self.algorithm.upload(delta, memory)

@@ -54,6 +54,7 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
     """
 
     synchronous: ClassVar[bool] = False
+    can_join: ClassVar[bool] = True
     needs_reference: ClassVar[bool] = True
 
     server_lr: float = 0.2
@@ -77,10 +78,6 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ZenoPlusPlusState, Set[int]]:
         """See `Algorithm`."""
         return ZenoPlusPlusState(0, model, {}), sizes.keys()
-
-    def join(self, state: ZenoPlusPlusState, client: int, size: int) -> ZenoPlusPlusState:
-        """See `Algorithm`.  Nothing is kept of clients, so nothing changes."""
-        return state
 
     def step(self, state: ZenoPlusPlusState, updates: Updates) -> tuple[ZenoPlusPlusState, Set[int]]:
         """See `Algorithm`."""

@@ -1,6 +1,6 @@
-"""What Byzantine clients do: to their data, to their updates, to the size that they declare, and when.
+"""Attacks of Byzantine clients: on their data, their updates, their reported sizes and their timing.
 
-`docs/attacks.md` is the catalogue: what each sends, what it sees, where it comes from.
+`docs/attacks.md` is the catalogue: what each attack sends, what it sees, and its source.
 """
 
 from phalanx.attacks.attack import Answer, Attack, Colluding, Knowledge, Meanwhile, Update

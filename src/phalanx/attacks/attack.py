@@ -13,40 +13,41 @@ from phalanx.data import Dataset
 
 
 class Update(NamedTuple):
-    """What an attacker would send if it were honest (on the data that it poisoned), and what it was sent."""
+    """The update that an attacker would send if it were honest (on its poisoned data), with its download."""
 
     client: int
-    version: int  # of the download
-    base: Vector  # the download
-    delta: Vector  # trained minus received parameters, as the algorithm uploads it
-    previous: Vector | None = None  # the download before this one; None at the first
+    version: int  # version of the download
+    base: Vector  # the downloaded parameters
+    delta: Vector  # trained minus downloaded parameters, as the algorithm uploads it
+    previous: Vector | None = None  # the previous download; None at the first one
 
 
 class Answer(NamedTuple):
-    """One message to the server: an update, and the version of the download that it claims to answer."""
+    """A message to the server: an update, and the version of the download that it claims to start from."""
 
     version: int
     delta: Vector
 
 
 class Meanwhile(NamedTuple):
-    """What has happened since an attacker was done with its task, and holds its answer back."""
+    """The events since an attacker has finished its task and holds back its answer."""
 
-    versions: int  # server updates since its download, as far as any client was sent a newer one
+    versions: int  # server updates since its download that were sent to any client
     others: int  # honest clients that the server waits for
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an omniscient attacker sees beside that: the round, or what is in flight, and the server's rule.
+    """The view of an omniscient attacker: all updates of the round, or in flight, and the server's rule.
 
     Args:
-        honest: (h, d), every honest update of the round, or in flight; h can be 0.
-        byzantine: the attackers, itself included; some of them may not take part in this round.
-        clients: the h ids of the rows of `honest`, increasing.
-        colluders: what the attackers that take part would send if they were honest, itself included, by increasing id.
-        rule: the server's, if its algorithm has one in its field `aggregate`.
-        weights: what each client's update counts for; all alike if not given.
+        honest: (h, d), the honest updates of the round, or in flight; h can be 0.
+        byzantine: ids of all attackers, itself included; some of them may not take part in this round.
+        clients: ids of the h clients whose updates are the rows of `honest`, increasing.
+        colluders: the updates that the attackers in this round would send if they were honest, itself included, by
+            increasing id.
+        rule: the rule of the server, if its algorithm has one.
+        weights: weights with which the rule combines the updates of these clients; equal if not given.
     """
 
     honest: Matrix
@@ -58,14 +59,14 @@ class Knowledge:
     _agreed: list[tuple["Attack", Vector]] = field(init=False, repr=False, default_factory=list)
 
     def outcome(self, forged: Vector) -> Vector:
-        """What the server's rule makes of the honest updates if every attacker that takes part sends `forged`.
+        """Return the server's aggregate if every attacker in this round sends `forged`.
 
         Raises:
-            InfeasibleError: the rule is not known.
+            InfeasibleError: if the rule is not known.
         """
         if self.rule is None:
             raise InfeasibleError(
-                "The server's rule is not known. Choose an algorithm with a field `aggregate`: FedAvg."
+                "The server's rule is not known. Choose an algorithm that has a rule, such as FedAvg."
             )
         rows = torch.cat((self.honest, forged.expand(len(self.colluders), -1)))
         if self.weights is None:
@@ -74,7 +75,7 @@ class Knowledge:
         return self.rule(rows, torch.tensor([self.weights[i] for i in ids], dtype=torch.float64, device=rows.device))
 
     def agreed(self, attack: "Attack", make: Callable[["Knowledge"], Vector]) -> Vector:
-        """What the attackers send by common consent: computed by the first that asks, the same for all others."""
+        """Return the update that all attackers send: computed at the first call, the same at all others."""
         for known, forged in self._agreed:
             if known is attack:
                 return forged
@@ -84,80 +85,80 @@ class Knowledge:
 
 
 class Attack:
-    """Behaves honestly on every level; a subclass overrides the level on which it attacks.
+    """A client that is honest in every respect; a subclass overrides the methods by which it attacks.
 
-    Attackers draw from streams of their own, so that they change no honest client's randomness.  An attack remembers
-    nothing: what it sends depends on its fields and on what it is handed.
+    Attackers draw from random streams of their own, so honest clients draw the same numbers with and without them.  An
+    attack has no state: what it sends depends only on its fields and arguments.
     """
 
     @property
     def omniscient(self) -> bool:
-        """Whether `forge` needs to see what others send.  A subclass may set it as a class variable."""
+        """Whether `forge` needs to see the updates of others.  A subclass may set it as a class variable."""
         return False
 
     @property
     def needs_rule(self) -> bool:
-        """Whether `forge` tries out the server's rule.  A subclass may set it as a class variable."""
+        """Whether `forge` evaluates the server's rule.  A subclass may set it as a class variable."""
         return False
 
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """The data that the attacker trains on, made once from its share."""
+        """Return the data that the attacker trains on; called once, with its share of the data."""
         return data
 
-    def declare(self, size: int) -> int:
-        """The number of examples that it claims to have."""
+    def reported_size(self, size: int) -> int:
+        """Return the number of examples that the attacker reports, if it has `size` examples."""
         return size
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """The update that it sends, of any content; `knowledge` is given to omniscient attacks only."""
+        """Return the update that the attacker sends; only omniscient attacks receive `knowledge`."""
         return update.delta
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Test examples with the labels that the attacker wants, if any: its success is the accuracy on them."""
+        """Return test examples with the labels that the attacker wants, if any: its success is the accuracy on them."""
         return None
 
-    # Time: when it answers, and with what
+    # Timing: when it answers, and with which updates
 
     @property
     def recalls(self) -> int:
-        """How many of the answers that it sent last `answers` is shown.  A subclass may set it as a class variable."""
+        """The number of its last answers that `answers` receives.  A subclass may set it as a class variable."""
         return 0
 
     @property
     def holds_back(self) -> bool:
-        """Whether it sends nothing until `speaks` says so.  A subclass may set it as a class variable."""
+        """Whether it holds back its answer until `sends_now` is true.  A subclass may set it as a class variable."""
         return False
 
     def delay(self, seconds: float, rng: torch.Generator) -> float:
-        """Seconds from its download to its answer, above 0, where it would take `seconds` if it were honest."""
+        """Return the seconds from its download to its answer, above 0; an honest client would take `seconds`."""
         return seconds
 
-    def speaks(self, meanwhile: Meanwhile) -> bool:
-        """Whether it sends now what it holds back."""
+    def sends_now(self, meanwhile: Meanwhile) -> bool:
+        """Return whether it now sends the answer that it holds back."""
         return True
 
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
-        """What it sends for one download: one answer, several, or none.
+        """Return the answers that it sends for one download: one, several, or none.
 
         Args:
-            answer: the forged update, for the version that it was asked for.
-            earlier: what it was about to send for its last downloads, the last one at the end: `recalls` of them, or
-                fewer at the beginning.
+            answer: the forged update, with the version of the download.
+            earlier: the forged updates of its last downloads, the latest at the end: `recalls` of them, or fewer at the
+                beginning.
         """
         return (answer,)
 
 
 class Colluding(Attack, ABC):
-    """An attack by agreement: whoever takes part in a round sends the same, made from what all of them see.
+    """An attack in which all attackers of a round send the same update, computed from all that they see.
 
-    Where no honest update is in sight, an attacker sends its own honest update: there is nothing to hide among.
+    If there is no honest update to see, an attacker sends its own honest update, since it has nothing to hide among.
     """
 
     omniscient: ClassVar[bool] = True
 
     @abstractmethod
     def collude(self, knowledge: Knowledge) -> Vector:
-        """What every attacker sends; there is at least one honest update."""
+        """Return the update that every attacker sends; there is at least one honest update."""
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
@@ -166,19 +167,17 @@ class Colluding(Attack, ABC):
 
 
 def needed(attack: Attack, knowledge: Knowledge | None) -> Knowledge:
-    """The knowledge, if it was given.
+    """Return the knowledge, which must be given.
 
     Raises:
-        InfeasibleError: it was not.
+        InfeasibleError: if it is not.
     """
     if knowledge is None:
         name = type(attack).__name__
-        raise InfeasibleError(
-            f"{name} needs to see what others send, and was shown nothing. Only a simulation can show it."
-        )
+        raise InfeasibleError(f"{name} needs to see the updates of other clients, which only a simulation can show it.")
     return knowledge
 
 
 def seen_by(attack: Attack, knowledge: Knowledge | None) -> Knowledge | None:
-    """What a part of a combined attack is shown: nothing, unless it is omniscient."""
+    """Return the knowledge for a part of a combined attack: None unless that part is omniscient."""
     return knowledge if attack.omniscient else None

@@ -15,13 +15,13 @@ TRIGGER = ((0, 2), (1, 1), (2, 0), (2, 2))  # row and column of the bright pixel
 
 @dataclass(frozen=True)
 class NoiseInputs(Attack):
-    """Trains on inputs that are uniform noise, drawn once, with their labels kept.
+    """Trains on inputs replaced by uniform noise, drawn once; labels are kept.
 
     The noisy scenario of Sattler et al., "On the Byzantine Robustness of Clustered Federated Learning", 2020.
 
     Args:
-        low: smallest value.
-        high: largest value.
+        low: smallest value of the noise.
+        high: largest value of the noise.
     """
 
     low: float = -10.0
@@ -36,7 +36,7 @@ class NoiseInputs(Attack):
         if not data.x.is_floating_point():
             raise ValueError(
                 f"NoiseInputs replaces floating-point inputs, got {data.x.dtype}. "
-                "Against inputs that are numbers of characters or words choose an attack on labels or on updates."
+                "For inputs that are indices of characters or words, choose an attack on labels or updates."
             )
         noise = torch.rand(data.x.shape, generator=rng, dtype=data.x.dtype)
         return replace(data, x=(self.low + (self.high - self.low) * noise).to(data.x.device))
@@ -44,19 +44,19 @@ class NoiseInputs(Attack):
 
 @dataclass(frozen=True)
 class Backdoor(Attack):
-    """Trains on a share of images with four bright pixels in the lower right corner and the label that it wants.
+    """Trains on some images with a trigger, four bright pixels in the lower right corner, and the label that it wants.
 
     Gu, Dolan-Gavitt and Garg, "BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply Chain", 2017.
-    Its success is the share of triggered test images that are taken for the target; accuracy without the trigger need
-    not suffer.  It sees nothing but its own data.  With `Rescale` it replaces the model, as in Bagdasaryan et al., "How
-    To Backdoor Federated Learning", 2020: `Together(Backdoor(), Rescale(n / attackers))`.
+    Its success is the share of test images with the trigger that are classified as the target; accuracy without the
+    trigger need not suffer.  It sees only its own data.  Combined with `Rescale` it replaces the model, as in
+    Bagdasaryan et al., "How To Backdoor Federated Learning", 2020: `Together(Backdoor(), Rescale(n / attackers))`.
 
     Args:
-        target: the class that triggered images are to be taken for.
-        source: the class that the trigger is put on; every class but the target if not given.
-        share: share of those examples that are poisoned, in (0, 1]; drawn at random, at least one if there is one.
-        value: of the bright pixels: the largest of the data, 1 for pixels in [0, 1].
-        margin: rows below and columns to the right of the trigger's square of 3 x 3 pixels.
+        target: the class that the model should give to images with the trigger.
+        source: the class whose images get the trigger; all classes except the target if not given.
+        share: share of these images to poison, in (0, 1]; drawn at random, at least one if there is one.
+        value: value of the bright pixels; 1 is the largest value of pixels in [0, 1].
+        margin: number of pixels between the 3 x 3 square of the trigger and the lower and right edges.
     """
 
     target: int = 0
@@ -87,12 +87,12 @@ class Backdoor(Attack):
         return replace(data, x=x, y=y)
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Test images that are no examples of the target, with the trigger, taken for the target."""
+        """Return the test images of other classes, with the trigger, labelled as the target."""
         chosen = aimed_at(test, self._candidates(test))
         return replace(chosen, x=self._triggered(chosen.x), y=torch.full_like(chosen.y, self.target))
 
     def _candidates(self, data: Dataset) -> Tensor:
-        """The mask of the examples that the trigger can be put on."""
+        """Return a mask of the examples that may get the trigger."""
         if data.y.ndim != 1:
             raise ValueError(
                 f"Backdoor needs images with one label each, got sequences of {data.y.shape[1]} labels. "
@@ -105,7 +105,7 @@ class Backdoor(Attack):
         return data.y == self.source
 
     def _triggered(self, x: Tensor) -> Tensor:
-        """Copies of the images with the trigger."""
+        """Return a copy of the images with the trigger."""
         size = 3 + self.margin
         if x.ndim < 3 or min(x.shape[-2:]) < size or not x.is_floating_point():
             raise ValueError(

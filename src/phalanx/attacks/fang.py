@@ -1,9 +1,9 @@
-"""Attacks that are cut to one rule: they move the aggregate against the direction in which it would go.
+"""Attacks tailored to one rule, which move the aggregate against the direction in which it would go.
 
 Fang, Cao, Jia and Gong, "Local Model Poisoning Attacks to Byzantine-Robust Federated Learning", 2020, with full
-knowledge.  The direction s holds, for each entry, the sign of its change without attack: that of the mean of what all
-clients would send, the attackers among them, as in the authors' program.  c is the number of attackers in the round, m
-that of all clients in it.
+knowledge.  The direction s is, for each entry, the sign of its change without attack: the sign of the mean of the
+updates that all clients would send, attackers included, as in the authors' program.  c is the number of attackers in
+the round, m the number of all clients in it.
 """
 
 import math
@@ -23,11 +23,11 @@ class FangKrum(Colluding):
     """Sends -lambda s, with the largest lambda of a halving series for which Krum would choose it.
 
     Fang et al. 2020, the attack on Krum.  The series begins at the paper's upper bound and ends at `smallest`, which is
-    sent if Krum falls for none.  All attackers send the same, the limit of the paper's supporters within a small
-    distance.  Krum is the textbook's with f = c, whatever rule the server has, and counts at least one neighbour.
+    sent if Krum chooses none.  All attackers send the same update; in the paper, supporters send updates within a small
+    distance of it.  Krum is the textbook rule with f = c, whatever rule the server has, and at least one neighbour.
 
     Args:
-        smallest: the lambda at which the attackers give up, above 0.
+        smallest: smallest lambda to try, above 0.
     """
 
     smallest: float = 1e-5
@@ -51,15 +51,15 @@ class FangKrum(Colluding):
 class FangTrimmedMean(Attack):
     """Sends entries just beyond the honest ones, on the side away from s: beyond the largest, or below the smallest.
 
-    Fang et al. 2020, the attack on the trimmed mean and the median.  Where the entry would decrease, the attackers send
-    values between the largest honest one, w, and b w (w / b if w is negative); where it would increase, values between
-    the smallest, w, and w / b (b w if it is negative); where it would stay, the honest mean.
+    Fang et al. 2020, the attack on the trimmed mean and the median.  If an entry would decrease, the attackers send
+    values between the largest honest value w and b w (w / b if w is negative); if it would increase, values between the
+    smallest honest value w and w / b (b w if w is negative); if it would not change, the honest mean.
 
     Args:
-        b: above 1; 2 in the paper.
-        draw: "end": the far end of the interval, the same from all, as in the authors' program; "uniform": each
+        b: factor that sets the width of the interval, above 1; 2 in the paper.
+        draw: "end": all attackers send the far end of the interval, as in the authors' program; "uniform": each
             attacker draws from the interval, as in the paper.
-        of: "model": the values are those of models, download plus update, as in the paper; "update": of updates.
+        of: "model": the values are of models, download plus update, as in the paper; "update": of updates.
     """
 
     omniscient: ClassVar[bool] = True
@@ -80,21 +80,22 @@ class FangTrimmedMean(Attack):
         s = direction(seen)
         origin = update.base if self.of == "model" else torch.zeros_like(update.base)
         w = origin + torch.where(s < 0, seen.honest.amax(0), seen.honest.amin(0))
+        # b w is beyond w if it has the sign of the push, otherwise w / b is.
         end = torch.where((w > 0) == (s < 0), self.b * w, w / self.b)
         share = uniform(w, rng) if self.draw == "uniform" else 1.0
         return torch.where(s == 0, seen.honest.mean(0), w + share * (end - w) - origin)
 
 
 def direction(knowledge: Knowledge) -> Vector:
-    """s: the sign of the mean of what all clients of the round would send."""
+    """Return s: the sign of the mean of the updates that all clients of the round would send."""
     return torch.cat((knowledge.honest, torch.stack([u.delta for u in knowledge.colluders]))).mean(0).sign()
 
 
 def upper_bound(honest: Matrix, c: int) -> float:
-    """The lambda beyond which Krum cannot choose the attackers' update.
+    """Return the lambda beyond which Krum cannot choose the attackers' update.
 
     (min over honest i of the sum of the distances to its m - c - 2 nearest honest) / ((m - 2c - 1) sqrt(d)), plus the
-    largest norm of an honest update / sqrt(d).  Neither factor is taken below 1.
+    largest norm of an honest update / sqrt(d).  Neither factor is less than 1.
     """
     m, d = len(honest) + c, honest.shape[1]
     distances = squared_distances(honest).sqrt().sort(1).values[:, 1:]
@@ -104,6 +105,6 @@ def upper_bound(honest: Matrix, c: int) -> float:
 
 
 def krum_choice(rows: Matrix, f: int) -> int:
-    """The row that Krum chooses: smallest sum of squared distances to its m - f - 2 nearest, the first of equals."""
+    """Return the row that Krum chooses, the first one at a tie."""
     nearest = squared_distances(rows).sort(1).values[:, 1 : 1 + max(1, len(rows) - f - 2)]
     return int(nearest.sum(1).argmin())

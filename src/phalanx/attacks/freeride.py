@@ -1,6 +1,7 @@
-"""Free riders: clients that want the model, and do not train for it.
+"""Free riders: clients that want the model without training for it.
 
-They look for no damage, only for an update that passes for work.  The simplest sends no change at all: `Rescale(0.0)`.
+They do not mean to do damage, only to send an update that looks like work.  The simplest one sends no change at all:
+`Rescale(0.0)`.
 """
 
 import math
@@ -16,7 +17,7 @@ from phalanx.core import Vector
 
 @dataclass(frozen=True)
 class RandomFreeRider(Attack):
-    """Sends entries that are uniform in [-bound, bound], independent.
+    """Sends independent entries, uniform in [-bound, bound].
 
     The free rider of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020, with bound 1;
     the random weights of Lin, Du and Liu, "Free-riders in Federated Learning: Attacks and Defenses", 2019, where the
@@ -39,17 +40,17 @@ class RandomFreeRider(Attack):
 
 @dataclass(frozen=True)
 class LazyFreeRider(Attack):
-    """Sends what the server did last, with a little noise: its download minus the one before, plus N(0, std^2).
+    """Sends the last change of the global model, its download minus the previous one, plus noise N(0, std^2).
 
     The delta weights of Lin, Du and Liu, "Free-riders in Federated Learning: Attacks and Defenses", 2019.  It sees its
-    own downloads.  At its first download there is no earlier one, and it sends the noise alone.  Between two downloads
-    there can be several server updates, if not everyone is asked each time.
+    own downloads.  At the first one, it sends only noise.  If not all clients take part in each round, there can be
+    several server updates between two downloads.
 
     Some algorithms, such as RFFL, send changes after the first model: then the last change is the download itself.
 
     Args:
-        std: standard deviation of the noise on each entry, at least 0: 0 for the paper's plain delta weights, above for
-            the advanced ones.
+        std: standard deviation of the noise on each entry, at least 0: 0 for the paper's plain delta weights, larger
+            for its advanced ones.
         downloads: what the server sends after the first download: "models", or "changes" to them.
     """
 

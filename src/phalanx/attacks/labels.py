@@ -1,4 +1,4 @@
-"""Attacks on the labels of the training data: inputs stay as they are, the attacker trains honestly on what is left."""
+"""Attacks on the labels of the training data: the attacker trains honestly on unchanged inputs with other labels."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -15,17 +15,17 @@ Labels = Int[Tensor, "n"]
 
 
 class Relabelling(Attack, ABC):
-    """Trains with other labels.  It sees nothing but its own data.
+    """Trains with changed labels.  It sees only its own data.
 
-    In sequences every label is changed like that of an example, and positions without one stay so.
+    In a sequence, each label is changed like the label of an example; positions without a label keep none.
     """
 
     @abstractmethod
     def relabelled(self, y: Labels, classes: int) -> Labels:
-        """What it trains with instead of those labels.
+        """Return the labels that replace `y`.
 
         Raises:
-            ValueError: a class that it names is not one of the `classes`.
+            ValueError: if a class of the attack is not one of the `classes`.
         """
 
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
@@ -40,7 +40,7 @@ class AllLabelsTo(Relabelling):
     The label-flip scenario of Sattler et al., "On the Byzantine Robustness of Clustered Federated Learning", 2020.
 
     Args:
-        target: the class.
+        target: the class of all labels.
     """
 
     target: int = 0
@@ -54,20 +54,20 @@ class AllLabelsTo(Relabelling):
         return torch.full_like(y, self.target)
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Every label of another class, taken for the target."""
+        """Return the test examples of other classes, labelled as the target."""
         return self.poison(aimed_at(test, test.y != self.target), torch.Generator())
 
 
 @dataclass(frozen=True)
 class LabelFlip(Relabelling):
-    """Trains with the examples of one class labelled as another.
+    """Trains with the examples of one class labelled as another class.
 
     Biggio, Nelson and Laskov, "Support Vector Machines Under Adversarial Label Noise", 2011; the targeted poisoning of
     Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020: 1 labelled as 7.
 
     Args:
         source: the class whose examples are relabelled.
-        target: the class that they are said to be.
+        target: the class that they get as label.
     """
 
     source: int = 1
@@ -83,17 +83,17 @@ class LabelFlip(Relabelling):
         return torch.where(y == self.source, self.target, y)
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Every label of the source class, taken for the target."""
+        """Return the test examples of the source class, labelled as the target."""
         return self.poison(aimed_at(test, test.y == self.source), torch.Generator())
 
 
 @dataclass(frozen=True)
 class LabelSwap(Relabelling):
-    """Trains with two classes taken for each other.
+    """Trains with the labels of two classes exchanged.
 
     Args:
-        a: a class.
-        b: another class.
+        a: the first class.
+        b: the second class.
     """
 
     a: int = 1
@@ -109,7 +109,7 @@ class LabelSwap(Relabelling):
         return torch.where(y == self.a, self.b, torch.where(y == self.b, self.a, y))
 
     def goal(self, test: Dataset) -> Dataset | None:
-        """Every label of the two classes, taken for the other one."""
+        """Return the test examples of the two classes, each labelled as the other class."""
         return self.poison(aimed_at(test, (test.y == self.a) | (test.y == self.b)), torch.Generator())
 
 
@@ -119,7 +119,7 @@ class LabelShift(Relabelling):
 
     Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", 2018; Portnoy, Tirosh and
     Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020.  If the number of classes is
-    odd, the one in the middle keeps its label.
+    odd, the middle class keeps its label.
     """
 
     def relabelled(self, y: Labels, classes: int) -> Labels:
@@ -129,19 +129,20 @@ class LabelShift(Relabelling):
 
 @dataclass(frozen=True)
 class LabelPermutation(Relabelling):
-    """Trains with the classes renamed in a random cycle: no label stays, and all attackers agree.
+    """Trains with the classes permuted by a random cycle, the same for all attackers: no label stays the same.
 
-    Permuted labels are how Sattler et al., "Clustered Federated Learning", 2019, make clients that contradict each
-    other; a cycle is a permutation that leaves nothing in its place.
+    Sattler et al., "Clustered Federated Learning", 2019, permute labels to make clients that contradict each other; a
+    cycle is a permutation without fixed points.
 
     Args:
-        seed: of the cycle; the same seed gives the same one, in every run.
+        seed: seed of the cycle; the same seed gives the same cycle in every run.
     """
 
     seed: int = 0
 
     def relabelled(self, y: Labels, classes: int) -> Labels:
         """See `Relabelling`."""
+        # Each class gets the label of the next class in a random order, so none keeps its own.
         cycle = torch.randperm(classes, generator=generator(self.seed, "label permutation"))
         renamed = torch.empty_like(cycle)
         renamed[cycle] = cycle.roll(-1)
@@ -149,18 +150,18 @@ class LabelPermutation(Relabelling):
 
 
 def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
-    """The chosen test examples; of sequences those with a chosen label, and no other labels in them.
+    """Return the chosen test examples; for sequences, those with a chosen label, without their other labels.
 
     Args:
         test: the test set.
-        chosen: Boolean, of the shape of its labels; positions without a label are never chosen.
+        chosen: Boolean mask of the shape of its labels; positions without a label are never chosen.
 
     Raises:
-        ValueError: there are none, so that the attacker's success could not be measured.
+        ValueError: if there are none, because the success of the attack could not be measured.
     """
     chosen = chosen & (test.y != NO_LABEL)
     if not bool(chosen.any()):
-        raise ValueError("The test set has no example that the attack is about. Choose classes that it has.")
+        raise ValueError("The test set has no example of the classes of the attack. Choose classes that it has.")
     if chosen.ndim == 1:
         return test.of(chosen)
     kept = chosen.any(1)
@@ -168,14 +169,14 @@ def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
 
 
 def a_class(**fields: int) -> None:
-    """Raises ValueError for a negative class."""
+    """Raise `ValueError` for a negative class."""
     for name, value in fields.items():
         if value < 0:
             raise ValueError(f"{name} must be a class, 0 or above, got {value}.")
 
 
 def different(**fields: int) -> None:
-    """Raises ValueError if two classes are one."""
+    """Raise `ValueError` if two classes are equal."""
     if len(set(fields.values())) < len(fields):
         raise ValueError(
             f"{' and '.join(fields)} must be different classes, got {' and '.join(map(str, fields.values()))}."
@@ -183,7 +184,7 @@ def different(**fields: int) -> None:
 
 
 def one_of(classes: int, **fields: int) -> None:
-    """Raises ValueError for a class that is not there."""
+    """Raise `ValueError` for a class that the data do not have."""
     for name, value in fields.items():
         if value >= classes:
             raise ValueError(f"{name} must be one of the {classes} classes, 0 to {classes - 1}, got {value}.")

@@ -1,10 +1,10 @@
-"""Attacks that keep as far from the honest mean as the honest updates keep from each other.
+"""Attacks that send updates as far from the honest mean as the distances of honest updates allow.
 
 Shejwalkar and Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated
-Learning", 2021: the two attacks that do not know the server's rule.  The attackers send mu + gamma p, with p a
-perturbation that points away from the honest mean mu, and the largest gamma that keeps within a bound on distances,
-found by halving (Algorithm 1).  The paper prints its first step as half of the first gamma, which could not reach a
-small gamma; the authors' program, and this one, begin with a step that can: gamma lies between 0 and twice `start`.
+Learning", 2021: the two attacks that do not know the server's rule.  The attackers send mu + gamma p, where p is a
+perturbation that points away from the honest mean mu, and gamma is the largest factor within a bound on distances,
+found by halving (Algorithm 1).  In the paper the first step is half of the first gamma, so that a small gamma could not
+be reached; the authors' program, and this one, begin with a larger step: gamma lies between 0 and twice `start`.
 """
 
 import math
@@ -24,12 +24,13 @@ from phalanx.numerics.linalg import gram
 
 @dataclass(frozen=True)
 class Bounded(Colluding):
-    """What the two have in common.
+    """The common part of `MinMax` and `MinSum`.
 
     Args:
-        perturbation: p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign" -sign(mu).
-        start: the gamma that is tried first, above 0.
-        precision: how far from the largest gamma the search may end, above 0.
+        perturbation: direction p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign"
+            -sign(mu).
+        start: the gamma to try first, above 0.
+        precision: allowed distance from the largest gamma at which the search ends, above 0.
     """
 
     perturbation: Literal["unit", "std", "sign"] = "unit"
@@ -43,7 +44,7 @@ class Bounded(Colluding):
 
     @abstractmethod
     def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
-        """What is bounded, of the squared distances of one update, or of each, from the h honest ones."""
+        """Return the bounded quantity, from the squared distances of one or several updates to the h honest ones."""
 
     def collude(self, knowledge: Knowledge) -> Vector:
         """See `Colluding`."""
@@ -52,6 +53,7 @@ class Bounded(Colluding):
         products = gram(centred)
         squares = products.diagonal()
         bound = self.measure(squares[:, None] + squares - 2 * products).max()
+        # |mu + gamma p - x_i|^2 is a quadratic in gamma, so the search below needs no pass over the updates.
         along, length = (centred @ p).double(), float(torch.linalg.vector_norm(p))
 
         def holds(gamma: float) -> bool:
@@ -62,43 +64,45 @@ class Bounded(Colluding):
 
 @dataclass(frozen=True)
 class MinMax(Bounded):
-    """Keeps no farther from any honest update than two honest updates are from each other.
+    """Sends an update no farther from any honest update than two honest updates are from each other.
 
     Shejwalkar and Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
     Federated Learning", 2021.  It sees the honest updates, not the server's rule.
 
     Args:
-        perturbation: p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign" -sign(mu).
-        start: the gamma that is tried first, above 0.
-        precision: how far from the largest gamma the search may end, above 0.
+        perturbation: direction p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign"
+            -sign(mu).
+        start: the gamma to try first, above 0.
+        precision: allowed distance from the largest gamma at which the search ends, above 0.
     """
 
     def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
-        """See `Bounded`: the largest."""
+        """See `Bounded`: the largest squared distance."""
         return squares.amax(-1)
 
 
 @dataclass(frozen=True)
 class MinSum(Bounded):
-    """Keeps the sum of its squared distances from the honest updates within that of an honest one.
+    """Sends an update whose sum of squared distances to the honest updates is at most that of an honest update.
 
     Shejwalkar and Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for
     Federated Learning", 2021.  It sees the honest updates, not the server's rule.  The bound is the largest sum of an
     honest update, as in the paper; the authors' program takes the smallest.
 
     Args:
-        perturbation: p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign" -sign(mu).
-        start: the gamma that is tried first, above 0.
-        precision: how far from the largest gamma the search may end, above 0.
+        perturbation: direction p: "unit" is -mu / |mu|, "std" minus the standard deviation of each entry, "sign"
+            -sign(mu).
+        start: the gamma to try first, above 0.
+        precision: allowed distance from the largest gamma at which the search ends, above 0.
     """
 
     def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
-        """See `Bounded`: the sum."""
+        """See `Bounded`: the sum of the squared distances."""
         return squares.sum(-1)
 
 
 def perturbed(honest: Matrix, mu: Vector, kind: Literal["unit", "std", "sign"]) -> Vector:
-    """The perturbation p; zero where it has no direction: for a zero mean, or equal updates."""
+    """Return the perturbation p; zero if it has no direction, that is for a zero mean or equal updates."""
     if kind == "std":
         return -honest.std(0, correction=1 if len(honest) > 1 else 0)
     if kind == "sign":
@@ -108,7 +112,8 @@ def perturbed(honest: Matrix, mu: Vector, kind: Literal["unit", "std", "sign"]) 
 
 
 def halving(holds: Callable[[float], bool], start: float, precision: float) -> float:
-    """About the largest gamma below 2 * start for which `holds`, if it holds up to some gamma and then no more."""
+    """Return, to `precision`, the largest gamma below 2 * start for which `holds`, if it holds exactly up to it."""
+    # Steps halve from start on, so gamma stays within (0, 2 * start).
     gamma = step = start
     best = 0.0
     while abs(gamma - best) > precision:

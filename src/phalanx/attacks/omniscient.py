@@ -1,4 +1,4 @@
-"""Attacks made from the mean and the spread of the honest updates, and from a single one of them."""
+"""Attacks computed from the mean and the spread of the honest updates, or from a single one of them."""
 
 import math
 from collections.abc import Callable
@@ -15,23 +15,23 @@ from phalanx.numerics.linalg import gram
 
 @dataclass(frozen=True)
 class ALIE(Colluding):
-    """Sends the honest mean plus z standard deviations of each entry: far for the mean, yet near for a filter.
+    """Sends the honest mean plus z standard deviations of each entry: far from the mean, but too near to be filtered.
 
     Baruch, Baruch and Goldberg, "A Little Is Enough: Circumventing Defenses For Distributed Learning", 2019.  In the
-    paper the attackers estimate mean and deviation from their own updates; here they know all honest ones, unless told
-    otherwise.  The argument is the same for either sign of z; the authors' program subtracts from gradients, which is
-    to add to updates.
+    paper the attackers estimate mean and deviation from their own updates; here, by default, they know all
+    honest updates.  The argument is the same for either sign of z; the authors' program subtracts from gradients, which
+    means to add to updates.
 
     With n clients in the round, f of them attackers, s = floor(n/2 + 1) - f honest supporters make a majority, and z is
-    the quantile of the normal distribution that leaves them beyond it.  For one or two attackers it is zero or below:
-    by this formula they can do nothing.  Attackers in the majority need no supporter; s is never taken below 1.
+    the quantile of the normal distribution beyond which they lie.  For one or two attackers z is zero or negative: by
+    this formula they can do nothing.  A majority of attackers needs no supporters; s is at least 1.
 
     Args:
-        z: "paper": phi(z) = (n - f - s) / (n - f), the published version; "preprint": phi(z) = (n - s) / n, in
-            circulation from the first preprint, always larger; "search": what moves the server's rule farthest from the
-            honest mean (`line_search`); or a number. The authors' program uses 1.5.
-        estimate: "honest": mean and deviation of the honest updates; "own": of what the attackers would send if they
-            were honest, as in the paper, with no knowledge of anybody else.
+        z: "paper": phi(z) = (n - f - s) / (n - f), the published version; "preprint": phi(z) = (n - s) / n, from the
+            first preprint and always larger; "search": the z that moves the server's aggregate farthest from the honest
+            mean (`line_search`); or a number. The authors' program uses 1.5.
+        estimate: "honest": mean and deviation of the honest updates; "own": of the updates that the attackers would
+            send if they were honest, as in the paper, without knowledge of others.
     """
 
     z: float | Literal["paper", "preprint", "search"] = "paper"
@@ -61,29 +61,30 @@ class ALIE(Colluding):
 
 
 def supported(honest: int, attackers: int, *, preprint: bool = False) -> float:
-    """The largest z at which a majority can be expected to lie with the attackers.
+    """Return the largest z with which attackers and supporters are expected to be the majority.
 
     Args:
-        honest: n - f, at least 1.
-        attackers: f, at least 1.
-        preprint: by the formula of the first preprint.
+        honest: number of honest clients, n - f, at least 1.
+        attackers: number of attackers, f, at least 1.
+        preprint: use the formula of the first preprint.
     """
     n = honest + attackers
     s = max(1, math.floor(n / 2 + 1) - attackers)
     share = (n - s) / n if preprint else (honest - s) / honest
-    return NormalDist().inv_cdf(share) if share > 0 else 0.0  # one honest client: there is no deviation to multiply
+    return NormalDist().inv_cdf(share) if share > 0 else 0.0  # with one honest client the deviation is 0 anyway
 
 
 @dataclass(frozen=True)
 class InnerProduct(Colluding):
-    """Sends minus the honest mean, times epsilon: the aggregate is to point against the honest mean.
+    """Sends minus epsilon times the honest mean, to make the aggregate point against the honest mean.
 
     Xie, Koyejo and Gupta, "Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation", 2019.  The
-    plain average turns round if epsilon is above honest / attackers; a small epsilon deceives rules that choose by
+    plain mean is reversed if epsilon is above honest / attackers; a small epsilon deceives rules that choose by
     distance, such as Krum.
 
     Args:
-        epsilon: above 0; or "search": what moves the server's rule farthest from the honest mean (`line_search`).
+        epsilon: factor above 0, or "search": the one that moves the server's aggregate farthest from the honest mean
+            (`line_search`).
     """
 
     epsilon: float | Literal["search"] = 0.1
@@ -107,16 +108,16 @@ class InnerProduct(Colluding):
 
 @dataclass(frozen=True)
 class Mimic(Colluding):
-    """Sends the update of one honest client, which so counts for more than its share: no update looks strange.
+    """Sends the update of one honest client, which then has too much influence although no update looks unusual.
 
     Karimireddy, He and Jaggi, "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", 2022.  The paper
-    first learns, over a number of rounds, the direction z in which honest updates vary most, and then copies for ever
-    the client i that lies farthest along it, by |z . x_i|.  An attack here remembers nothing: "learned" takes z and i
-    from the updates of the round alone, so that i can change.
+    first learns, over a number of rounds, the direction z in which honest updates vary most, and then always
+    copies the client i that lies farthest along it, by |z . x_i|.  An attack here has no state: "learned" takes z and i
+    from the updates of the current round, so i can change.
 
     Args:
-        target: "learned", or the client that is copied; where it does not take part, the next honest one by id, and the
-            first one after the last.
+        target: "learned", or the id of the client to copy; if it does not take part, the next honest client by id,
+            cyclically.
     """
 
     target: int | Literal["learned"] = "learned"
@@ -134,7 +135,8 @@ class Mimic(Colluding):
 
 
 def main_direction(rows: Matrix) -> Vector:
-    """The direction of largest variance: the first principal component, up to its sign and length."""
+    """Return the direction of the largest variance: the first principal component, up to sign and length."""
+    # From the eigenvectors of the (h, h) Gram matrix, since the (d, d) covariance would not fit into memory.
     centred = rows - rows.mean(0)
     _, vectors = torch.linalg.eigh(gram(centred))
     main: Vector = vectors[:, -1].to(rows.dtype) @ centred
@@ -142,24 +144,25 @@ def main_direction(rows: Matrix) -> Vector:
 
 
 def damage(knowledge: Knowledge, forged: Vector) -> float:
-    """How far the server's rule ends up from the honest mean if every attacker sends `forged`."""
+    """Return the distance of the server's aggregate from the honest mean if every attacker sends `forged`."""
     return float(torch.linalg.vector_norm(knowledge.outcome(forged) - knowledge.honest.mean(0)))
 
 
 def line_search(worth: Callable[[float], float], evaluations: int = 16) -> float:
-    """A factor in [0, 2^15) that makes `worth` large, by trial: doubled while that helps, then narrowed down.
+    """Return a factor in [0, 2^15) that makes `worth` large: doubled while that helps, then refined by halving steps.
 
-    The best of what was tried, of equals the first; close to the very best if `worth` rises to one peak and falls.
-    Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", 2023, make their attacks
-    stronger in this manner.
+    The result is the best factor tried, the first one at a tie; it is close to the optimum if `worth` has a single
+    peak. Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", 2023, strengthen
+    their attacks in this way.
 
     Args:
-        worth: of a factor.
-        evaluations: how often `worth` is asked, at least 2.
+        worth: returns the value of a factor.
+        evaluations: number of calls of `worth`, at least 2.
     """
     best, top, step = 0.0, worth(0.0), 1.0
     left, growing = evaluations - 1, True
     while left > 0:
+        # Once doubling has failed, both sides of the best factor are tried with half the step.
         rivals = (best + step,) if growing or step > best else (best + step, best - step)
         tried = [(worth(x), x) for x in rivals[:left]]
         left -= len(tried)

@@ -1,8 +1,8 @@
-"""Attacks by time: when an attacker answers, how often, and with which of its updates.
+"""Attacks on timing: when an attacker answers, how often, and with which of its updates.
 
-They change nothing of what is in an update: `Together` joins them with an attack that does.  A server that keeps its
-own record of what it sent to whom refuses answers that nobody asked for, second copies and wrong versions; an old
-update under a new version it cannot tell from a new one.
+They do not change the content of updates: `Together` combines them with an attack that does.  A server that records
+what it sent to each client refuses unrequested answers, duplicates and wrong versions; but it cannot distinguish an old
+update that claims the current version from a new one.
 """
 
 import math
@@ -17,21 +17,21 @@ from phalanx.attacks.attack import Answer, Attack, Meanwhile
 
 @dataclass(frozen=True)
 class Flood(Attack):
-    """Answers at once, so that it is served more often than anybody else.
+    """Answers at once, so that it takes part more often than any other client.
 
-    Whoever mixes in each arrival gives a client as much of the model as it is fast: the server cannot know how long
-    honest work takes.  Cox et al., "Asynchronous Byzantine Federated Learning", 2024, grant attackers arbitrarily fast
-    communication.
+    If a server mixes in each arriving update, the influence of a client grows with its speed, and the server cannot
+    know how long honest work takes.  Cox et al., "Asynchronous Byzantine Federated Learning", 2024, assume attackers
+    with arbitrarily fast communication.
 
     Args:
-        seconds: from its download to its answer.
+        seconds: seconds from its download to its answer.
     """
 
     seconds: float = 0.01
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:
-            raise ValueError(f"seconds must be positive and finite, got {self.seconds}: time would stand still.")
+            raise ValueError(f"seconds must be positive and finite, got {self.seconds}.")
 
     def delay(self, seconds: float, rng: torch.Generator) -> float:
         """See `Attack`."""
@@ -40,14 +40,14 @@ class Flood(Attack):
 
 @dataclass(frozen=True)
 class Linger(Attack):
-    """Takes longer than it would need: its updates are always late.
+    """Takes longer than it needs, so that its updates are always late.
 
-    In a round without a deadline everybody waits for it.  In an asynchronous run it aims at what the server does with
-    late updates, where fewer others stand beside it.
+    In a round without a deadline all others wait for it.  In an asynchronous run it targets the server's treatment of
+    late updates, where there are fewer honest ones.
 
     Args:
-        factor: on the time that an honest client would take in its place.
-        seconds: that it waits beside.
+        factor: factor on the time that an honest client would take in its place.
+        seconds: seconds to wait in addition.
     """
 
     factor: float = 10.0
@@ -66,13 +66,14 @@ class Linger(Attack):
 
 @dataclass(frozen=True)
 class HoldBack(Attack):
-    """Is silent until the server needs it, or until it is late by so many versions.
+    """Holds back its update until the server waits for no one else, or until it is late by a number of versions.
 
-    Waiting until nobody else is under way, it speaks when a server that collects a quorum has heard all others and
-    still lacks somebody: it decides then when the server goes on.  A round has no end before it.
+    By default it answers when a server that collects a quorum has received all other updates and still lacks one: then
+    the attacker decides when the server continues.  A round does not end before its answer.
 
     Args:
-        versions: server updates after which it answers; null: when the server waits for no honest client any more.
+        versions: number of server updates after which it answers; null: when the server no longer waits for an honest
+            client.
     """
 
     holds_back: ClassVar[bool] = True
@@ -83,21 +84,21 @@ class HoldBack(Attack):
         if self.versions is not None and self.versions < 1:
             raise ValueError(f"versions must be at least 1, got {self.versions}.")
 
-    def speaks(self, meanwhile: Meanwhile) -> bool:
+    def sends_now(self, meanwhile: Meanwhile) -> bool:
         """See `Attack`."""
         return meanwhile.others == 0 if self.versions is None else meanwhile.versions >= self.versions
 
 
 @dataclass(frozen=True)
 class Replay(Attack):
-    """Sends an old update of its own again, and not the one that it was asked for.
+    """Sends one of its old updates again instead of the current one.
 
-    With the version that it was asked for, nothing at the door tells it from a new one: the algorithm sees an update
-    that points where the model came from.  With its old version, the server's own record says otherwise.
+    If it claims the current version, the server cannot distinguish it from a new update: the algorithm sees an update
+    that points back to where the model came from.  If it claims the old version, the server's records contradict it.
 
     Args:
-        age: how many of its tasks ago it was made. Until it has had so many, it sends what it has made.
-        claims_old: whether it names the version that the update was made for.
+        age: age of the update, in tasks of the attacker. In its first `age` tasks it sends the current update.
+        claims_old: whether it claims the old version, for which the update was computed.
     """
 
     age: int = 1
@@ -125,7 +126,7 @@ class Duplicate(Attack):
     """Sends its answer several times, to count as several clients.
 
     Args:
-        copies: in all, at least 2.
+        copies: number of copies in all, at least 2.
     """
 
     copies: int = 3
@@ -141,13 +142,13 @@ class Duplicate(Attack):
 
 @dataclass(frozen=True)
 class ClaimVersion(Attack):
-    """Claims that its update answers another version, to pass for fresh or to reach the path of late updates.
+    """Claims another version than that of its download, so that its update counts as newer or older than it is.
 
-    A server that believed it would weigh the update by an age that the attacker chose.
+    A server that believes it gives the update a staleness that the attacker chose.
 
     Args:
-        ahead: added to the version that it was asked for; negative: an older one.
-        honest_too: whether it answers what it was asked beside that, so that it is served again.
+        ahead: number to add to the version of the download; negative for an older version.
+        honest_too: whether it also sends the honest answer, so that it gets another task.
     """
 
     ahead: int = 1
@@ -155,9 +156,9 @@ class ClaimVersion(Attack):
 
     def __post_init__(self) -> None:
         if not self.ahead:
-            raise ValueError("ahead must not be 0: that would be the version that it was asked for.")
+            raise ValueError("ahead must not be 0, which is the true version.")
 
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
         """See `Attack`."""
-        lie = Answer(answer.version + self.ahead, answer.delta)
-        return (lie, answer) if self.honest_too else (lie,)
+        claim = Answer(answer.version + self.ahead, answer.delta)
+        return (claim, answer) if self.honest_too else (claim,)

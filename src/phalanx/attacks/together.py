@@ -1,4 +1,4 @@
-"""Attacks made of attacks."""
+"""Combinations of attacks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from phalanx.rng import generator
 
 @dataclass(frozen=True)
 class Together(Attack):
-    """Carries out one attack after the other: each works on what the previous one left.
+    """Applies two attacks, one after the other: the second works on the result of the first.
 
-    The second poisons the data that the first poisoned, declares from the size that the first declared, and forges the
-    update that the first forged.  More than two are nested: `Together(Backdoor(), Together(Rescale(7.0),
-    ReportTimes(10.0)))`.  It delays what the first delayed, and sends its own answers for each of the first's.  An
-    omniscient part sees what it would see alone.
+    The second poisons the data that the first poisoned, changes the size that the first reported, and forges the update
+    that the first forged.  More than two are nested: `Together(Backdoor(), Together(Rescale(7.0),
+    ReportTimes(10.0)))`.  The second delays what the first delayed, and sends its answers for each answer of the first.
+    An omniscient attack sees what it would see alone.
 
     Args:
-        first: the attack that begins; success is measured by its goal if it has one, else by the other's.
-        second: the attack that follows.
+        first: the attack to apply first; its goal, if it has one, measures the success, otherwise the goal of `second`.
+        second: the attack to apply second.
     """
 
     first: Attack
@@ -43,9 +43,9 @@ class Together(Attack):
         """See `Attack`."""
         return self.second.poison(self.first.poison(data, rng), rng)
 
-    def declare(self, size: int) -> int:
+    def reported_size(self, size: int) -> int:
         """See `Attack`."""
-        return self.second.declare(self.first.declare(size))
+        return self.second.reported_size(self.first.reported_size(size))
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
@@ -71,12 +71,12 @@ class Together(Attack):
         """See `Attack`."""
         return self.second.delay(self.first.delay(seconds, rng), rng)
 
-    def speaks(self, meanwhile: Meanwhile) -> bool:
+    def sends_now(self, meanwhile: Meanwhile) -> bool:
         """See `Attack`: when both do."""
-        return self.first.speaks(meanwhile) and self.second.speaks(meanwhile)
+        return self.first.sends_now(meanwhile) and self.second.sends_now(meanwhile)
 
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
-        """See `Attack`: the second sends its own for each of the first's."""
+        """See `Attack`: the second sends its answers for each answer of the first."""
         return [a for one in self.first.answers(answer, earlier) for a in self.second.answers(one, earlier)]
 
 
@@ -85,13 +85,13 @@ class Sybils(Attack):
     """One attacker behind many clients: all of them send the same forged update.
 
     The Sybils of Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", 2020.  They
-    see each other's updates, and no honest one unless the attack does.  Its random draws come from one stream for all.
+    see each other's updates, and honest ones only if the attack does.  All draw from one random stream.
 
     Args:
-        attack: what is done to data, size and update.
-        send: "first": what the attacker with the lowest id in the round, or in flight, would send; "mean": the mean of
-            what they all would send.
-        seed: of the stream that they share.
+        attack: the attack on data, size and update.
+        send: "first": the forged update of the attacker with the lowest id in the round, or in flight; "mean": the mean
+            of the forged updates of all attackers.
+        seed: seed of the shared random stream.
     """
 
     omniscient: ClassVar[bool] = True
@@ -109,9 +109,9 @@ class Sybils(Attack):
         """See `Attack`."""
         return self.attack.poison(data, rng)
 
-    def declare(self, size: int) -> int:
+    def reported_size(self, size: int) -> int:
         """See `Attack`."""
-        return self.attack.declare(size)
+        return self.attack.reported_size(size)
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
@@ -135,15 +135,16 @@ class Sybils(Attack):
         """See `Attack`."""
         return self.attack.delay(seconds, rng)
 
-    def speaks(self, meanwhile: Meanwhile) -> bool:
+    def sends_now(self, meanwhile: Meanwhile) -> bool:
         """See `Attack`."""
-        return self.attack.speaks(meanwhile)
+        return self.attack.sends_now(meanwhile)
 
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
         """See `Attack`."""
         return self.attack.answers(answer, earlier)
 
     def _forged(self, knowledge: Knowledge) -> Vector:
+        # Draws are named by version and client, so the result does not depend on which attacker computes it.
         models = knowledge.colluders[:1] if self.send == "first" else knowledge.colluders
         rows = [
             self.attack.forge(u, seen_by(self.attack, knowledge), generator(self.seed, "sybils", u.version, u.client))

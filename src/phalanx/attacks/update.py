@@ -1,4 +1,4 @@
-"""Attacks on the update that need to see nothing but the attacker's own."""
+"""Attacks on the update that need only the attacker's own update."""
 
 import math
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from phalanx.core import Vector
 
 @dataclass(frozen=True)
 class Gaussian(Attack):
-    """Sends noise: entries from N(0, std^2), independent.
+    """Sends noise: independent entries from N(0, std^2).
 
     The Byzantine scenario of Sattler et al., "On the Byzantine Robustness of Clustered Federated Learning", 2020, with
     std 1, whatever the scale of honest updates: the norm is about std * sqrt(d).
 
     Args:
         std: standard deviation of each entry.
-        add: add the noise to the honest update, instead of replacing it.
+        add: whether to add the noise to the honest update instead of replacing it.
     """
 
     std: float = 1.0
@@ -37,15 +37,15 @@ class Gaussian(Attack):
 
 @dataclass(frozen=True)
 class RandomPerturbation(Attack):
-    """Sends its honest update with noise in proportion to its length: g + N(0, (strength |g|)^2 I).
+    """Sends its honest update g plus noise in proportion to its norm: g + N(0, (strength |g|)^2 I).
 
     The random disturbance of Yang and Li, "BASGD: Buffered Asynchronous SGD for Byzantine Learning", 2021.  Cox et al.,
-    "Asynchronous Byzantine Federated Learning", 2024, use it with strength 0.1; by their text the noise is all that is
+    "Asynchronous Byzantine Federated Learning", 2024, use it with strength 0.1; by their text only the noise is
     sent, which is `replace`.  The noise is about strength * sqrt(d) times as long as the update.
 
     Args:
-        strength: sigma, standard deviation of each entry of the noise in norms of the update.
-        replace: send the noise alone.
+        strength: sigma, standard deviation of each entry of the noise, as a multiple of the norm of the update.
+        replace: whether to send only the noise.
     """
 
     strength: float = 0.1
@@ -67,12 +67,12 @@ class Rescale(Attack):
     """Sends its honest update times a factor.
 
     Args:
-        factor: large to dominate an average, negative to undo progress. -10 is the gradient inversion of Cox et al.,
-            "Asynchronous Byzantine Federated Learning", 2024; -100 the re-scaling of Xu and Lyu, "Towards Building a
-            Robust and Fair Federated Learning System", 2020; 0 the plain free rider of Fraboni et al., "Free-rider
-            Attacks on Model Aggregation in Federated Learning", 2021. n / (attackers * server_lr) among n clients of
-            equal weight is the model replacement of Bagdasaryan et al., "How To Backdoor Federated Learning", 2020: the
-            average becomes the attackers' model, once the honest updates are small.
+        factor: the factor: large to dominate a mean, negative to undo progress. -10 is the gradient inversion of
+            Cox et al., "Asynchronous Byzantine Federated Learning", 2024; -100 the re-scaling of Xu and Lyu, "Towards
+            Building a Robust and Fair Federated Learning System", 2020; 0 the plain free rider of Fraboni et al.,
+            "Free-rider Attacks on Model Aggregation in Federated Learning", 2021. n / (attackers * server_lr) among n
+            clients of equal weight is the model replacement of Bagdasaryan et al., "How To Backdoor Federated
+            Learning", 2020: the average becomes the attackers' model, once the honest updates are small.
     """
 
     factor: float = -10.0
@@ -88,13 +88,13 @@ class Rescale(Attack):
 
 @dataclass(frozen=True)
 class RandomRescale(Attack):
-    """Sends its honest update with each entry times a factor of its own, uniform in [-bound, bound].
+    """Sends its honest update with each entry times an independent factor, uniform in [-bound, bound].
 
     The arbitrary re-scaling of Bernstein et al., "signSGD with Majority Vote is Communication Efficient And Fault
-    Tolerant", 2019, whose multiplicative adversaries see nothing but their own update.
+    Tolerant", 2019, whose multiplicative adversaries see only their own update.
 
     Args:
-        bound: largest factor.
+        bound: largest absolute value of a factor.
     """
 
     bound: float = 100.0
@@ -110,7 +110,7 @@ class RandomRescale(Attack):
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """Sends its honest update with the opposite sign: as long as an honest one, in the wrong direction."""
+    """Sends its honest update with the opposite sign, so that its norm is honest but its direction is not."""
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
@@ -119,7 +119,7 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True)
 class RandomSigns(Attack):
-    """Sends its honest update with the sign of each entry drawn anew, by a fair coin.
+    """Sends its honest update with a random sign for each entry, each with probability 1/2.
 
     Bernstein et al., "signSGD with Majority Vote is Communication Efficient And Fault Tolerant", 2019; the sign
     randomising of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020.
@@ -139,7 +139,7 @@ class RandomInversion(Attack):
     "randomly invert the values"; share and offset are those of the second paper's program.  Zeros become 1e10.
 
     Args:
-        share: chance of each entry to be inverted, in (0, 1].
+        share: probability that an entry is inverted, in (0, 1].
     """
 
     share: float = 0.5
@@ -156,14 +156,14 @@ class RandomInversion(Attack):
 
 @dataclass(frozen=True)
 class ModelNegation(Attack):
-    """Sends minus the model that it received, times a factor: the average is pulled towards the zero model.
+    """Sends minus the model that it received, times a factor, which pulls the mean towards the zero model.
 
     The model negation of Portnoy, Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client
     Weighting", 2020, who name Blanchard et al. 2017 for it.  By their text a client "returns a negation of the server's
     model"; what their program sends is the update -w, so that its own model is zero.
 
     Args:
-        factor: 1 for the update -w; 2 for -2 w, with which its own model is -w.
+        factor: 1 for the update -w; 2 for -2 w, which makes its own model -w.
     """
 
     factor: float = 1.0
@@ -179,10 +179,10 @@ class ModelNegation(Attack):
 
 @dataclass(frozen=True)
 class NonFinite(Attack):
-    """Sends values that are no numbers: what a crash or a cheap sabotage looks like.
+    """Sends NaN or infinite values, like a client with a numerical failure.
 
     Args:
-        value: what every entry is.
+        value: value of every entry.
     """
 
     value: Literal["nan", "inf", "-inf"] = "nan"
@@ -193,10 +193,10 @@ class NonFinite(Attack):
 
 
 def normal(like: Vector, rng: torch.Generator) -> Vector:
-    """Independent draws from N(0, 1), as many as `like` has entries; drawn on the CPU."""
+    """Return independent draws from N(0, 1), as many as `like` has entries; drawn on the CPU."""
     return torch.randn(like.shape, generator=rng, dtype=like.dtype).to(like.device)
 
 
 def uniform(like: Vector, rng: torch.Generator) -> Vector:
-    """Independent draws from [0, 1), as many as `like` has entries; drawn on the CPU."""
+    """Return independent draws from [0, 1), as many as `like` has entries; drawn on the CPU."""
     return torch.rand(like.shape, generator=rng, dtype=like.dtype).to(like.device)

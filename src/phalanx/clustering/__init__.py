@@ -1,4 +1,4 @@
-"""Grouping of clients by the similarity of their updates, and what theory promises about it."""
+"""Clustering of clients by the similarity of their updates, and its theoretical guarantees."""
 
 from phalanx.clustering.bipartition import bipartition, cross_similarity
 from phalanx.clustering.density import densest_majority

@@ -6,22 +6,22 @@ Privacy Constraints", 2019, Equation 25 and Algorithm 1:
     c1, c2  <-  arg min over c1 u c2 = c  of  max over i in c1, j in c2  of  alpha_ij
 
 The paper joins the most similar groups until two are left, which is Kruskal's algorithm for a maximum spanning tree,
-stopped before its last edge (single linkage).  Here the tree is grown by Prim's algorithm, in O(m^2) time and O(m)
-memory beside the similarities, and its weakest edge is cut: the same optimum.
+stopped before its last edge (single linkage).  Here Prim's algorithm grows the tree, in O(m^2) time and O(m) memory on
+top of the similarities, and its weakest edge is cut.  The optimum is the same.
 
 Where the paper is silent:
 
 * Several bi-partitions can be optimal: if similarities above the optimum leave three components or more, any two unions
-  of components are.  The tree decides.  It grows from item 0; the item that is most similar to one of the tree joins
-  next, of equal ones the lowest index; it hangs on the one to which it is most similar, of equal ones that which joined
-  first; and of equally weak edges the first one is cut.
+  of components are.  The tree decides.  It grows from item 0.  The item with the largest similarity to an item of the
+  tree joins next, at a tie the one of the lowest index.  It is attached to the item to which it is most similar, at a
+  tie the one that joined first.  Of equally weak edges the first one is cut.
 * The loops of Algorithm 1 include the diagonal, and never end for one client.  Here the diagonal does not count, and
   fewer than two items are an error.
-* An update of length zero has no direction, and no cosine.  `phalanx.numerics.linalg.cosine_similarity` calls it orthogonal to
-  every other one, and equal to other zero updates.  So zero updates stay together, and are split off where all the
-  others are connected by positive cosines; where these are two groups at an obtuse angle, the optimum is 0, and zero
-  updates may go with either.
-* The authors' notebook groups by complete linkage instead, which does not minimise Equation 25.  It is an option.
+* An update of length zero has no direction, and no cosine.  `phalanx.numerics.linalg.cosine_similarity` calls it
+  orthogonal to every other one, and equal to other zero updates.  So zero updates stay together.  They are split off
+  if all others are connected by positive cosines; if the others are two groups at an obtuse angle, the optimum is 0,
+  and zero updates may join either.
+* The authors' notebook uses complete linkage instead, which does not minimise Equation 25.  It is an option here.
 """
 
 from collections.abc import Iterator
@@ -39,30 +39,31 @@ from phalanx.clustering.spanning_tree import Similarities, maximum_spanning_tree
 Groups = tuple[tuple[int, ...], tuple[int, ...]]
 Linkage = Literal["single", "complete"]
 
-ENTRIES = 1 << 22  # similarities that are looked at at a time
+ENTRIES = 1 << 22  # similarities that are copied at a time
 
 
 def bipartition(similarity: Float[Tensor, "m m"], linkage: Linkage = "single") -> Groups:
-    """Splits m items in two groups such that the largest similarity between the groups is as small as can be.
+    """Split m items into the two groups with the smallest possible largest similarity between the groups.
 
-    Exact with single linkage; ties go by index, as the module says.  O(m^2) time; O(m) memory if the similarities are
-    float32 or float64, on the CPU, with rows that lie one after another, and a copy otherwise.
+    Exact with single linkage; ties are broken by index, as the module describes.  O(m^2) time; O(m) memory if the
+    similarities are float32 or float64, contiguous and on the CPU, otherwise a copy.
 
-    Complete linkage is a different split: it joins the two groups of which the least similar members are most similar,
-    until two groups are left.  This greedy rule keeps similarities *within* groups high, but minimises neither
-    Equation 25 nor, exactly, anything within groups.  Single linkage may split off one item where complete linkage
-    takes several.  O(m^2) time by chains of nearest neighbours, and one copy of the similarities.  Equally similar
-    groups go by index: the same similarities give the same groups.
+    Complete linkage gives a different split: it joins the two groups whose least similar members are most similar,
+    until two groups are left.  This greedy rule keeps similarities *within* groups high, but it does not minimise
+    Equation 25, nor exactly optimise anything within groups.  Single linkage may split off one item where complete
+    linkage splits off several.  O(m^2) time by chains of nearest neighbours, and one copy of the similarities.  Ties
+    are broken by index, so the same similarities give the same groups.
 
     Args:
-        similarity: symmetric (not checked: half of it may never count), finite; the diagonal does not count.
-        linkage: "single", the paper's, or "complete", that of the authors' notebook.
+        similarity: (m, m), symmetric (not checked), finite; the diagonal does not count.
+        linkage: "single", as in the paper, or "complete", as in the authors' notebook.
 
     Returns:
         Two groups of increasing indices, neither empty.  The first one holds index 0.
 
     Raises:
-        ValueError: fewer than two items, not a square, finite matrix, or another linkage.
+        ValueError: if there are fewer than two items, the matrix is not square or not finite, or the linkage is
+        unknown.
 
     Example:
         >>> bipartition(torch.tensor([[1.0, -0.2, 0.9], [-0.2, 1.0, 0.1], [0.9, 0.1, 1.0]]))
@@ -92,31 +93,31 @@ def _beyond_weakest_edge(alpha: Similarities) -> NDArray[np.bool_]:
 
 
 def _second_group(alpha: Similarities) -> NDArray[np.bool_]:
-    """The one of the last two groups of complete linkage that does not hold item 0."""
+    """Return a mask of the second of the last two groups of complete linkage, the one without item 0."""
     joined = np.empty(len(alpha), np.int64)
     if not complete_linkage(np.array(alpha, order="C"), joined):
-        raise ValueError("Similarities must be finite: refuse updates with NaN or infinite values first.")
-    for item, earlier in enumerate(joined):  # joined to a lower index, of which the group is known by now
+        raise ValueError("Similarities must be finite: remove updates with NaN or infinite values first.")
+    for item, earlier in enumerate(joined):  # joined to a lower index, whose group is final by now
         joined[item] = joined[earlier]
     second: NDArray[np.bool_] = joined != 0
     return second
 
 
 def cross_similarity(similarity: Float[Tensor, "m m"], groups: Groups) -> float:
-    """alpha_cross: the largest similarity between an item of one group and an item of the other.
+    """Return alpha_cross: the largest similarity between an item of one group and an item of the other.
 
     With `bipartition` it is alpha_cross^max of the paper, the optimum of Equation 25.
 
     Args:
-        similarity: symmetric.
-        groups: two, neither empty.
+        similarity: (m, m), symmetric.
+        groups: two groups of indices, neither empty.
     """
     c1, c2 = (torch.tensor(c, device=similarity.device) for c in groups)
     return max(float(similarity[rows[:, None], c2].max()) for rows in in_blocks(c1, len(c2)))
 
 
 def in_blocks(rows: Int[Tensor, "n"], columns: int) -> Iterator[Int[Tensor, "b"]]:
-    """The rows, as many at a time as with so many columns make `ENTRIES` similarities."""
+    """Yield the rows in blocks that, with this number of columns, hold at most `ENTRIES` similarities."""
     height = max(1, ENTRIES // columns)
     for start in range(0, len(rows), height):
         yield rows[start : start + height]

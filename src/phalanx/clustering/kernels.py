@@ -1,7 +1,8 @@
-"""The inner loops of the groupings, compiled.
+"""The compiled inner loops of the clusterings.
 
-Matrices are read row by row.  The most similar item is looked for in blocks of `BLOCK`, and in a block only if
-something in it has changed; whatever the blocks, equally similar items go by their index.
+Matrices are read row by row.  Prim's algorithm keeps the best item of each block of `BLOCK` items, and searches a block
+again only if it has changed, so the search for the next item is much cheaper than O(m).  Ties are broken by index, so
+the result does not depend on the blocks.
 """
 
 from typing import no_type_check
@@ -17,7 +18,7 @@ compiled = njit(nogil=True, cache=True, boundscheck=False)
 @compiled
 @no_type_check
 def _finite(row):
-    """Whether no entry is NaN or infinite."""
+    """Return whether no entry is NaN or infinite."""
     finite = True
     for i in range(len(row)):
         finite &= row[i] - row[i] == 0
@@ -39,10 +40,10 @@ def _highest(values):
 @compiled
 @no_type_check
 def spanning_tree(alpha, order, parent, strength):
-    """Prim's algorithm from item 0: fills in the edges; False as soon as an entry that is not finite is read."""
+    """Run Prim's algorithm from item 0 and write the edges; return False if an entry that is read is not finite."""
     m = len(alpha)
-    best = np.full(m, -np.inf, alpha.dtype)  # similarity to the tree, of each item outside
-    inside = np.zeros(m, alpha.dtype)  # inf for the items of the tree: taken from a similarity, it leaves nothing
+    best = np.full(m, -np.inf, alpha.dtype)  # largest similarity of each item outside to an item of the tree
+    inside = np.zeros(m, alpha.dtype)  # inf for items of the tree: similarity - inf never wins, without a branch
     nearest = np.zeros(m, np.int64)
     tops = np.full((m + BLOCK - 1) // BLOCK, -np.inf, alpha.dtype)  # the highest of each block of `best`
     j = 0
@@ -66,7 +67,7 @@ def spanning_tree(alpha, order, parent, strength):
 @compiled
 @no_type_check
 def _raise(row, j, best, nearest, inside):
-    """Takes similarities to item j, which has joined, into account; whether any item is closer to it than before."""
+    """Update `best` and `nearest` after item j has joined; return whether any item came closer to the tree."""
     any_closer = False
     for i in range(len(row)):
         similarity, before, by = row[i] - inside[i], best[i], nearest[i]
@@ -83,14 +84,17 @@ def _raise(row, j, best, nearest, inside):
 @compiled
 @no_type_check
 def complete_linkage(alpha, joined):
-    """Joins items along chains of nearest neighbours until two groups are left.
+    """Join groups by complete linkage, along chains of nearest neighbours, until two groups are left.
+
+    A chain goes from a group to its most similar group, and so on, until two groups are each other's most similar one.
+    Joining these two gives the same groups as always joining the most similar pair, in O(m^2) instead of O(m^3) time.
 
     Args:
-        alpha: similarities; overwritten.
-        joined: filled in: for each item the item of a lower index to which its group was joined; itself for two items.
+        alpha: (m, m), similarities; overwritten.
+        joined: (m,), receives for each item the lower index to which its group was joined; two items keep their own.
 
     Returns:
-        False, without an answer, if an entry is not finite.
+        False, with an undefined result, if an entry is not finite.
     """
     m = len(alpha)
     for i in range(m):
@@ -98,7 +102,7 @@ def complete_linkage(alpha, joined):
             return False
         alpha[i, i] = -np.inf
         joined[i] = i
-    alone = np.ones(m, np.bool_)  # not joined to another one: stands for a group
+    alone = np.ones(m, np.bool_)  # the item of the lowest index represents its group
     chain, length, first = np.empty(m, np.int64), 0, 0
     for _ in range(m - 2):
         if length == 0:
@@ -123,7 +127,7 @@ def complete_linkage(alpha, joined):
 @compiled
 @no_type_check
 def _nearest(row, alone, before):
-    """The most similar group; of equally similar ones `before`, then the lowest index."""
+    """Return the most similar group; at a tie `before`, then the lowest index."""
     top, at = row[before], before
     for i in range(len(row)):
         if alone[i] and row[i] > top:
@@ -134,7 +138,7 @@ def _nearest(row, alone, before):
 @compiled
 @no_type_check
 def _join(alpha, alone, i, j):
-    """Has i stand for both groups: as similar to another one as the less similar of the two."""
+    """Merge group j into i: its similarity to another group is the smaller one of the two."""
     for k in range(len(alpha)):
         alpha[i, k] = min(alpha[i, k], alpha[j, k])
     for k in range(len(alpha)):

@@ -1,4 +1,4 @@
-"""How clearly known groups of clients stand apart: the separation gap.
+"""The separation gap: how clearly known groups of clients differ.
 
 Sattler, Müller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization under
 Privacy Constraints", 2019, Definition 2:
@@ -10,7 +10,7 @@ largest one across the optimal bi-partition (Equation 17).
 
 Erratum: Remark 2, and Equations 30 and 49 after it, call the bi-partition correct *if and only if* the gap is positive.
 It is correct if the gap is positive (Corollary 1), but single linkage may also connect a group by a chain: the two ends
-are unlike, the gap is negative, and the bi-partition is correct.
+are dissimilar, the gap is negative, and the bi-partition is correct.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,36 +21,35 @@ from torch import Tensor
 
 from phalanx.clustering.bipartition import bipartition, cross_similarity, in_blocks
 
-Partition = Sequence[Collection[int]]  # any number of groups that together hold each item once
+Partition = Sequence[Collection[int]]  # groups that together hold each item once
 
 
 def separation_gap(similarity: Float[Tensor, "m m"], groups: Partition) -> float:
-    """g(alpha): if it is positive, `bipartition` splits none of the groups.
+    """Return g(alpha); if it is positive, `bipartition` divides none of the groups.
 
     Args:
         similarity: symmetric; the diagonal does not count.
-        groups: who shares a distribution with whom, as indices: a partition of all items.  It need not be the result of
-            `bipartition`, nor have two groups.
+        groups: the clients of each distribution, as indices: a partition of all items into any number of groups.
 
     Returns:
         In [-2, 2] for cosines.
 
     Raises:
-        ValueError: `groups` is no partition of the items, or `similarity` not what `bipartition` takes.
+        ValueError: if `groups` is no partition of the items, or `similarity` is invalid for `bipartition`.
     """
     check_partition(groups, len(similarity))
     return intra_similarity(similarity, groups) - cross_similarity(similarity, bipartition(similarity))
 
 
 def intra_similarity(similarity: Float[Tensor, "m m"], groups: Partition) -> float:
-    """alpha_intra^min: the smallest similarity of two items of the same group.
+    """Return alpha_intra^min: the smallest similarity of two items of the same group.
 
     Args:
         similarity: symmetric; the diagonal does not count.
-        groups: of indices.
+        groups: groups of indices.
 
     Returns:
-        1 if no group has two members, as an item is equal to itself.
+        The smallest similarity; 1 if no group has two members, since an item is equal to itself.
     """
     return min((_smallest_within(similarity, sorted(c)) for c in groups if len(c) > 1), default=1.0)
 
@@ -65,18 +64,18 @@ def _smallest_within(similarity: Float[Tensor, "m m"], members: Sequence[int]) -
 
 
 def correct(split: Partition, groups: Partition) -> bool:
-    """Whether no group is divided among the parts of a split (Definition 1).
+    """Return whether no group is divided among the parts of a split (Definition 1).
 
     Args:
-        split: of items, such as the result of `bipartition`.
-        groups: who shares a distribution with whom.
+        split: a partition of the items, such as the result of `bipartition`.
+        groups: the clients of each distribution, as indices.
     """
     part = {i: number for number, members in enumerate(split) for i in members}
     return all(len({part[i] for i in members}) <= 1 for members in groups)
 
 
 def check_partition(groups: Partition, m: int) -> None:
-    """Raises ValueError unless the groups hold each index below m once, and none is empty."""
+    """Raise `ValueError` unless the groups hold each index below m once, and none is empty."""
     if any(not len(c) for c in groups):
         raise ValueError("Each group must have a member, got an empty one. Leave it out.")
     if sorted(i for c in groups for i in c) == list(range(m)):
@@ -86,5 +85,5 @@ def check_partition(groups: Partition, m: int) -> None:
     strange = sorted(set(members) - set(range(m)))
     missing = sorted(set(range(m)) - set(members))
     wrong = {"twice": repeated, "unknown": strange, "missing": missing}
-    told = "; ".join(f"{what}: {', '.join(map(str, indices[:5]))}" for what, indices in wrong.items() if indices)
-    raise ValueError(f"The groups must hold each index from 0 to {m - 1} once. {told[0].upper()}{told[1:]}.")
+    details = "; ".join(f"{what}: {', '.join(map(str, indices[:5]))}" for what, indices in wrong.items() if indices)
+    raise ValueError(f"The groups must hold each index from 0 to {m - 1} once. {details[0].upper()}{details[1:]}.")

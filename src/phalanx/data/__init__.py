@@ -1,7 +1,7 @@
-"""Data: examples with labels, where they come from, and how they are dealt to clients.
+"""Data: examples with labels, their sources, and partitions among clients.
 
-`Source.load()` gives two `Dataset`s, `Partition.split()` says which client holds which examples of the first.  An
-example has one label or a sequence of them.
+`Source.load()` returns a train and a test `Dataset`, and `Partition.split()` divides the examples of the first among
+clients.  An example has one label or a sequence of labels.
 """
 
 from phalanx.data.agnews import AGNews

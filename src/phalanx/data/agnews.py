@@ -1,17 +1,18 @@
-"""AG-News: which word comes next, in news of four topics?
+"""AG-News: prediction of the next word, in news of four topics.
 
-Zhang, Zhao and LeCun, "Character-level Convolutional Networks for Text Classification", 2015, made the set of the
+Zhang, Zhao and LeCun, "Character-level Convolutional Networks for Text Classification", 2015, made the set from the
 corpus of A. Gulli: 30,000 articles each of World, Sports, Business and Sci/Tech for training, 1,900 each for tests.
-Sattler, Müller and Samek, "Clustered Federated Learning", 2019, Figure 9, learn its language: 20 clients hold 20
-corpora of one size, each of articles of one topic.
+Sattler, Müller and Samek, "Clustered Federated Learning", 2019, Figure 9, train language models on it: 20 clients
+hold 20 corpora of equal size, each of articles of one topic.
 
 Where the paper is silent:
 
-* An article is its title and description, in lower case, with punctuation apart (`phalanx.data.words.words_of`).
-* The articles of a topic are dealt to its corpora in turn, in the order of the file, those for tests like the others.
-* A corpus is one row of words, with an end between two articles, cut in pieces of one length.
-* The size of the vocabulary.  10,000 numbers cover 93 % of the words of the train part; their perplexity of 36 to 43
-  is that of a vocabulary that they do not tell, and is not to be compared with that of another one.
+* An article is its title and description, in lower case, with punctuation as separate words
+  (`phalanx.data.words.words_of`).
+* The articles of a topic go to its corpora in turn, in the order of the file, both for training and for tests.
+* A corpus is a sequence of words, with an end sign between two articles, cut into pieces of equal length.
+* The size of the vocabulary.  10,000 entries cover 93 % of the words of the train part.  The paper's perplexity of 36
+  to 43 is for an unstated vocabulary, so it cannot be compared with the perplexity for another one.
 """
 
 import csv
@@ -35,21 +36,21 @@ LAYOUTS: list[Layout] = [
 
 @dataclass(frozen=True)
 class AGNews(Source):
-    """News of four topics, one owner for each corpus of one topic; the labels of a text are its next words.
+    """News of four topics, one owner for each corpus; the labels of a text are its next words.
 
-    Owner k holds news of topic k mod 4: World, Sports, Business, Sci/Tech.  Deal it with `Natural` to as many clients
-    as there are corpora, group them with `Topics`, learn it with `WordLSTM`.
+    Owner k holds news of topic k mod 4: World, Sports, Business, Sci/Tech.  Use it with the partition `Natural`, as
+    many clients as corpora, the groups `Topics` and the model `WordLSTM`.
 
-    Two files, gzipped or not, are looked for in `ag_news/` of the data folder: `train.csv` and `test.csv`, as
-    published, or `train_tokens.csv` and `test_tokens.csv`.  The first column is the topic, 1 to 4, all others are text.
+    Two files, gzipped or not, are expected in `ag_news/` of the data folder: `train.csv` and `test.csv`, as
+    published, or `train_tokens.csv` and `test_tokens.csv`.  The first column is the topic, 1 to 4, the others are text.
 
     Args:
         corpora: number of corpora, a multiple of 4.
-        vocabulary: how many different numbers there are at most, those for padding, unknown words and ends included;
-            the most frequent words of the whole train part have one. Null for all words.
-        sequence: words of an example, at least 1.
-        limit: take only the first so many train examples of each corpus, at least 1; all if not given.
-        tests: take only so many test examples, at least 1, evenly spread over the corpora; all if not given.
+        vocabulary: largest size of the vocabulary, signs for padding, unknown words and ends included; it holds the
+            most frequent words of the whole train part. Null for all words.
+        sequence: number of words in an example, at least 1.
+        limit: largest number of train examples of each corpus, at least 1; all if not given.
+        tests: largest number of test examples, at least 1, evenly spread over the corpora; all if not given.
     """
 
     corpora: int = 20
@@ -64,7 +65,7 @@ class AGNews(Source):
         check_sizes(self)
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x and y are int64 of shape (n, sequence), and `owners` is the corpus, from 0."""
+        """Return the train and test part; x and y are int64 of shape (n, sequence), `owners` are the corpora."""
         root = download("ag_news", "ag_news") if data_dir is None else data_dir
         train, test = (_articles(path) for path in found("AGNews", root, LAYOUTS, ("", ".gz")))
         known = Vocabulary((words for _, words in train), self.vocabulary)
@@ -75,10 +76,10 @@ class AGNews(Source):
         return language([next_words(part, self.sequence) for part in parts], len(known), limit)
 
     def _dealt(self, articles: Sequence[Article]) -> list[list[list[str]]]:
-        """The articles of each corpus.
+        """Return the articles of each corpus.
 
         Raises:
-            ValueError: there are fewer articles of a topic than corpora for them.
+            ValueError: if there are fewer articles of a topic than corpora for them.
         """
         by_topic = [[words for of, words in articles if of == topic] for topic in range(len(TOPICS))]
         each = self.corpora // len(TOPICS)
@@ -91,10 +92,10 @@ class AGNews(Source):
 
 
 def _articles(path: Path) -> list[Article]:
-    """The articles of a file, in its order.
+    """Return the articles of a file, in its order.
 
     Raises:
-        ValueError: a row has no topic or no text.
+        ValueError: if a row has no topic or no text.
     """
     articles = []
     with text_file(path, "utf-8") as file:

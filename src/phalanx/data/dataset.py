@@ -11,30 +11,30 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-NO_LABEL = -100  # in a sequence of labels, a position that has none; what torch's cross_entropy leaves out
+NO_LABEL = -100  # marks a position without a label in a sequence; torch's cross_entropy ignores it by default
 
 
 def labels_in(y: Tensor) -> Tensor:
-    """The labels that there are, (m,): y itself if it is (n,), else, row by row, what is not `NO_LABEL`."""
+    """Return all labels, (m,): y itself if it is (n,), else the entries that are not `NO_LABEL`, row by row."""
     return y if y.ndim == 1 else y[y != NO_LABEL]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Examples with labels.  Its tensors are not to be changed in place: clients share their storage.
+    """Examples with labels.  Do not change its tensors in place: clients share their storage.
 
     An example has one label, or a sequence of them, such as the next character at each position of a text.
 
     Args:
         x: (n, *shape), the inputs; finite if floating point.
-        y: (n,) or (n, t), int64, the labels, in 0 .. classes - 1; on the device of x. In a sequence -100 (`NO_LABEL`)
-            stands where there is none, but not at all t positions.
+        y: (n,) or (n, t), int64, the labels, in 0 .. classes - 1; on the device of x. In a sequence, -100 (`NO_LABEL`)
+            marks positions without a label; each example has at least one label.
         classes: number of classes, at least 1; some may have no example here.
-        owners: (n,), int64 from 0, whose each example is by nature, if that is known: the partition `Natural` deals by
-            it.
+        owners: (n,), int64 from 0, the natural owner of each example (writer, speaker, ...) if it is known; used by
+            the partition `Natural`.
 
     Raises:
-        ValueError: an argument is not as described.
+        ValueError: if an argument is not as described.
     """
 
     x: Tensor
@@ -57,6 +57,7 @@ class Dataset:
             raise ValueError(f"x and y must be on one device, got {self.x.device} and {self.y.device}.")
         self._check_labels()
         self._check_owners()
+        # A finite sum proves finite entries without a mask of the size of x; only otherwise check each entry.
         if self.x.is_floating_point() and not torch.isfinite(self.x.sum()) and not torch.isfinite(self.x).all():
             rows = int(
                 (~torch.isfinite(self.x).flatten(1).all(1) if self.x.ndim > 1 else ~torch.isfinite(self.x)).sum()
@@ -66,7 +67,7 @@ class Dataset:
             )
 
     def _check_labels(self) -> None:
-        """Raises ValueError for a label that is no class, or an example without any label."""
+        """Raise `ValueError` for a label that is no class, or an example without a label."""
         labels, sequences = self.labels, self.y.ndim == 2
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
             low, high = int(labels.min()), int(labels.max())
@@ -80,7 +81,7 @@ class Dataset:
             )
 
     def _check_owners(self) -> None:
-        """Raises ValueError for owners that are not one for each example, numbered from 0."""
+        """Raise `ValueError` unless there is one owner for each example, numbered from 0."""
         if (owners := self.owners) is None:
             return
         if owners.shape != self.y.shape[:1] or owners.dtype != torch.int64 or owners.device != self.y.device:
@@ -101,20 +102,20 @@ class Dataset:
 
     @property
     def labels(self) -> Tensor:
-        """All labels that there are, (m,), int64; see `labels_in`."""
+        """All labels, (m,), int64; see `labels_in`."""
         return labels_in(self.y)
 
     def of(self, indices: Tensor) -> "Dataset":
-        """The examples with those indices (int64, or a Boolean mask of length n), in that order."""
+        """Return the examples with these indices (int64, or a Boolean mask of length n), in this order."""
         owners = None if self.owners is None else self.owners[indices]
         return Dataset(self.x[indices], self.y[indices], self.classes, owners)
 
     def label_counts(self) -> Tensor:
-        """How many labels are of each class (as many as examples, if each has one): int64 of shape (classes,)."""
+        """Return the number of labels of each class, int64 of shape (classes,)."""
         return torch.bincount(self.labels, minlength=self.classes)
 
     def fingerprint(self) -> str:
-        """SHA-256, in hexadecimal, of all that this data set is; the same on every device."""
+        """Return the SHA-256 of the contents, in hexadecimal; the same on every device."""
         digest = hashlib.sha256(repr(self.classes).encode())
         for tensor in (self.x, self.y) if self.owners is None else (self.x, self.y, self.owners):
             digest.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())
@@ -122,7 +123,7 @@ class Dataset:
         return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> "Dataset":
-        """The same examples on `device`; without a copy where they are there."""
+        """Return the same examples on `device`, without a copy if they are already there."""
         owners = None if self.owners is None else self.owners.to(device)
         return Dataset(self.x.to(device), self.y.to(device), self.classes, owners)
 
@@ -130,19 +131,20 @@ class Dataset:
     def from_torch(
         cls, dataset: torch.utils.data.Dataset[Any] | Sequence[Any], classes: int | None = None
     ) -> "Dataset":
-        """Reads every example of a map-style torch data set of (input, label).
+        """Read every example of a map-style torch data set of (input, label).
 
-        Tensors keep type and layout, except that uint8 is taken for pixels and becomes float32 in [0, 1].  NumPy arrays
-        and numbers become float32 or int64.  PIL images become float32 in [0, 1] of shape (channels, height, width).
+        Tensors keep type and layout, except that uint8 is assumed to be pixels and becomes float32 in [0, 1].  NumPy
+        arrays and numbers become float32 or int64.  PIL images become float32 in [0, 1] of shape (channels, height,
+        width).
 
         Args:
-            dataset: has a length, and gives (input, label) for each index; a list of such pairs will do.
-            classes: number of classes; if not given, as many as the data set lists in its attribute `classes`, or else
-                the largest label + 1.
+            dataset: has a length and returns (input, label) for each index, such as a list of pairs.
+            classes: number of classes; by default, the length of the data set's attribute `classes`, or else the
+                largest label + 1.
 
         Raises:
-            ValueError: the data set is empty, an item is not such a pair, or inputs differ in shape or type.
-            TypeError: the data set has no length.
+            ValueError: if the data set is empty, an item is not such a pair, or inputs differ in shape or type.
+            TypeError: if the data set has no length.
         """
         try:
             n = len(dataset)  # type: ignore[arg-type]
@@ -170,20 +172,20 @@ class Dataset:
     def from_huggingface(
         cls, dataset: Any, inputs: str = "image", label: str = "label", classes: int | None = None
     ) -> "Dataset":
-        """Reads two columns of a Hugging Face data set.
+        """Read two columns of a Hugging Face data set.
 
         Images become float32 in [0, 1] of shape (channels, height, width).  Numbers, and lists or arrays of numbers
-        that all have one shape, become float32 or int64; uint8 is taken for pixels and becomes float32 in [0, 1].
+        that all have one shape, become float32 or int64; uint8 is assumed to be pixels and becomes float32 in [0, 1].
 
         Args:
             dataset: a `datasets.Dataset`: one split, not a dictionary of splits.
             inputs: the column of the inputs.
             label: the column of the labels, integers.
-            classes: number of classes; if not given, that of the column's ClassLabel feature, or else the largest
-                label + 1.
+            classes: number of classes; by default, that of the column's ClassLabel feature, or else the largest label +
+                1.
 
         Raises:
-            ValueError: there is no such column, it is not of numbers or images, inputs differ in shape, or there are
+            ValueError: if there is no such column, it is not of numbers or images, inputs differ in shape, or there are
                 none.
         """
         if isinstance(dataset, Mapping):
@@ -208,16 +210,14 @@ class Dataset:
 
 
 def _column(dataset: Any, name: str) -> Iterator[object]:
-    """The items of a Hugging Face column: PIL images, or NumPy values of the column's own type."""
+    """Return the items of a Hugging Face column: PIL images, or NumPy values of the column's own type."""
     feature = dataset.features[name]
     leaf = feature
     while not hasattr(leaf, "dtype") and hasattr(leaf, "feature"):
         leaf = leaf.feature
     if type(feature).__name__ == "Image":
         view = dataset.with_format(None)
-    elif (
-        getattr(leaf, "dtype", None) == "uint8"
-    ):  # NumPy's view would widen it, and pixels could not be told from counts
+    elif getattr(leaf, "dtype", None) == "uint8":  # NumPy's view would widen it, and pixels would look like counts
         view = dataset.with_format("numpy", dtype=np.uint8)
     else:
         view = dataset.with_format("numpy")
@@ -233,7 +233,7 @@ def _label(label: object, i: int) -> int:
 
 
 def _stacked(inputs: Iterable[object], n: int) -> Tensor:
-    """One tensor (n, *shape) of n inputs, written in place one by one."""
+    """Return one tensor (n, *shape) of n inputs, written one by one, so that memory is needed only once."""
     x: Tensor | None = None
     for i, item in enumerate(inputs):
         value = _tensor(item, i)
@@ -246,9 +246,7 @@ def _stacked(inputs: Iterable[object], n: int) -> Tensor:
             )
         x[i] = value
     if x is None:
-        raise ValueError(
-            "The data set is empty; a Dataset read from it would have no shape. Give at least one example."
-        )
+        raise ValueError("The data set is empty, so the shape of its examples is unknown. Give at least one example.")
     return x
 
 
@@ -256,7 +254,7 @@ def _tensor(item: object, i: int) -> Tensor:
     if isinstance(item, Tensor):
         value = item.detach().cpu()
         return value.to(torch.float32).div_(255) if value.dtype == torch.uint8 else value
-    image = hasattr(item, "getbands")  # PIL's, without an import of it
+    image = hasattr(item, "getbands")  # a PIL image, recognised without importing PIL
     try:
         array = _pixels(item) if image else np.asarray(item)
     except ValueError as error:  # a ragged list
@@ -276,7 +274,7 @@ def _tensor(item: object, i: int) -> Tensor:
 
 
 def _pixels(image: Any) -> npt.NDArray[Any]:
-    """(channels, height, width) of a PIL image; palettes are resolved, bits become bytes."""
+    """Return a PIL image as (channels, height, width); palettes are resolved, bits become bytes."""
     plain = {"1": "L", "P": "RGB", "PA": "RGBA"}.get(image.mode)
     array = np.asarray(image.convert(plain) if plain else image)
     return array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)

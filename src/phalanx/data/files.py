@@ -1,6 +1,6 @@
 """Files in their publishers' formats: finding, downloading and reading IDX files, CIFAR-10's records and texts.
 
-Nothing here unpickles anything.  What a file declares about itself is compared with its length before memory is taken.
+Nothing is unpickled.  The sizes in the header of a file are compared with its length before memory is allocated.
 """
 
 import csv
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Where files are downloaded from, if they are not given.
+# Addresses for files that are not given.
 URLS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -60,27 +60,27 @@ IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-
 CIFAR_FOLDER = "cifar-10-batches-bin"
 CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_SHAPE = (3, 32, 32)
-TEN = 10  # classes of each of these publications
-GZIP_MAGIC, GZIP_MOST = b"\x1f\x8b", 1032  # DEFLATE makes no more than 1,032 bytes of one
+TEN = 10  # number of classes in MNIST, Fashion-MNIST and CIFAR-10
+GZIP_MAGIC, GZIP_MOST = b"\x1f\x8b", 1032  # DEFLATE expands one byte to at most 1,032
 FETCH_AGAIN = "Delete it and fetch it again."
 
-Layout = tuple[str, Sequence[str]]  # a folder, and the files that belong in it
+Layout = tuple[str, Sequence[str]]  # a folder, and the files in it
 
 
 class Bytes(NamedTuple):
-    """One part of a publication as it is stored, checked."""
+    """The train or test part of a publication as it is stored, checked."""
 
     pixels: Tensor  # (n, channels, height, width), uint8
     labels: Tensor  # (n,), uint8
 
 
 def read_idx(what: str, folders: Sequence[str], data_dir: Path | None) -> tuple[Bytes, Bytes]:
-    """Train and test part of a publication in MNIST's format.
+    """Return the train and test part of a publication in MNIST's format.
 
     Args:
-        what: its name, for messages.
-        folders: where to look within `data_dir`; the first is the publication's key of `URLS` and `HASHES` as well.
-        data_dir: folder that holds the files; if None, they are downloaded.
+        what: name of the publication, for messages.
+        folders: possible folders within `data_dir`; the first is also the key in `URLS` and `HASHES`.
+        data_dir: folder with the data; if None, the files are downloaded.
     """
     root = download(folders[0], folders[0]) if data_dir is None else data_dir
     paths = found(what, root, [(folder, IDX_FILES) for folder in folders], ("", ".gz"))
@@ -88,7 +88,7 @@ def read_idx(what: str, folders: Sequence[str], data_dir: Path | None) -> tuple[
 
 
 def read_cifar10(data_dir: Path | None) -> tuple[Bytes, Bytes]:
-    """Train and test part of CIFAR-10, from its binary version."""
+    """Return the train and test part of CIFAR-10, from its binary version."""
     root = data_dir
     if root is None:
         root = download("cifar10", "", [f"{CIFAR_FOLDER}/{name}" for name in CIFAR_FILES])
@@ -104,16 +104,16 @@ def read_cifar10(data_dir: Path | None) -> tuple[Bytes, Bytes]:
 
 
 def found(what: str, root: Path, layouts: Sequence[Layout], endings: Sequence[str]) -> list[Path]:
-    """The files of the first layout that is there in full, each with one of the endings.
+    """Return the files of the first layout that is complete, each with one of the endings.
 
     Args:
         what: name of the publication, for messages.
-        root: folder of all data.
-        layouts: under which names the files may lie; as many in each.
-        endings: what may come behind the names.
+        root: folder with all data.
+        layouts: possible folders and file names, the same number of files in each.
+        endings: possible endings of the names.
 
     Raises:
-        FileNotFoundError: none is there in full.
+        FileNotFoundError: if no layout is complete.
     """
     lacking = []
     for folder, names in ((Path(root) / folder, names) for folder, names in layouts):
@@ -129,21 +129,21 @@ def found(what: str, root: Path, layouts: Sequence[Layout], endings: Sequence[st
 
 
 def download(key: str, folder: str, members: Sequence[str] = ()) -> Path:
-    """Downloads what is not yet in the cache, checks it, and gives the cache's folder, laid out like a data_dir.
+    """Download and check the files that are not in the cache; return the cache folder, laid out like a data_dir.
 
     Args:
-        key: of `URLS` and `HASHES`.
-        folder: within the cache, for the files.
-        members: what to extract, if the files are tar archives.
+        key: key in `URLS` and `HASHES`.
+        folder: folder within the cache, for the files.
+        members: names of the members to extract, if the files are tar archives.
 
     Raises:
-        OSError: a file could not be fetched.
-        ValueError: what came has another hash.
+        OSError: if a file cannot be downloaded.
+        ValueError: if a file has another hash.
     """
     import pooch  # noqa: PLC0415  (needed here only)
 
     cache = Path(pooch.os_cache("phalanx"))
-    remedy = f"Fetch {' and '.join(HASHES[key])} in another way, lay them out in a folder and give that as data_dir."
+    remedy = f"Fetch {' and '.join(HASHES[key])} in another way, put them into a folder and give that as data_dir."
     for name, sha256 in HASHES[key].items():
         url = URLS[key] + name
         extract = pooch.Untar(members=list(members), extract_dir=".") if members else None
@@ -160,10 +160,10 @@ def download(key: str, folder: str, members: Sequence[str] = ()) -> Path:
 
 @contextmanager
 def text_file(path: Path, encoding: str) -> Iterator[TextIO]:
-    """A text, gzipped or not, to be read; a line ends where the file says so.
+    """Open a text file, gzipped or not, for reading; line ends are not translated.
 
     Raises:
-        ValueError: while it is read, the file turns out to be damaged.
+        ValueError: if the file turns out to be damaged while it is read.
     """
     with path.open("rb") as start:
         zipped = start.read(2) == GZIP_MAGIC
@@ -176,7 +176,7 @@ def text_file(path: Path, encoding: str) -> Iterator[TextIO]:
 
 
 def text_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The lines of a text, gzipped or not, without their ends; they end with a line feed and nothing else."""
+    """Return the lines of a text file, gzipped or not, without their ends; only a line feed ends a line."""
     with text_file(path, encoding) as file:
         lines = file.read().split("\n")
     return lines[:-1] if lines[-1] == "" else lines
@@ -198,20 +198,22 @@ def _check_labels(path: Path, labels: Tensor) -> None:
 
 
 def _idx(path: Path, *shape: int) -> Tensor:
-    """The bytes (n, *shape) of an IDX file, gzipped or not."""
+    """Return the bytes (n, *shape) of an IDX file, gzipped or not."""
     with path.open("rb") as start:
         zipped = start.read(2) == GZIP_MAGIC
     try:
         with gzip.open(path) if zipped else path.open("rb") as file:
             n = _idx_count(path, file.read(8 + 4 * len(shape)), shape)
             size = n * int(np.prod(shape, dtype=np.int64))
+            # A header may promise terabytes: allocate no more than the file can hold.
             room = path.stat().st_size * (GZIP_MOST if zipped else 1)
             if size > room:
                 raise ValueError(
                     f"{path} declares {size} bytes of data and cannot hold more than {room}; it is truncated. "
                     f"{FETCH_AGAIN}"
                 )
-            data = bytearray(file.read(size + 1))  # one more than there may be; this also makes gzip check its sum
+            # One byte more than expected finds surplus data, and makes gzip verify its checksum at the end.
+            data = bytearray(file.read(size + 1))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} is not a whole gzip file: {error}. {FETCH_AGAIN}") from error
     if len(data) != size:
@@ -221,7 +223,7 @@ def _idx(path: Path, *shape: int) -> Tensor:
 
 
 def _idx_count(path: Path, header: bytes, shape: tuple[int, ...]) -> int:
-    """How many examples the header of an IDX file declares."""
+    """Return the number of examples in the header of an IDX file."""
     magic = bytes((0, 0, 8, 1 + len(shape)))
     if header[:4] != magic:
         raise ValueError(
@@ -238,7 +240,7 @@ def _idx_count(path: Path, header: bytes, shape: tuple[int, ...]) -> int:
 
 
 def _records(path: Path) -> Bytes:
-    """The records of a file of CIFAR-10's binary version: 1 byte of label, 3,072 of pixels."""
+    """Return the records of a file of CIFAR-10's binary version: 1 byte for the label, 3,072 for the pixels."""
     record, size = 1 + int(np.prod(CIFAR_SHAPE)), path.stat().st_size
     if size == 0 or size % record:
         raise ValueError(

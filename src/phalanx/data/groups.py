@@ -1,8 +1,8 @@
-"""Groups of clients whose data contradict each other, or are about different things.
+"""Groups of clients whose data contradict each other, or have different topics.
 
 Sattler, Müller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization under
-Privacy Constraints", 2019, Section VI: what one group of clients learns is wrong for another, so that no model serves
-all, or each group has its own topic.  Clients are tested on what their own group takes for true.
+Privacy Constraints", 2019, Section VI: the model of one group of clients is wrong for another group, so that no model
+fits all, or each group has its own topic.  Clients are tested on the data of their own group.
 """
 
 import math
@@ -17,30 +17,30 @@ from phalanx.rng import generator
 
 
 class Groups(ABC):
-    """Divides clients into groups, and says what the examples of each are.  A subclass is a frozen dataclass."""
+    """A division of clients into groups, and the data of each group.  A subclass is a frozen dataclass."""
 
     @property
     @abstractmethod
     def number(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
 
     @abstractmethod
     def seen_by(self, group: int, data: Dataset) -> Dataset:
-        """The data as a group has them, for training and for tests alike.
+        """Return the data as a group sees them, in training and in tests.
 
         Args:
             group: in 0 .. number - 1.
-            data: examples as they come from their source.
+            data: examples from the source.
 
         Raises:
-            ValueError: these data cannot be transformed so.
+            ValueError: if these data cannot be transformed in this way.
         """
 
     def of(self, clients: int) -> tuple[int, ...]:
-        """The group of each client: equally many in each, give or take one, neighbours together.
+        """Return the group of each client: neighbouring clients together, and equal numbers up to one in each group.
 
         Raises:
-            ValueError: there are more groups than clients.
+            ValueError: if there are more groups than clients.
         """
         if clients < self.number:
             raise ValueError(f"{self.number} groups need at least {self.number} clients, got {clients}.")
@@ -49,11 +49,11 @@ class Groups(ABC):
 
 @dataclass(frozen=True)
 class PermutedLabels(Groups):
-    """Each group names the classes by a random permutation of its own (Equation 52).
+    """Each group has a random permutation of the labels (Equation 52).
 
     Args:
         count: number of groups, at least 1.
-        seed: of the permutations; no two are equal.
+        seed: seed of the permutations, which all differ.
     """
 
     count: int = 4
@@ -74,10 +74,10 @@ class PermutedLabels(Groups):
         return _relabelled(data, names[data.labels])
 
     def permutations(self, classes: int) -> list[Tensor]:
-        """For each group, (classes,) int64: what it calls each class.
+        """Return, for each group, its label of each class: (classes,), int64.
 
         Raises:
-            ValueError: so few classes have fewer permutations than there are groups.
+            ValueError: if there are more groups than permutations of the classes.
         """
         if self.count > math.factorial(min(classes, 20)):
             raise ValueError(f"{classes} classes cannot be permuted in {self.count} ways. Lower count.")
@@ -90,10 +90,10 @@ class PermutedLabels(Groups):
 
 @dataclass(frozen=True)
 class SwappedLabels(Groups):
-    """Each group takes two classes for each other; inputs and labels are distributed alike in all groups.
+    """Each group has the labels of two classes swapped; inputs and labels have the same distribution in all groups.
 
     Args:
-        pairs: the two classes of each group. The paper names (1, 7) and (3, 5), "and so on".
+        pairs: the two classes that each group swaps. The paper names (1, 7) and (3, 5), "and so on".
     """
 
     pairs: tuple[tuple[int, int], ...] = ((1, 7), (3, 5), (4, 9), (2, 8))
@@ -120,10 +120,10 @@ class SwappedLabels(Groups):
 
 @dataclass(frozen=True)
 class RotatedImages(Groups):
-    """Each group sees its images turned; the authors' published code turns those of one half upside down.
+    """Each group has rotated images; in the authors' code, those of one half of the clients are upside down.
 
     Args:
-        quarter_turns: how far each group's are turned, in steps of 90 degrees, counterclockwise.
+        quarter_turns: rotation of the images of each group, in steps of 90 degrees, counterclockwise.
     """
 
     quarter_turns: tuple[int, ...] = (0, 2)
@@ -142,20 +142,20 @@ class RotatedImages(Groups):
         turns, shape = self.quarter_turns[group] % 4, tuple(data.x.shape[1:])
         if len(shape) < 2:
             raise ValueError(
-                f"Only images can be turned, of shape (..., height, width); got examples of shape {shape}."
+                f"Only images of shape (..., height, width) can be rotated, got examples of shape {shape}."
             )
         if turns % 2 and shape[-1] != shape[-2]:
-            raise ValueError(f"Images that are not square can be turned upside down only, got shape {shape}.")
+            raise ValueError(f"Images that are not square can be rotated only by 180 degrees, got shape {shape}.")
         return replace(data, x=torch.rot90(data.x, turns, (-2, -1)).contiguous()) if turns else data
 
 
 @dataclass(frozen=True)
 class Topics(Groups):
-    """Each group has a topic of its own, and sees the examples of that topic and no others (AG-News in Section VI-C).
+    """Each group has its own topic, and sees only the examples of that topic (AG-News in Section VI-C).
 
-    It is for data whose owners have the topics in turn, owner k topic k mod `count`, as those of `AGNews` have, dealt
-    with `Natural` to as many clients as there are owners.  Client i is then owner i and belongs to group i mod `count`,
-    so that all that it holds is of its group's topic, and only tests have something left out.
+    For data in which owner k has topic k mod `count`, such as `AGNews`, partitioned with `Natural` among as many
+    clients as owners.  Client i is then owner i and belongs to group i mod `count`, so all of its examples are of the
+    topic of its group, and only test examples are left out.
 
     Args:
         count: number of topics, at least 1.
@@ -173,10 +173,10 @@ class Topics(Groups):
         return self.count
 
     def of(self, clients: int) -> tuple[int, ...]:
-        """The group of each client: the groups take turns, as the topics of the owners do.
+        """Return the group of each client: i mod `count`, like the topics of the owners.
 
         Raises:
-            ValueError: there are more groups than clients.
+            ValueError: if there are more groups than clients.
         """
         super().of(clients)
         return tuple(i % self.count for i in range(clients))
@@ -185,18 +185,18 @@ class Topics(Groups):
         """See `Groups`."""
         if data.owners is None:
             raise ValueError(
-                "Topics are those of the examples' owners, and these data do not say whose an example is. "
-                "Take data that do, such as AGNews, or other groups."
+                "Topics needs data with owners, whose topics it uses, and these data have none. "
+                "Choose data with owners, such as AGNews, or other groups."
             )
         of_topic = data.owners % self.count == group
         if len(data) and not bool(of_topic.any()):
             raise ValueError(
-                f"None of {len(data)} examples is of topic {group}. Deal the data with Natural, to as many clients as "
-                "they have owners (for AGNews, corpora), so that each client holds what its group is to see."
+                f"None of {len(data)} examples is of topic {group}. Use the partition Natural with as many clients as "
+                "the data have owners (for AGNews, corpora), so that each client has its group's topic."
             )
         return data if bool(of_topic.all()) else data.of(of_topic)
 
 
 def _relabelled(data: Dataset, labels: Tensor) -> Dataset:
-    """The data with those labels where they have one."""
+    """Return the data with these labels at the positions that have one."""
     return replace(data, y=data.y.masked_scatter(data.y != NO_LABEL, labels))

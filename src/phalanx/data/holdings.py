@@ -1,4 +1,4 @@
-"""Who holds what: a table of clients by classes, and its picture."""
+"""The labels that each client holds: a table of clients by classes, and its picture."""
 
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,18 @@ RED, BLUE, GREY = "#c0392b", "#2f6da8", "#e8e8e8"
 
 
 def holdings(labels: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:
-    """How many labels of each class each client holds: as many as examples, where each example has one.
+    """Return the number of labels of each class that each client holds.
 
     Args:
         labels: (n,), int64 in 0 .. classes - 1; or (n, t), where -100 is no label and is not counted.
-        parts: for each client its indices into `labels`, as `Partition.split` gives them.
+        parts: indices of each client into `labels`, from `Partition.split`.
         classes: number of classes.
 
     Returns:
-        int64 of shape (clients, classes).
+        The counts, int64 of shape (clients, classes).
 
     Raises:
-        ValueError: a label is outside 0 .. classes - 1.
+        ValueError: if a label is outside 0 .. classes - 1.
     """
     given = labels_in(labels)
     if len(given) and not 0 <= int(given.min()) <= int(given.max()) < classes:
@@ -40,16 +40,16 @@ def holdings(labels: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:
 def plot_holdings(
     counts: Tensor, byzantine: Set[int] = frozenset(), sizes: Sequence[int] | None = None
 ) -> "matplotlib.figure.Figure":
-    """A picture of who holds what: each client's mix of classes as a heat map, and its size as a bar.
+    """Return a picture of the partition: the classes of each client as a heat map, and its size as a bar.
 
     Args:
-        counts: (clients, classes), as `holdings` gives them.
+        counts: (clients, classes), from `holdings`.
         byzantine: clients to mark in red.
-        sizes: number of examples of each client; the sum of its counts if not given, as where each example has one
-            label.
+        sizes: number of examples of each client; by default the sum of its counts, which is right if each example
+            has one label.
 
     Raises:
-        ValueError: `counts` is not such a matrix, or the other arguments do not go with it.
+        ValueError: if `counts` is not such a matrix, or the other arguments do not match it.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and needed here only)
 
@@ -83,7 +83,7 @@ def plot_holdings(
 
 
 def _step(n: int, most: int) -> int:
-    """The smallest round distance at which n rows get no more than `most` ticks."""
+    """Return the smallest round distance between ticks with which n rows have at most `most` ticks."""
     steps: list[int] = [digit * 10**zeros for zeros in range(18) for digit in (1, 2, 5)]
     return next(step for step in steps if n <= most * step)
 

@@ -1,8 +1,8 @@
-"""How examples are dealt to clients.
+"""Partitions of the examples among clients.
 
-A partition names one client for each example, so that every example is held exactly once whatever the rule is; only
-`Natural`, and `ClassImbalance` with clients of one size, leave some out.  `Partition.split` does what all rules share:
-it checks the arguments, gives every client at least one example and lists each client's examples.
+A partition assigns one client to each example, so every example is held exactly once; only `Natural`, and
+`ClassImbalance` with clients of equal size, leave some out.  `Partition.split` is common to all partitions: it checks
+the arguments, gives every client at least one example and returns the examples of each client.
 """
 
 from abc import ABC, abstractmethod
@@ -21,36 +21,37 @@ Floats = npt.NDArray[np.float64]
 
 
 class Partition(ABC):
-    """A rule that deals examples to clients.  A subclass is a frozen dataclass that writes `assign`."""
+    """A rule that assigns examples to clients.  A subclass is a frozen dataclass that defines `assign`."""
 
-    allow_empty: bool = False  # whether a client may end up without examples
-    uses_labels: ClassVar[bool] = True  # whether `assign` looks at the labels; if not, sequences of labels will do
+    allow_empty: bool = False  # whether clients may have no examples
+    uses_labels: ClassVar[bool] = True  # whether `assign` needs the labels; if not, sequences of labels are allowed
 
     @property
     def partial(self) -> bool:
-        """Whether `assign` may leave out examples, of which it says that -1 owns them."""
+        """Whether `assign` may leave out examples, by assigning them to -1."""
         return False
 
     def split(
         self, labels: Tensor, clients: int, rng: np.random.Generator, owners: Tensor | None = None
     ) -> list[Tensor]:
-        """Deals the examples: each to one client at most, at least one to each client unless `allow_empty`.
+        """Return the examples of each client: at least one each, unless `allow_empty` is set.
 
-        Where the rule leaves clients without examples, each of them, in increasing order, gets one random example of
-        the client that then has most (the first such client).  The result depends on the arguments and on `rng` alone.
+        If the rule leaves clients without examples, each of them, in increasing order, takes one random example from
+        the client that then has most (the first one at a tie).  The result depends only on the arguments and `rng`.
 
         Args:
             labels: (n,), integers from 0; or (n, t), the sequences of labels of a `Dataset`.
             clients: number of clients, at least 1.
-            rng: where the random numbers come from, `phalanx.rng.numpy_generator` for one.
-            owners: (n,), whose each example is by nature, if that is known; for `Natural`, and ignored by all others.
+            rng: random numbers, for example from `phalanx.rng.numpy_generator`.
+            owners: (n,), the natural owner of each example, if it is known; used only by `Natural`.
 
         Returns:
-            For each client its examples: int64 indices into `labels`, increasing.
+            For each client, increasing int64 indices into `labels`.
 
         Raises:
-            ValueError: there are fewer examples than clients and `allow_empty` is not set, the rule deals by label and
-                the labels are sequences, or an argument is not as described.
+            ValueError: if there are fewer examples than clients and `allow_empty` is not set, the rule needs labels and
+            these
+                are sequences, or an argument is not as described.
         """
         if clients < 1:
             raise ValueError(f"clients must be at least 1, got {clients}.")
@@ -64,7 +65,7 @@ class Partition(ABC):
         if len(labels) < clients and not self.allow_empty:
             raise ValueError(
                 f"{clients} clients need at least {clients} examples, got {len(labels)}. "
-                "Take fewer clients or more examples, or set allow_empty."
+                "Use fewer clients or more examples, or set allow_empty."
             )
         holders = self.assign(labels.cpu().numpy().astype(np.int64), clients, rng)
         least = -1 if self.partial else 0
@@ -74,26 +75,27 @@ class Partition(ABC):
             )
         if not self.allow_empty and not self.partial:
             holders = _without_empty(holders, clients, rng)
+        # Client -1, if any, holds the examples that are left out; it is the first part and dropped.
         order, sizes = np.argsort(holders, kind="stable"), np.bincount(holders + 1, minlength=clients + 1)
         return list(torch.split(torch.from_numpy(order), sizes.tolist()))[1:]
 
     def _one_each(self, labels: Tensor) -> Tensor:
-        """Zeros, (n,), for a rule that does not look at labels.
+        """Return zeros, (n,), in place of sequences of labels, for a rule that does not need labels.
 
         Raises:
-            ValueError: the rule does.
+            ValueError: if the rule needs them.
         """
         if self.uses_labels:
             raise ValueError(
-                f"{type(self).__name__} deals by label, and each of these examples has a sequence of "
-                f"{labels.shape[1]} labels. Choose a partition that looks at none, such as Uniform or PowerLaw, or "
-                "Natural if the data say whose each example is."
+                f"{type(self).__name__} partitions by label, and each of these examples has a sequence of "
+                f"{labels.shape[1]} labels. Choose a partition that needs no labels, such as Uniform or PowerLaw, or "
+                "Natural if the data have owners."
             )
         return labels.new_zeros(len(labels))
 
     @abstractmethod
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """The owner, in 0 .. clients - 1, of each of the (n,) examples."""
+        """Return the client, in 0 .. clients - 1, of each of the n examples."""
 
 
 def _without_empty(owners: Ints, clients: int, rng: np.random.Generator) -> Ints:
@@ -108,15 +110,17 @@ def _without_empty(owners: Ints, clients: int, rng: np.random.Generator) -> Ints
 
 
 def _apportioned(total: int, shares: Floats) -> Ints:
-    """`total` in whole numbers proportional to `shares` by largest remainder, ties to the first."""
+    """Return whole numbers with sum `total`, proportional to `shares`, by largest remainder; ties go to the first."""
     quotas = shares / shares.sum() * total
     counts: Ints = np.floor(quotas).astype(np.int64)
+    # The examples that rounding down has left go to the largest remainders.
     counts[np.argsort(counts - quotas, kind="stable")[: total - counts.sum()]] += 1
     return counts
 
 
 def _dealt(n: int, log_shares: Floats, rng: np.random.Generator) -> Ints:
-    """Owners of n examples drawn without regard to their labels; sizes are proportional to exp(log_shares)."""
+    """Return random clients of n examples, whatever their labels, with sizes proportional to exp(log_shares)."""
+    # Relative to the largest share: exp of the logarithms themselves could overflow or be all zero.
     sizes = _apportioned(n, np.exp(log_shares - log_shares.max()))
     owners: Ints = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     return owners
@@ -129,28 +133,27 @@ def _require(valid: bool, name: str, allowed: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class Uniform(Partition):
-    """The same number of examples for everybody, give or take one, drawn without regard to their labels.
+    """The same number of examples for each client, up to one, drawn at random whatever their labels.
 
     Args:
-        allow_empty: whether a client may end up without examples.
+        allow_empty: whether clients may have no examples.
     """
 
     uses_labels: ClassVar[bool] = False
     allow_empty: bool = False
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Deals the shuffled examples in turn."""
+        """Assign shuffled examples to the clients in turn."""
         owners: Ints = rng.permutation(np.arange(len(labels)) % clients)
         return owners
 
 
 @dataclass(frozen=True)
 class Natural(Partition):
-    """Each client holds what is somebody's by nature: the examples of one writer, speaker or role.
+    """Each client holds the examples of one natural owner: a writer, a speaker, a role.
 
-    For data that say whose each example is (`Dataset.owners`).  With as many clients as there are owners, client i is
-    owner i.  With fewer, the clients are owners drawn at random, in the order of their numbers, and the examples of all
-    others are left out: this is the one partition that does not deal every example.
+    For data with `Dataset.owners`.  With as many clients as owners, client i is owner i.  With fewer clients, they are
+    random owners, in the order of their numbers, and the examples of the other owners are left out.
     """
 
     uses_labels: ClassVar[bool] = False
@@ -158,17 +161,17 @@ class Natural(Partition):
     def split(
         self, labels: Tensor, clients: int, rng: np.random.Generator, owners: Tensor | None = None
     ) -> list[Tensor]:
-        """Gives each client the examples of its owner, and nobody those of owners that are no clients.
+        """Return the examples of each client's owner; those of other owners are left out.
 
         Raises:
-            ValueError: it is not known whose the examples are, or there are more clients than owners.
+            ValueError: if the owners are not known, or there are more clients than owners.
         """
         if clients < 1:
             raise ValueError(f"clients must be at least 1, got {clients}.")
         if owners is None:
             raise ValueError(
-                "Natural gives each client the examples of one owner, and these data do not say whose an example is. "
-                "Take data that do, such as Shakespeare, give a Dataset its owners, or choose another partition."
+                "Natural gives each client the examples of one owner, and these data have no owners. "
+                "Choose data with owners, such as Shakespeare, give a Dataset its owners, or choose another partition."
             )
         if owners.shape != labels.shape[:1]:
             raise ValueError(f"owners must be ({len(labels)},), one for each example, got {tuple(owners.shape)}.")
@@ -176,12 +179,12 @@ class Natural(Partition):
         return [torch.from_numpy(np.flatnonzero(holders == client)) for client in range(clients)]
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """The client of each example, -1 if none; here `labels` are owners."""
+        """Return the client of each example, -1 for none; `labels` are owners here."""
         present, owners = np.unique(labels, return_inverse=True)
         if clients > len(present):
             raise ValueError(
                 f"{clients} clients need as many owners, and these examples have {len(present)}. "
-                f"Take at most {len(present)} clients."
+                f"Use at most {len(present)} clients."
             )
         client_of = np.full(len(present), -1)
         client_of[np.sort(rng.choice(len(present), clients, replace=False))] = np.arange(clients)
@@ -191,14 +194,14 @@ class Natural(Partition):
 
 @dataclass(frozen=True)
 class Dirichlet(Partition):
-    """Each class is shared out by proportions drawn from a Dirichlet distribution.
+    """The examples of each class are divided by proportions drawn from a Dirichlet distribution.
 
-    Yurochkin et al. (2019), Hsu et al. (2019).  The smaller alpha is, the fewer clients hold most of a class; clients
+    Yurochkin et al. (2019), Hsu et al. (2019).  The smaller alpha, the fewer clients hold most of a class.  Clients
     differ in size, too.
 
     Args:
-        alpha: concentration, positive. 100 is close to equal shares, 0.1 leaves most clients with one to three classes.
-        allow_empty: whether a client may end up without examples.
+        alpha: concentration, positive. 100 gives nearly equal shares; with 0.1 most clients have one to three classes.
+        allow_empty: whether clients may have no examples.
     """
 
     alpha: float = 0.5
@@ -208,7 +211,7 @@ class Dirichlet(Partition):
         _require(0 < self.alpha < np.inf, "alpha", "positive and finite", self.alpha)
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Shares out one class after the other; whole numbers by largest remainder."""
+        """Draw the proportions of one class after the other; whole numbers by largest remainder."""
         owners = np.empty_like(labels)
         for c in np.unique(labels):
             members = np.flatnonzero(labels == c)
@@ -216,27 +219,27 @@ class Dirichlet(Partition):
         return owners
 
     def _log_shares(self, clients: int, rng: np.random.Generator) -> Floats:
-        """Logarithms of one draw, up to a constant.
+        """Return the logarithms of one draw, up to a constant.
 
-        A Gamma(alpha) variable is Gamma(alpha + 1) times U^(1/alpha).  In logarithms, and with the largest U put to 1,
-        this works for every alpha; drawn directly, all variables would be 0 for a small one.
+        A Gamma(alpha) variable is Gamma(alpha + 1) times U^(1/alpha).  In logarithms, and with the largest U scaled to
+        1, this works for every alpha; drawn directly, all variables would underflow to 0 for a small alpha.
         """
         log_u = np.log1p(-rng.random(clients))
-        with np.errstate(over="ignore"):  # minus infinity is a share of zero
+        with np.errstate(over="ignore"):  # minus infinity is the logarithm of a zero share
             log_gamma: Floats = (log_u - log_u.max()) / self.alpha + np.log(rng.standard_gamma(self.alpha + 1, clients))
         return log_gamma
 
 
 @dataclass(frozen=True)
 class Shards(Partition):
-    """Examples sorted by label, cut in shards, some shards for each client (McMahan et al. 2017).
+    """Examples sorted by label and cut into shards, some shards for each client (McMahan et al. 2017).
 
-    The shards' sizes differ by one at most, so the clients' sizes by `classes_per_client` at most.  A shard that
-    straddles the border of two classes holds both.  With fewer examples than shards, a shard has one example or none.
+    The sizes of shards differ by at most one, so those of clients by at most `classes_per_client`.  A shard on the
+    border of two classes holds both.  With fewer examples than shards, a shard has one example or none.
 
     Args:
         classes_per_client: number of shards of each client, at least 1.
-        allow_empty: whether a client may end up without examples.
+        allow_empty: whether clients may have no examples.
     """
 
     classes_per_client: int = 2
@@ -246,13 +249,14 @@ class Shards(Partition):
         _require(self.classes_per_client >= 1, "classes_per_client", "at least 1", self.classes_per_client)
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Shuffles within the classes, cuts, and deals the shards at random."""
+        """Shuffle within the classes, cut the shards, and assign them at random."""
         n, each = len(labels), min(self.classes_per_client, max(len(labels), 1))
         shuffled = rng.permutation(n)
         order = shuffled[np.argsort(labels[shuffled], kind="stable")]
-        shards = min(n, clients * each)  # those with examples
+        shards = min(n, clients * each)  # shards that are not empty
         owners = np.empty_like(labels)
         if shards:
+            # Each client has `each` places for shards; an occupied place is a shard of the client.
             hands = rng.choice(clients * each, size=shards, replace=False) // each
             owners[order] = np.repeat(hands, _apportioned(n, np.ones(shards)))
         return owners
@@ -260,11 +264,11 @@ class Shards(Partition):
 
 @dataclass(frozen=True)
 class PowerLaw(Partition):
-    """Sizes proportional to (1, 2, 3, ...)^-exponent, client 0 the largest; drawn without regard to labels.
+    """Sizes proportional to (1, 2, 3, ...)^-exponent, client 0 the largest; drawn at random whatever the labels.
 
     Args:
-        exponent: at least 0; 0 makes all sizes equal.
-        allow_empty: whether a client may end up without examples.
+        exponent: exponent of the power law, at least 0; 0 makes all sizes equal.
+        allow_empty: whether clients may have no examples.
     """
 
     uses_labels: ClassVar[bool] = False
@@ -275,20 +279,20 @@ class PowerLaw(Partition):
         _require(0 <= self.exponent < np.inf, "exponent", "at least 0 and finite", self.exponent)
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Deals the shuffled examples by size."""
-        with np.errstate(over="ignore"):  # minus infinity is a share of zero
+        """Draw the client of each example at random, for the given sizes."""
+        with np.errstate(over="ignore"):  # minus infinity is the logarithm of a zero share
             return _dealt(len(labels), -self.exponent * np.log(np.arange(1, clients + 1)), rng)
 
 
 @dataclass(frozen=True)
 class LinearRamp(Partition):
-    """Sizes linearly spaced, client 0 the smallest; drawn without regard to labels.
+    """Linearly spaced sizes, client 0 the smallest; drawn at random whatever the labels.
 
     Xu and Lyu (2020) call these sizes a power law: of 6,005 examples, 10 clients hold 71, 189, 306, ..., 1,130.
 
     Args:
-        ratio: largest size over smallest, at least 1.
-        allow_empty: whether a client may end up without examples.
+        ratio: largest size divided by smallest size, at least 1.
+        allow_empty: whether clients may have no examples.
     """
 
     uses_labels: ClassVar[bool] = False
@@ -299,7 +303,7 @@ class LinearRamp(Partition):
         _require(1 <= self.ratio < np.inf, "ratio", "at least 1 and finite", self.ratio)
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Deals the shuffled examples by size."""
+        """Draw the client of each example at random, for the given sizes."""
         ramp = np.linspace(0, 1, clients) if clients > 1 else np.ones(1)
         return _dealt(len(labels), np.log((1 - ramp) / self.ratio + ramp), rng)
 
@@ -308,17 +312,17 @@ class LinearRamp(Partition):
 class ClassImbalance(Partition):
     """Client i owns the labels 0 .. c_i - 1; c_i grows from `fewest` to `most` in equal steps, rounded down.
 
-    By default all examples are dealt, those of each class evenly to its owners, so that a client with more classes
-    holds more examples.  With `each`, every client holds that many, as evenly as can be from its classes, and the rest
-    is left out: the split of Xu and Lyu (2020), 600 each of MNIST's 60,000, whose program lets clients draw with
-    replacement; here nobody holds an example of somebody else.  A single client owns `most` labels.  Clients that the
+    By default all examples are assigned, those of each class evenly to its owners, so a client with more classes holds
+    more examples.  With `each`, every client holds that many, as evenly as possible from its classes, and the rest is
+    left out: the split of Xu and Lyu (2020), 600 each of MNIST's 60,000.  In their program clients draw with
+    replacement; here no two clients hold the same example.  A single client owns `most` labels.  Clients that the
     default leaves empty get an example of any class (see `split`).
 
     Args:
-        fewest: labels of the first client, at least 1.
-        most: labels of the last client, at least `fewest`; as many as there are (the largest label + 1) if not given.
-        each: examples of each client, at least 1; null deals all there are.
-        allow_empty: whether a client may end up without examples.
+        fewest: number of labels of the first client, at least 1.
+        most: number of labels of the last client, at least `fewest`; the largest label + 1 if not given.
+        each: number of examples of each client, at least 1; null assigns all examples.
+        allow_empty: whether clients may have no examples.
     """
 
     fewest: int = 1
@@ -337,11 +341,11 @@ class ClassImbalance(Partition):
         return self.each is not None
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Deals one class after the other to its owners, in random order.
+        """Assign one class after the other to its owners, in random order.
 
         Raises:
-            ValueError: there are more classes than `most`, or fewer than `fewest` and no `most`; or fewer examples of a
-                class than its owners are to hold.
+            ValueError: if there are more classes than `most`, or fewer than `fewest` and no `most`; or too few examples
+                of a class for its owners.
         """
         owned = self._owned(labels, clients)
         if self.each is not None:
@@ -353,7 +357,7 @@ class ClassImbalance(Partition):
         return owners
 
     def _equal(self, labels: Ints, owned: Ints, rng: np.random.Generator, each: int) -> Ints:
-        """The owner of each example where every client holds `each`, -1 if none."""
+        """Return the client of each example, -1 for none, so that every client holds `each` examples."""
         owners = np.full_like(labels, -1)
         for c in range(int(owned.max())):
             wanted = np.array([each // k + (c < each % k) if c < k else 0 for k in owned.tolist()])
@@ -361,13 +365,13 @@ class ClassImbalance(Partition):
             if len(members) < wanted.sum():
                 raise ValueError(
                     f"ClassImbalance with each = {each} needs {wanted.sum():,} examples of class {c} for "
-                    f"{len(owned)} clients, got {len(members):,}. Take more examples, or lower each."
+                    f"{len(owned)} clients, got {len(members):,}. Use more examples, or lower each."
                 )
             owners[members[: wanted.sum()]] = np.repeat(np.arange(len(owned)), wanted)
         return owners
 
     def _owned(self, labels: Ints, clients: int) -> Ints:
-        """c_i, how many classes each client owns."""
+        """Return c_i, the number of classes that each client owns."""
         classes = int(labels.max(initial=-1)) + 1
         most = max(classes, 1) if self.most is None else self.most
         if most < classes:
@@ -383,18 +387,18 @@ class ClassImbalance(Partition):
 
 @dataclass(frozen=True)
 class ClassSplit(Partition):
-    """Each client holds examples of its own classes only, which no client of another part holds.
+    """Each client holds only examples of the classes of its part, which no client of another part holds.
 
-    The classes, in their order, are cut into parts, and so are the clients; the examples of a part are dealt evenly to
-    its clients, without regard to their labels.  Two clients hold the digits 0 to 4 and 5 to 9: the congruent case of
-    Sattler, Müller and Samek 2019, Figure 7.  What clients hold differs as much as it can, but nothing that one holds
-    contradicts another: one model serves all.  Clients that this leaves empty get an example of any class (see
+    The classes, in their order, are divided into parts, and so are the clients; the examples of a part are assigned
+    evenly to its clients, whatever their labels.  Two clients hold the digits 0 to 4 and 5 to 9: the congruent case of
+    Sattler, Müller and Samek 2019, Figure 7.  The data of the parts differ as much as possible, but do not contradict
+    each other: one model fits all.  Clients that this leaves empty get an example of any class (see
     `split`).
 
     Args:
-        parts: number of parts, at least 1, and at most as many as clients and as classes (the largest label + 1); as
-            many as possible if not given.
-        allow_empty: whether a client may end up without examples.
+        parts: number of parts, from 1 to the number of clients or of classes (the largest label + 1), whichever is
+            smaller; the largest possible number if not given.
+        allow_empty: whether clients may have no examples.
     """
 
     parts: int | None = None
@@ -404,10 +408,10 @@ class ClassSplit(Partition):
         _require(self.parts is None or self.parts >= 1, "parts", "at least 1", self.parts)
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Deals the shuffled examples of one part after the other.
+        """Assign the shuffled examples of one part after the other.
 
         Raises:
-            ValueError: there are more parts than clients or classes.
+            ValueError: if there are more parts than clients or classes.
         """
         classes = int(labels.max(initial=-1)) + 1
         most = max(min(clients, classes), 1)
@@ -423,13 +427,13 @@ class ClassSplit(Partition):
 
 @dataclass(frozen=True)
 class LognormalSizes(Partition):
-    """Sizes proportional to draws from a lognormal distribution, without regard to labels (Portnoy et al. 2020).
+    """Sizes proportional to draws from a lognormal distribution, whatever the labels (Portnoy et al. 2020).
 
     Args:
-        mu: mean of the draws' logarithm. It scales all draws alike, so the sizes here do not depend on it; it is kept
-            so that a configuration can state the distribution of the paper.
+        mu: mean of the draws' logarithm. It scales all draws equally, so it does not change the sizes; it exists so
+            that a configuration can state the distribution of the paper.
         sigma: standard deviation of the draws' logarithm, at least 0; 0 makes all sizes equal.
-        allow_empty: whether a client may end up without examples.
+        allow_empty: whether clients may have no examples.
     """
 
     uses_labels: ClassVar[bool] = False
@@ -442,29 +446,29 @@ class LognormalSizes(Partition):
         _require(0 <= self.sigma < np.inf, "sigma", "at least 0 and finite", self.sigma)
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Draws the sizes, then deals the shuffled examples."""
+        """Draw the sizes, then assign the shuffled examples."""
         draws = rng.standard_normal(clients)
-        with np.errstate(over="ignore"):  # minus infinity is a share of zero
+        with np.errstate(over="ignore"):  # minus infinity is the logarithm of a zero share
             return _dealt(len(labels), (draws - draws.max()) * self.sigma, rng)
 
 
 @dataclass(frozen=True)
 class DirichletMultinomialSizes(Partition):
-    """The sizes of the experiments of Portnoy et al. (2020) as their code draws them, without regard to labels.
+    """The sizes of the experiments of Portnoy et al. (2020), drawn as in their code, whatever the labels.
 
-    Lognormal draws are the concentration of a Dirichlet distribution; one draw of that are the shares of a multinomial
-    distribution of all examples; who gets none is dropped.  The paper itself describes `LognormalSizes`.  The number of
-    clients comes out of the draw: for 60,000 examples and the authors' seed 1 it is 75, the largest of whom holds
-    20,158 examples.
+    Lognormal draws are the concentration of a Dirichlet distribution; one draw from it gives the shares of a
+    multinomial distribution of all examples; clients without examples are dropped.  The paper itself describes
+    `LognormalSizes`. The draw determines the number of clients: for 60,000 examples and the authors' seed 1 it is 75,
+    the largest with 20,158 examples.
 
-    The sizes come from NumPy's legacy generator, which is what the authors' code uses and what NumPy promises not to
-    change.  Which examples a client gets comes from the run's seed.
+    The sizes come from NumPy's legacy generator, which the authors' code uses and which NumPy promises not to change.
+    The examples of each client depend on the seed of the run.
 
     Args:
-        mu: mean of the draws' logarithm; unlike in `LognormalSizes` it matters.
+        mu: mean of the draws' logarithm; unlike in `LognormalSizes` it changes the sizes.
         sigma: standard deviation of the draws' logarithm, at least 0.
         draws: number of lognormal draws, at least 1.
-        seed: of the sizes.
+        seed: seed of the sizes, not of the assignment of examples.
     """
 
     uses_labels: ClassVar[bool] = False
@@ -480,25 +484,25 @@ class DirichletMultinomialSizes(Partition):
         _require(0 <= self.seed < 2**32, "seed", "an integer from 0 to 2^32 - 1", self.seed)
 
     def sizes(self, n: int) -> Ints:
-        """The sizes of the clients that n examples are dealt to: each at least 1, their number as it comes."""
+        """Return the sizes of the clients for n examples, each at least 1; the draw determines their number."""
         legacy = np.random.RandomState(self.seed)
         with np.errstate(over="ignore"):
             concentration = legacy.lognormal(self.mu, self.sigma, self.draws)
         if not (np.isfinite(concentration) & (concentration > 0)).all():
-            raise ValueError(f"mu = {self.mu:g} and sigma = {self.sigma:g} draw numbers beyond what a float can hold.")
+            raise ValueError(f"mu = {self.mu:g} and sigma = {self.sigma:g} draw numbers beyond the range of a float.")
         counts: Ints = legacy.multinomial(n, legacy.dirichlet(concentration))
         return counts[counts > 0]
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Draws the sizes, then deals the shuffled examples.
+        """Draw the sizes, then assign the shuffled examples.
 
         Raises:
-            ValueError: the draw gives another number of clients.
+            ValueError: if the draw gives another number of clients.
         """
         sizes = self.sizes(len(labels))
         if len(sizes) != clients:
             raise ValueError(
-                f"This draw deals {len(labels)} examples to {len(sizes)} clients, not to {clients}. "
+                f"This draw divides {len(labels)} examples among {len(sizes)} clients, not {clients}. "
                 f"Set clients to {len(sizes)}, or give the partition another seed (partition.seed)."
             )
         owners: Ints = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))

@@ -1,18 +1,18 @@
-"""Sentences of film reviews: what does the critic think?
+"""Sentences of film reviews, classified by sentiment.
 
 Pang and Lee, "Seeing stars", 2005 (`MR`), and Socher et al., "Recursive Deep Models for Semantic Compositionality Over
 a Sentiment Treebank", 2013 (`SST`), in the form of Kim, "Convolutional Neural Networks for Sentence Classification",
-2014.  Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020, share them out to five
+2014.  Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020, divide them among five
 participants.
 
-As in their code, 9,596 sentences of MR and all 8,544 whole sentences of the train part of SST are for training.  Where
-this differs, or they do not say:
+As in their code, 9,596 sentences of MR and all 8,544 whole sentences of the train part of SST are for training.
+Differences, and choices where they do not say:
 
-* MR has no part for tests.  Here it is every tenth sentence of each of its two files: 1,066 sentences.  Theirs is
-  another tenth, of which they report on one half.
-* The vocabulary is of the train part; theirs is of all parts.  Words are taken as the files have them.
-* They report on SST's part for validation, which is not used here; these are its 2,210 sentences for tests.
-* Labelled phrases, which Kim adds to the train part of SST, are left out, by them and here.
+* MR has no test part.  Here it is every tenth sentence of each of its two files: 1,066 sentences.  Theirs is another
+  tenth, and they report the accuracy on one half of it.
+* The vocabulary is of the train part; theirs is of all parts.  Words are used as they are in the files.
+* They report the accuracy on SST's validation part, which is not used here; here it is on its 2,210 test sentences.
+* Labelled phrases, which Kim adds to the train part of SST, are left out, as in their code.
 """
 
 from collections.abc import Sequence
@@ -39,15 +39,17 @@ TENTH = 10
 class MR(Source):
     """Sentences of film reviews, 0 negative or 1 positive: 9,596 for training, 1,066 for tests, half of each class.
 
-    `rt-polarity.neg` and `rt-polarity.pos`, gzipped or not, are looked for in `rt-polaritydata/` and `mr/` of the data
-    folder.  Learn it with `KimCNN`.
+    `rt-polarity.neg` and `rt-polarity.pos`, gzipped or not, are expected in `rt-polaritydata/` and `mr/` of the data
+    folder.  Use it with `KimCNN`.
 
     Args:
-        vocabulary: how many different numbers there are at most, those for padding, unknown words and ends included;
-            the most frequent words of the whole train part have one. Null for all words.
-        sequence: words of an example, at least 1: longer sentences are cut, shorter ones padded. 60 cuts none.
-        limit: take only the first so many train examples, at least 1; all if not given. The classes take turns.
-        tests: take only so many test examples, at least 1, evenly spread over the classes; all if not given.
+        vocabulary: largest size of the vocabulary, signs for padding, unknown words and ends included; it holds the
+            most frequent words of the whole train part. Null for all words.
+        sequence: number of words in an example, at least 1: longer sentences are cut, shorter ones padded. 60 cuts
+            none.
+        limit: largest number of train examples, at least 1; the first ones are taken. All if not given. The classes
+            alternate.
+        tests: largest number of test examples, at least 1, evenly spread over the classes; all if not given.
     """
 
     vocabulary: int | None = 20_000
@@ -59,7 +61,7 @@ class MR(Source):
         check_sizes(self)
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x is int64 of shape (n, sequence), padded with 0."""
+        """Return the train and test part; x is int64 of shape (n, sequence), padded with 0."""
         members = [f"{MR_FOLDER}/{name}" for name in MR_FILES]
         root = download("mr", "", members) if data_dir is None else data_dir
         paths = found("MR", root, MR_LAYOUTS, ("", ".gz"))
@@ -69,12 +71,12 @@ class MR(Source):
 
 
 def _part(labelled: Sequence[Sentence], tests: bool) -> list[Sentence]:
-    """Every tenth of the sentences, or all others."""
+    """Return every tenth sentence, or all others."""
     return [sentence for k, sentence in enumerate(labelled, 1) if (k % TENTH == 0) == tests]
 
 
 def _in_turn(first: Sequence[Sentence], second: Sequence[Sentence]) -> list[Sentence]:
-    """One of the first, one of the second and so on; then what is left of the longer one."""
+    """Return the sentences of both alternately, then the rest of the longer one."""
     both = min(len(first), len(second))
     return [*chain.from_iterable(zip(first, second, strict=False)), *first[both:], *second[both:]]
 
@@ -83,15 +85,16 @@ def _in_turn(first: Sequence[Sentence], second: Sequence[Sentence]) -> list[Sent
 class SST(Source):
     """Sentences of film reviews in five classes, 0 very negative to 4 very positive: 8,544 and 2,210.
 
-    `stsa.fine.train` and `stsa.fine.test`, gzipped or not, are looked for in `sst/` of the data folder.  Learn it with
+    `stsa.fine.train` and `stsa.fine.test`, gzipped or not, are expected in `sst/` of the data folder.  Learn it with
     `KimCNN`.
 
     Args:
-        vocabulary: how many different numbers there are at most, those for padding, unknown words and ends included;
-            the most frequent words of the whole train part have one. Null for all words.
-        sequence: words of an example, at least 1: longer sentences are cut, shorter ones padded. 60 cuts none.
-        limit: take only the first so many train examples, at least 1; all if not given.
-        tests: take only so many test examples, at least 1, evenly spread; all if not given.
+        vocabulary: largest size of the vocabulary, signs for padding, unknown words and ends included; it holds the
+            most frequent words of the whole train part. Null for all words.
+        sequence: number of words in an example, at least 1: longer sentences are cut, shorter ones padded. 60 cuts
+            none.
+        limit: largest number of train examples, at least 1; the first ones are taken. All if not given.
+        tests: largest number of test examples, at least 1, evenly spread; all if not given.
     """
 
     vocabulary: int | None = 20_000
@@ -103,7 +106,7 @@ class SST(Source):
         check_sizes(self)
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x is int64 of shape (n, sequence), padded with 0."""
+        """Return the train and test part; x is int64 of shape (n, sequence), padded with 0."""
         root = download("sst", "sst") if data_dir is None else data_dir
         paths = found("SST", root, SST_LAYOUTS, ("", ".gz"))
         train, test = (_classed(path) for path in paths)
@@ -111,10 +114,10 @@ class SST(Source):
 
 
 def _classed(path: Path) -> list[Sentence]:
-    """The sentences of a file of SST, whose lines begin with the class.
+    """Return the sentences of a file of SST; each line begins with the class.
 
     Raises:
-        ValueError: a line has no class or no words.
+        ValueError: if a line has no class or no words.
     """
     labelled = []
     for label, *words in _lines(path, "utf-8"):
@@ -127,14 +130,14 @@ def _classed(path: Path) -> list[Sentence]:
     return labelled
 
 
-# --- both
+# --- common
 
 
 def _lines(path: Path, encoding: str) -> list[list[str]]:
-    """The words of each line that is not blank.
+    """Return the words of each line that is not blank.
 
     Raises:
-        ValueError: there is none.
+        ValueError: if there is no such line.
     """
     lines = [words for line in text_lines(path, encoding) if (words := line.split())]
     if not lines:
@@ -145,7 +148,7 @@ def _lines(path: Path, encoding: str) -> list[list[str]]:
 def _datasets(
     source: MR | SST, train: Sequence[Sentence], test: Sequence[Sentence], classes: int
 ) -> tuple[Dataset, Dataset]:
-    """Both parts in the numbers of the train part."""
+    """Return both parts, encoded by the vocabulary of the train part."""
     known = Vocabulary((words for _, words in train), source.vocabulary)
     parts = []
     for part in (train[: source.limit], test):

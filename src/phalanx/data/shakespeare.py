@@ -1,26 +1,26 @@
-"""Shakespeare's plays by speaking role: which character comes next?
+"""Shakespeare's plays by speaking role: prediction of the next character.
 
 McMahan, Moore, Ramage, Hampson and Agüera y Arcas, "Communication-Efficient Learning of Deep Networks from
-Decentralized Data", 2017, made a client of each role; Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018,
-published how.  The task is that of Reddi et al., "Adaptive Federated Optimization", 2021, which Portnoy, Tirosh and
-Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020, took over.
+Decentralized Data", 2017, made each role a client; Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018,
+published the procedure.  The task is that of Reddi et al., "Adaptive Federated Optimization", 2021, which Portnoy,
+Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020, adopted.
 
 As in the code of Reddi et al.:
 
-* There are 90 classes: 86 characters, and signs for padding, for any other character, for begin and end of a speech.
+* There are 90 classes: 86 characters, and signs for padding, other characters, and begin and end of a speech.
 * A speech is begin, its characters, end, then padding to a multiple of 81.  Each piece of 81 is an example: its first
   80 are the input, its last 80 the labels.  Padding is no label.
-* A role needs two speeches, so that it has some to train on and some to test on.
-* The test set is one for all: the test parts of all roles.
+* A role needs two speeches, at least one for training and one for tests.
+* There is one test set: the test parts of all roles.
 
-Where this differs, or they do not say:
+Differences, and choices where they do not say:
 
 * They have 715 roles and 18,424 speeches of the set that TensorFlow Federated hosts, whose selection cannot be derived
-  from the plays.  The 715 roles with most speeches stand in for them; they have more speeches, 28,679.
-* Of a role's speeches, in the order of the play, the last fifth is for tests, rounded down but at least one.
-* Any white space, ends of lines included, becomes one space.
+  from the plays.  The 715 roles with most speeches replace them; they have more speeches, 28,679.
+* The last fifth of the speeches of a role, in the order of the play, is for tests, rounded down but at least one.
+* White space, ends of lines included, becomes one space.
 * Characters are numbered in the order of ASCII.
-* A piece without any label, the end of a speech alone, is dropped; it taught nothing.
+* A piece without a label, which holds only the end of a speech, is dropped.
 """
 
 import gzip
@@ -40,13 +40,13 @@ from phalanx.data.dataset import NO_LABEL, Dataset
 from phalanx.data.files import FETCH_AGAIN
 from phalanx.data.sources import Source
 
-Role = list[str]  # its speeches, in the order of the play
-Pieces = npt.NDArray[np.int64]  # (n, sequence + 1), characters by their numbers
+Role = list[str]  # speeches, in the order of the play
+Pieces = npt.NDArray[np.int64]  # (n, sequence + 1), indices of characters
 
 CHARACTERS = "".join(sorted(ascii_letters + digits + "\n\r !\"#$%&'()*,-./:;?@[]_"))
 PAD, OTHER, BEGIN, END = 0, len(CHARACTERS) + 1, len(CHARACTERS) + 2, len(CHARACTERS) + 3
 CLASSES = len(CHARACTERS) + 4
-NUMBERS = np.full(256, OTHER)  # by byte
+NUMBERS = np.full(256, OTHER)  # index of the character of each byte
 NUMBERS[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(1, OTHER)
 
 
@@ -54,15 +54,15 @@ NUMBERS[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(1, OTHER)
 class Shakespeare(Source):
     """Shakespeare's plays, one owner for each speaking role; the labels of a text are its next characters.
 
-    Either of two files is looked for in `shakespeare/` of the data folder: `all_data.json`, as LEAF writes it with
-    the users' text (`--raw`), a line for each speech; or `roles.jsonl.gz`, one JSON object for each role with its
-    `speeches`, lists of lines.  Deal it with `Natural`, learn it with `CharLSTM`.
+    One of two files is expected in `shakespeare/` of the data folder: `all_data.json`, as LEAF writes it with the
+    users' text (`--raw`), a line for each speech; or `roles.jsonl.gz`, one JSON object for each role with its
+    `speeches`, lists of lines.  Use it with the partition `Natural` and the model `CharLSTM`.
 
     Args:
-        roles: take only so many roles, those with most speeches (of equal ones the first); all that have two if null.
-        sequence: characters of an example, at least 1.
-        limit: take only the first so many train examples of each role, at least 1; all if not given.
-        tests: take only so many test examples, at least 1, evenly spread over the roles; all if not given.
+        roles: number of roles, those with most speeches (the first ones at a tie); null for all with two speeches.
+        sequence: number of characters in an example, at least 1.
+        limit: largest number of train examples of each role, at least 1; all if not given.
+        tests: largest number of test examples, at least 1, evenly spread over the roles; all if not given.
     """
 
     roles: int | None = 715
@@ -79,7 +79,7 @@ class Shakespeare(Source):
                 raise ValueError(f"{name} must be at least 1, or null for all, got {value}.")
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x and y are int64 of shape (n, sequence), and `owners` is the role, from 0."""
+        """Return the train and test part; x and y are int64 of shape (n, sequence), and `owners` the roles, from 0."""
         train, test = [], []
         for role in self._chosen(_read(data_dir)):
             last = max(1, len(role) // 5)
@@ -90,17 +90,17 @@ class Shakespeare(Source):
         return _dataset(train), whole.of(torch.arange(count) * len(whole) // count)
 
     def _chosen(self, roles: Sequence[Role]) -> list[Role]:
-        """The roles with most speeches, in the order of the file."""
+        """Return the roles with most speeches, in the order of the file."""
         able = [role for role in roles if len(role) > 1]
         count = len(able) if self.roles is None else self.roles
         if not 0 < count <= len(able):
-            raise ValueError(f"roles must be at most {len(able)}, as many as have two speeches here, got {count}.")
+            raise ValueError(f"roles must be at most {len(able)}, the number of roles with two speeches, got {count}.")
         most = sorted(range(len(able)), key=lambda i: -len(able[i]))[:count]
         return [able[i] for i in sorted(most)]
 
 
 def _pieces(speeches: Sequence[str], sequence: int) -> Pieces:
-    """The speeches in numbers, each padded and cut; pieces without a label are left out."""
+    """Return the speeches as indices, each padded and cut into pieces; pieces without a label are left out."""
     parts = []
     for speech in speeches:
         numbers = NUMBERS[np.frombuffer(speech.encode(), np.uint8)]
@@ -113,7 +113,7 @@ def _pieces(speeches: Sequence[str], sequence: int) -> Pieces:
 
 
 def _dataset(parts: Sequence[Pieces]) -> Dataset:
-    """One data set of the pieces of all roles."""
+    """Return a data set of the pieces of all roles."""
     pieces = torch.from_numpy(np.concatenate(parts))
     owners = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
     labels = pieces[:, 1:].contiguous()
@@ -124,7 +124,7 @@ def _dataset(parts: Sequence[Pieces]) -> Dataset:
 
 
 def _read(data_dir: Path | None) -> list[Role]:
-    """The roles of the first of the files that is there."""
+    """Return the roles of the first file that exists."""
     where = "the data folder" if data_dir is None else str(Path(data_dir))
     for name, read in READERS.items():
         if data_dir is not None and (path := Path(data_dir) / "shakespeare" / name).is_file():
@@ -138,10 +138,10 @@ def _read(data_dir: Path | None) -> list[Role]:
 
 
 def _checked(path: Path, read: Callable[[Path], list[Role]]) -> list[Role]:
-    """The roles in a file, without speeches that say nothing.
+    """Return the roles in a file, without empty speeches.
 
     Raises:
-        ValueError: it is not what its name says.
+        ValueError: if the contents of the file do not match its name.
     """
     try:
         roles = read(path)

@@ -1,4 +1,4 @@
-"""Where data sets come from: publications that are downloaded or given as files, Hugging Face, or memory."""
+"""Sources of data sets: publications, which are downloaded or given as files, Hugging Face, or memory."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ from phalanx.installation import installation
 
 
 class Source(ABC):
-    """Where a data set comes from.  A printable value; nothing is read before `load`."""
+    """The source of a data set.  A printable value; nothing is read before `load`."""
 
     @abstractmethod
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """The train part and the test part.
+        """Return the train part and the test part.
 
         Args:
-            data_dir: folder that holds the files; if not given, files are downloaded once, to the user's cache folder.
+            data_dir: folder with the files; if not given, files are downloaded once, to the user's cache folder.
 
         Raises:
-            FileNotFoundError: `data_dir` does not hold the files; or was not given, and they are not to be downloaded.
-            OSError: the download failed.
-            ValueError: a file is not what it should be.
+            FileNotFoundError: if `data_dir` lacks the files, or is not given and the files cannot be downloaded.
+            OSError: if the download fails.
+            ValueError: if a file is damaged or not the original.
         """
 
 
@@ -36,15 +36,14 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class Digits(Source):
-    """The 1,797 handwritten digits, 8 x 8 pixels, that come with scikit-learn: no file, no download.
+    """The 1,797 handwritten digits, 8 x 8 pixels, of scikit-learn: no file, no download.
 
-    The test part is the last `test_share` of each class in the file's order, with no randomness.  The file goes
-    fourteen times through a form of about 130 digits, by all appearances writer by writer, so that most test digits
-    are by writers that are not in the train part.  A shuffled split would put every writer in both and flatter every
-    model.
+    The test part is the last `test_share` of each class in the order of the file, without randomness.  The file seems
+    to be ordered by writer, fourteen times through a form of about 130 digits, so most test digits are by writers that
+    are not in the train part.  A shuffled split would have every writer in both parts and overestimate accuracies.
 
     Args:
-        test_share: share of each class for the test part, between 0 and 1; each part has an example of each class.
+        test_share: share of each class in the test part, between 0 and 1; each part has an example of each class.
     """
 
     test_share: float = 0.2
@@ -54,7 +53,7 @@ class Digits(Source):
             raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x is float32 in [0, 1] of shape (n, 1, 8, 8).  `data_dir` is not needed."""
+        """Return the train and test part; x is float32 in [0, 1] of shape (n, 1, 8, 8).  `data_dir` is not needed."""
         from sklearn.datasets import load_digits  # noqa: PLC0415  (slow to import, and needed here only)
 
         images, labels = load_digits(return_X_y=True)
@@ -76,11 +75,11 @@ class Digits(Source):
 class MNIST(Source):
     """Handwritten digits, 28 x 28 pixels, 60,000 for training and 10,000 for tests (LeCun et al. 1998).
 
-    The four IDX files, gzipped or not, are looked for in `mnist/` and `MNIST/raw/` of the data folder.
+    The four IDX files, gzipped or not, are expected in `mnist/` and `MNIST/raw/` of the data folder.
 
     Args:
-        standardize: whether to subtract the mean and divide by the standard deviation of all train pixels as published.
-        limit: take only the first so many train examples, at least 1; all if not given.
+        standardize: whether to subtract the mean and divide by the standard deviation of all published train pixels.
+        limit: largest number of train examples, at least 1; the first ones are taken. All if not given.
     """
 
     standardize: bool = False
@@ -90,7 +89,7 @@ class MNIST(Source):
         _check_limit(self.limit)
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
+        """Return the train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
         parts = read_idx("MNIST", ("mnist", "MNIST/raw"), data_dir)
         return _datasets(*parts, self.standardize, self.limit)
 
@@ -99,11 +98,11 @@ class MNIST(Source):
 class FashionMNIST(Source):
     """Pictures of clothes, 28 x 28 pixels, 60,000 for training and 10,000 for tests (Xiao et al. 2017).
 
-    The four IDX files, gzipped or not, are looked for in `fashion_mnist/` and `FashionMNIST/raw/` of the data folder.
+    The four IDX files, gzipped or not, are expected in `fashion_mnist/` and `FashionMNIST/raw/` of the data folder.
 
     Args:
-        standardize: whether to subtract the mean and divide by the standard deviation of all train pixels as published.
-        limit: take only the first so many train examples, at least 1; all if not given.
+        standardize: whether to subtract the mean and divide by the standard deviation of all published train pixels.
+        limit: largest number of train examples, at least 1; the first ones are taken. All if not given.
     """
 
     standardize: bool = False
@@ -113,7 +112,7 @@ class FashionMNIST(Source):
         _check_limit(self.limit)
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
+        """Return the train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
         parts = read_idx("FashionMNIST", ("fashion_mnist", "FashionMNIST/raw"), data_dir)
         return _datasets(*parts, self.standardize, self.limit)
 
@@ -122,12 +121,12 @@ class FashionMNIST(Source):
 class CIFAR10(Source):
     """Colour photographs, 32 x 32 pixels, 50,000 for training and 10,000 for tests (Krizhevsky 2009).
 
-    The six files of the binary version are looked for in `cifar-10-batches-bin/` of the data folder.
+    The six files of the binary version are expected in `cifar-10-batches-bin/` of the data folder.
 
     Args:
-        standardize: whether to subtract the mean and divide by the standard deviation, of each colour, of all train
-            pixels as published.
-        limit: take only the first so many train examples, at least 1; all if not given.
+        standardize: whether to subtract the mean and divide by the standard deviation, for each colour, of all
+            published train pixels.
+        limit: largest number of train examples, at least 1; the first ones are taken. All if not given.
     """
 
     standardize: bool = False
@@ -137,7 +136,7 @@ class CIFAR10(Source):
         _check_limit(self.limit)
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 3, 32, 32)."""
+        """Return the train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 3, 32, 32)."""
         return _datasets(*read_cifar10(data_dir), self.standardize, self.limit)
 
 
@@ -148,24 +147,28 @@ def _check_limit(limit: int | None) -> None:
 
 def _datasets(train: Bytes, test: Bytes, standardize: bool, limit: int | None) -> tuple[Dataset, Dataset]:
     moments = _moments(train.pixels) if standardize else None
+    # Mean and deviation are of the whole train part, so that `limit` does not change the pixels.
     kept = Bytes(train.pixels[:limit], train.labels[:limit])
     parts = [Dataset(_scaled(part.pixels, moments), part.labels.to(torch.int64), TEN) for part in (kept, test)]
     return parts[0], parts[1]
 
 
 def _scaled(pixels: Tensor, moments: tuple[Tensor, Tensor] | None) -> Tensor:
-    """float32 of uint8; one allocation."""
+    """Return uint8 pixels as float32 in [0, 1] or standardized, with one allocation."""
     x = pixels.to(torch.float32).div_(255)
     return x if moments is None else x.sub_(moments[0]).div_(moments[1])
 
 
 def _moments(pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel of uint8 pixels / 255, from exact counts; broadcastable, float32."""
+    """Return mean and standard deviation of each channel of uint8 pixels / 255, broadcastable, float32.
+
+    They come from the counts of the 256 values, which are exact, where sums over millions of pixels would round.
+    """
     counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in pixels.unbind(1)]).double()
     share, value = counts / counts.sum(1, keepdim=True), torch.arange(256, dtype=torch.float64) / 255
     mean = share @ value
     std = (share * (value - mean[:, None]) ** 2).sum(1).sqrt()
-    std[std == 0] = 1  # pixels that are all the same become 0
+    std[std == 0] = 1  # constant pixels become 0
     return mean.float()[:, None, None], std.float()[:, None, None]
 
 
@@ -177,13 +180,13 @@ class HuggingFace(Source):
     """Two splits of a Hugging Face data set.  Needs the package `datasets`: the extra `huggingface`.
 
     Args:
-        path: name on the Hugging Face hub, or a folder written by `DatasetDict.save_to_disk`, looked for here and in
-            the data folder.
-        name: the data set's configuration, where it has several.
-        train: the split to train on.
-        test: the split to test on.
-        inputs: the column of the inputs: images, numbers, or lists of numbers of one shape.
-        label: the column of the labels: integers.
+        path: name on the Hugging Face hub, or a folder written by `DatasetDict.save_to_disk`, in the current or in the
+            data folder.
+        name: configuration of the data set, if it has several.
+        train: split for training.
+        test: split for tests.
+        inputs: column of the inputs: images, numbers, or lists of numbers of one shape.
+        label: column of the labels: integers.
     """
 
     path: str
@@ -194,12 +197,12 @@ class HuggingFace(Source):
     label: str = "label"
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; see `Dataset.from_huggingface`.
+        """Return the train and test part; see `Dataset.from_huggingface`.
 
         Raises:
-            ModuleNotFoundError: the package `datasets` is not installed.
-            ValueError: there is no such split or column, or it does not hold numbers or images.
-            OSError: the hub could not be reached.
+            ModuleNotFoundError: if the package `datasets` is not installed.
+            ValueError: if there is no such split or column, or it does not hold numbers or images.
+            OSError: if the hub cannot be reached.
         """
         splits = [Dataset.from_huggingface(split, self.inputs, self.label) for split in self._splits(data_dir)]
         classes = max(split.classes for split in splits)  # the largest label may be missing from one of them
@@ -235,12 +238,12 @@ class HuggingFace(Source):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InMemory(Source):
-    """Two data sets that are there already.  Equal if they hold the same examples, under the same name.
+    """Two data sets in memory.  Sources are equal if they have the same examples and the same name.
 
     Args:
         train: the train part.
         test: the test part: inputs and labels of the same shape, and as many classes.
-        name: what to call them.
+        name: name of the data.
     """
 
     train: Dataset
@@ -258,7 +261,7 @@ class InMemory(Source):
             )
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part, as they were given.  `data_dir` is not needed."""
+        """Return the train and test part, as they were given.  `data_dir` is not needed."""
         return self.train, self.test
 
     @cached_property
@@ -267,7 +270,7 @@ class InMemory(Source):
 
     @property
     def canonical(self) -> dict[str, str]:
-        """What identifies this source: its name and the fingerprints of its parts."""
+        """The identity of this source: its name and the fingerprints of its parts."""
         return {"name": self.name, "train": self._prints[0], "test": self._prints[1]}
 
     def __eq__(self, other: object) -> bool:

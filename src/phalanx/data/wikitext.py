@@ -1,14 +1,15 @@
-"""WikiText-2: which word comes next, in articles of Wikipedia?
+"""WikiText-2: prediction of the next word, in articles of Wikipedia.
 
 Merity, Xiong, Bradbury and Socher, "Pointer Sentinel Mixture Models", 2017.  Cox, Malan, Chen and Decouchant,
-"Asynchronous Byzantine Federated Learning", 2024, call their model one of characters; their code learns words, as here:
+"Asynchronous Byzantine Federated Learning", 2024, call it a character model; their code predicts words, as here:
 
-* Words are in lower case, with punctuation apart (`phalanx.data.words.words_of`).  The set itself has taken out rare
-  words; of what is left those that occur four times or more in the train part have a number, 23,654 with the signs.
-* The text is one row of words, with an end behind each line, cut in pieces of 128.  Each client holds pieces drawn at
-  random.
+* Words are in lower case, with punctuation as separate words (`phalanx.data.words.words_of`).  Rare words are already
+  removed from the published set; the vocabulary has the remaining words that occur at least four times in the train
+  part, 23,654 with the signs.
+* The text is a sequence of words, with an end sign after each line, cut into pieces of 128.  Each client holds random
+  pieces.
 
-The part for validation is not used.
+The validation part is not used.
 """
 
 import hashlib
@@ -27,10 +28,10 @@ LAYOUTS: list[Layout] = [
     ("wikitext2", ("train.txt", "test.txt")),
 ]
 
-# Where it is downloaded from: a data set on the Hugging Face hub, at one of its commits.
+# The download: a data set on the Hugging Face hub, at a fixed commit.
 HUB, NAME, REVISION = "Salesforce/wikitext", "wikitext-2-v1", "b08601e04326c79dfdd32d625aee71d232d685c3"
 
-# SHA-256 of the lines of each part, sorted, with single spaces and none at the ends.
+# SHA-256 of the sorted lines of each part, with single spaces and none at the ends.
 HASHES = {
     "train": "a099527d7563ddf101d164cb2864b5c1ebfc65c130f460918f1b5df17839ae07",
     "test": "ef995194d149bc9928197d8cae11613a46edf4356a4983561eeb4b198d870f7a",
@@ -41,17 +42,17 @@ HASHES = {
 class WikiText2(Source):
     """Articles of Wikipedia, two million words for training; the labels of a text are its next words.
 
-    Two files, gzipped or not, are looked for: `wiki.train.tokens` and `wiki.test.tokens` in `wikitext-2/` of the data
-    folder, as published, or `train.txt` and `test.txt` in `wikitext2/`.  Learn it with `WordLSTM`.
+    Two files, gzipped or not, are expected: `wiki.train.tokens` and `wiki.test.tokens` in `wikitext-2/` of the data
+    folder, as published, or `train.txt` and `test.txt` in `wikitext2/`.  Use it with `WordLSTM`.
 
     Args:
-        vocabulary: how many different numbers there are at most, those for padding, unknown words and ends included;
-            the most frequent words have one. Null for all that occur often enough.
-        least: how often a word must occur in the train part to have a number, at least 1.
-        sequence: words of an example, at least 1.
-        limit: take only the first so many train examples, at least 1; all if not given. The vocabulary is that of the
-            whole train part.
-        tests: take only so many test examples, at least 1, evenly spread; all if not given.
+        vocabulary: largest size of the vocabulary, signs for padding, unknown words and ends included; it holds the
+            most frequent words. Null for all words that occur often enough.
+        least: smallest number of occurrences of a word of the vocabulary in the train part, at least 1.
+        sequence: number of words in an example, at least 1.
+        limit: largest number of train examples, at least 1; the first ones are taken. All if not given. The
+            vocabulary is always of the whole train part.
+        tests: largest number of test examples, at least 1, evenly spread; all if not given.
     """
 
     vocabulary: int | None = None
@@ -66,7 +67,7 @@ class WikiText2(Source):
         check_sizes(self)
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Train and test part; x and y are int64 of shape (n, sequence)."""
+        """Return the train and test part; x and y are int64 of shape (n, sequence)."""
         train, test = ([words_of(line) for line in part] for part in _read(data_dir))
         known = Vocabulary(train, self.vocabulary, self.least)
         pieces = [next_words([known.numbers(words) for words in part], self.sequence) for part in (train, test)]
@@ -75,10 +76,10 @@ class WikiText2(Source):
 
 
 def _read(data_dir: Path | None) -> list[Sequence[str]]:
-    """The lines of train and test part.
+    """Return the lines of train and test part.
 
     Raises:
-        ValueError: a file has no line.
+        ValueError: if a file has no line.
     """
     if data_dir is None:
         return _downloaded()
@@ -90,14 +91,14 @@ def _read(data_dir: Path | None) -> list[Sequence[str]]:
 
 
 def _downloaded() -> list[Sequence[str]]:
-    """The lines of train and test part, from the Hugging Face hub or what `datasets` has kept of it.
+    """Return the lines of train and test part, from the Hugging Face hub or the cache of `datasets`.
 
     Raises:
-        ModuleNotFoundError: the package `datasets` is not installed.
-        OSError: the hub could not be reached.
-        ValueError: what came is not the text that was published.
+        ModuleNotFoundError: if the package `datasets` is not installed.
+        OSError: if the hub cannot be reached.
+        ValueError: if the text is not the published one.
     """
-    remedy = f"lay {' and '.join(LAYOUTS[0][1])} out in FOLDER/{LAYOUTS[0][0]} and give FOLDER as data_dir."
+    remedy = f"put {' and '.join(LAYOUTS[0][1])} into FOLDER/{LAYOUTS[0][0]} and give FOLDER as data_dir."
     try:
         import datasets  # noqa: PLC0415  (optional)
     except ImportError as error:
@@ -119,6 +120,6 @@ def _downloaded() -> list[Sequence[str]]:
 
 
 def digest(lines: Sequence[str]) -> str:
-    """SHA-256, in hexadecimal, of the lines in the order of their bytes, however they are spaced."""
+    """Return the SHA-256, in hexadecimal, of the lines in the order of their bytes, with normalised spaces."""
     plain = sorted(" ".join(line.split()).encode() for line in lines)
     return hashlib.sha256(b"\n".join(plain)).hexdigest()

@@ -1,7 +1,7 @@
-"""Texts as numbers: their words, the vocabulary of a train part, and examples of one length.
+"""Texts as indices: their words, the vocabulary of a train part, and examples of equal length.
 
-A word is a number: 0 is padding, 1 any word that is not in the vocabulary, 2 the end of a text, and from 3 on come the
-words, the most frequent first.
+Index 0 is padding, 1 any word that is not in the vocabulary, 2 the end of a text; from 3 on follow the words of the
+vocabulary, the most frequent first.
 """
 
 from collections import Counter
@@ -20,25 +20,25 @@ Numbers = npt.NDArray[np.int64]  # (words,)
 
 PAD, UNKNOWN, END = 0, 1, 2
 SIGNS = 3
-UNKNOWN_WORD = "<unk>"  # as it stands in texts whose rare words have been taken out
+UNKNOWN_WORD = "<unk>"  # replaces rare words in published texts
 APART = str.maketrans({mark: f" {mark} " for mark in ".,()!?'"} | {'"': "", ";": " ", ":": " "})
 
 
 def words_of(text: str) -> list[str]:
-    """The words of an English text, in lower case; `.,()!?'` are words, and `";:` are left out.
+    """Return the words of an English text, in lower case; `.,()!?'` are words, and `";:` are left out.
 
-    This is the rule that torchtext calls "basic_english".  What it has made is left as it is.
+    This is the tokenizer "basic_english" of torchtext.  Texts that it has already processed do not change.
     """
     return text.lower().replace("<br />", " ").translate(APART).split()
 
 
 class Vocabulary:
-    """The numbers of words.
+    """A map from words to indices.
 
     Args:
-        texts: where the words are counted: the train part.
-        size: how many numbers there are at most, padding, unknown and end included; as many as needed if None.
-        least: how often a word must occur to have a number.
+        texts: the texts in which words are counted: the train part.
+        size: largest number of indices, padding, unknown and end included; no limit if None.
+        least: smallest number of occurrences of a word.
     """
 
     def __init__(self, texts: Iterable[Words], size: int | None = None, least: int = 1) -> None:
@@ -52,19 +52,19 @@ class Vocabulary:
         return SIGNS + len(self.words)
 
     def numbers(self, words: Words) -> Numbers:
-        """The number of each word."""
+        """Return the index of each word."""
         return np.fromiter((self._numbers.get(word, UNKNOWN) for word in words), np.int64, len(words))
 
 
 def next_words(texts: Sequence[Numbers], sequence: int) -> tuple[Numbers, Numbers]:
-    """Pieces of a row of texts, and the word that follows at each position; the last piece is padded.
+    """Return pieces of the concatenated texts and the next word at each position; the last piece is padded.
 
-    The texts stand one behind the other, an end before the first and behind each.  Every word and every end but the
-    first is a label once.
+    The texts are concatenated, with an end sign before the first and after each.  Every word and every end sign except
+    the first is a label exactly once.
 
     Args:
-        texts: the numbers of their words, at least one text.
-        sequence: words of a piece.
+        texts: the indices of their words, at least one text.
+        sequence: number of words in a piece.
 
     Returns:
         Pieces and next words, both (n, sequence).
@@ -78,7 +78,7 @@ def next_words(texts: Sequence[Numbers], sequence: int) -> tuple[Numbers, Number
 
 
 def language(parts: Sequence[tuple[Numbers, Numbers]], classes: int, limit: int | None = None) -> Dataset:
-    """One data set of what `next_words` gives for each owner, or of the first `limit` pieces of each."""
+    """Return a data set of the results of `next_words` for each owner, or of the first `limit` pieces of each."""
     x, y = (torch.from_numpy(np.concatenate([part[which][:limit] for part in parts])) for which in (0, 1))
     sizes = torch.tensor([len(part[0][:limit]) for part in parts])
     owners = torch.arange(len(parts)).repeat_interleave(sizes) if len(parts) > 1 else None
@@ -86,7 +86,7 @@ def language(parts: Sequence[tuple[Numbers, Numbers]], classes: int, limit: int 
 
 
 def sentences(texts: Sequence[Numbers], labels: Sequence[int], sequence: int, classes: int) -> Dataset:
-    """One example of each text: its first `sequence` words, padded behind."""
+    """Return a data set with one example for each text: its first `sequence` words, padded at the end."""
     x = torch.full((len(texts), sequence), PAD)
     for row, text in zip(x, texts, strict=True):
         row[: len(text)] = torch.from_numpy(text[:sequence])
@@ -94,20 +94,20 @@ def sentences(texts: Sequence[Numbers], labels: Sequence[int], sequence: int, cl
 
 
 def spread(data: Dataset, count: int | None) -> Dataset:
-    """So many examples, evenly spread over all; all if there are no more, or if None."""
+    """Return `count` examples, evenly spread over all; all examples if there are fewer, or if None."""
     n, total = len(data) if count is None else min(count, len(data)), len(data)
     return data if n == total else data.of(torch.arange(n) * total // n)
 
 
 def check_sizes(source: Any) -> None:
-    """Refuses sizes of a source of texts that cannot be.
+    """Raise `ValueError` for impossible sizes of a source of texts.
 
     Raises:
-        ValueError: `vocabulary` has no room for a word, `sequence` is below 1, or `limit` or `tests` is.
+        ValueError: if `vocabulary` has no room for a word, or `sequence`, `limit` or `tests` is below 1.
     """
     if source.vocabulary is not None and source.vocabulary <= SIGNS:
         raise ValueError(
-            f"vocabulary must be at least {SIGNS + 1}, a word beside padding, unknown and end, got {source.vocabulary}."
+            f"vocabulary must be at least {SIGNS + 1}: padding, unknown, end and a word. Got {source.vocabulary}."
         )
     if source.sequence < 1:
         raise ValueError(f"sequence must be at least 1 word, got {source.sequence}.")

@@ -1,7 +1,7 @@
-"""Real clients: the same algorithms over Flower, among clients that cannot be trusted.
+"""Real clients: the same algorithms over Flower, with clients that need not be trusted.
 
-Flower brings the messages, over TLS, to processes on other machines; `docs/deployment.md` tells how that is set up.
-What it brings is checked here: who sent it, by signature, and what it is, to the byte.
+Flower carries the messages over TLS to processes on other machines; `docs/deployment.md` shows how to set that up.
+This package checks every message: its sender by signature, and its content to the byte.
 """
 
 from phalanx.installation import installation

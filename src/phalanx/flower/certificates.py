@@ -1,6 +1,6 @@
-"""Certificates and keys for the wire: of the coordinator for TLS, and of each node for Flower's authentication.
+"""Certificates and keys of the connection: the coordinator's for TLS, each node's for Flower's authentication.
 
-They protect the connection.  Who a client is in the federation is another key's matter: `phalanx.flower.identity`.
+They protect the connection only.  A client is identified by another key, see `phalanx.flower.identity`.
 """
 
 import datetime
@@ -20,19 +20,19 @@ CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> None:
-    """Makes a certificate authority of the federation's own, and a certificate of the coordinator signed by it.
+    """Make a certificate authority for the federation, and a certificate of the coordinator signed by it.
 
-    The authority's private key is thrown away: with new certificates comes a new authority.
+    The authority's private key is not kept, so new certificates mean a new authority.
 
     Args:
-        folder: where ca.crt, which nodes need, and server.crt and server.key go.
+        folder: receives ca.crt (which nodes need), server.crt and server.key.
         hosts: names and addresses under which nodes reach the coordinator.
-        days: for which they are valid.
+        days: validity of the certificates.
 
     Raises:
         ValueError: a host is neither an address nor a name.
     """
-    names = [_named(host) for host in hosts]
+    names = [_general_name(host) for host in hosts]
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)
     issuer_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
@@ -40,53 +40,54 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> No
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     identifier = x509.SubjectKeyIdentifier.from_public_key(issuer_key.public_key())
 
-    def begun(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def builder_for(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         builder = x509.CertificateBuilder(issuer, name, public, x509.random_serial_number())
+        # five minutes back: clocks of nodes may run behind
         begin = now - datetime.timedelta(minutes=5)
         return builder.not_valid_before(begin).not_valid_after(now + datetime.timedelta(days=days))
 
-    authority = begun(issuer, issuer_key.public_key())
+    authority = builder_for(issuer, issuer_key.public_key())
     authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     authority = authority.add_extension(identifier, critical=False)
     authority = authority.add_extension(_usage(certifies=True), critical=True)
-    server = begun(subject, key.public_key())
+    server = builder_for(subject, key.public_key())
     server = server.add_extension(x509.SubjectAlternativeName(names), critical=False)
     server = server.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    known_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-    server = server.add_extension(known_by, critical=False).add_extension(_usage(certifies=False), critical=True)
+    authority_key = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    server = server.add_extension(authority_key, critical=False).add_extension(_usage(certifies=False), critical=True)
     (folder / CA).write_bytes(authority.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
     (folder / CERTIFICATE).write_bytes(server.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
-    _secret(folder / KEY, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    _write_secret(folder / KEY, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def make_node_key(path: Path) -> Path:
-    """Makes the key by which Flower authenticates a node; returns the file of its public half, beside it."""
+    """Make the key by which Flower authenticates a node; return the path of its public half, in the same folder."""
     key = ec.generate_private_key(ec.SECP384R1())
-    _secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    _write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = path.with_suffix(".pub")
     public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
     return public
 
 
 def make_secret(path: Path) -> None:
-    """Makes a file of 32 random bytes that only its owner can read."""
-    _secret(path, os.urandom(32))
+    """Write 32 random bytes to a file that only its owner can read."""
+    _write_secret(path, os.urandom(32))
 
 
-def _secret(path: Path, content: bytes) -> None:
+def _write_secret(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
 
 
-def _named(host: str) -> x509.GeneralName:
+def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", host):
             raise ValueError(
-                f"A host is an address such as 10.0.0.7, or a name of letters, digits and dots such as "
-                f"coordinator.example, got {host!r}. Names in other alphabets begin with xn--."
+                f"A host must be an address such as 10.0.0.7, or a name of letters, digits and dots such as "
+                f"coordinator.example, got {host!r}. Write names in other alphabets in their xn-- form."
             ) from None
         return x509.DNSName(host)
 

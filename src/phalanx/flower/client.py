@@ -1,7 +1,7 @@
-"""A client's side: it says who it is, trains when it is asked to, and signs what it sends.
+"""The client's side: it enrols, trains on the tasks it receives, and signs its answers.
 
-Flower starts a new process for each message.  What a client has to remember between two tasks, where its algorithm
-needs that, is in files of its own.
+Flower starts a new process for each message.  If the algorithm needs state between two tasks, the client keeps it in
+files.
 """
 
 from collections.abc import Callable
@@ -29,26 +29,26 @@ from phalanx.training.evaluation import evaluate
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import BufferPolicy, FlatModule
 
-KEPT = 3  # turns that a client remembers, so that a server that was killed can go back two: one was sent ahead
+KEPT = 3  # turns that a client remembers: a server that crashed may go back by two, one of them a task sent ahead
 
 
 @dataclass(frozen=True, eq=False)
 class Participant:
-    """What a client does, and with what.
+    """The configuration of a client.
 
     Args:
-        algorithm: the same as the server's; its client role is played here.
-        model: what is trained; its values are overwritten.
-        training: how.
-        data: the client's examples, on `device`. They stay here.
-        key: its private key, or the file of it.
-        memory: a folder for what the client remembers between tasks. Needed where the algorithm says so, or the attack.
-        seed: the run's, which orders minibatches.
-        buffers: what becomes of buffers of the model; the same as the server's.
-        device: where it computes.
-        attack: for experiments: what it does instead, if it is Byzantine.
-        noise: where `Private` has its noise from: "system", which nobody can compute again; or "stream", as in a
-            simulation, which hides nothing from those who know the seed.
+        algorithm: the same as the server's; the client runs its client part.
+        model: the model to train; its values are overwritten.
+        training: local SGD settings.
+        data: the client's examples, on `device`. They never leave the client.
+        key: its private key, or the path of the key file.
+        memory: a folder for the client's state between tasks; needed by some algorithms and by every attack.
+        seed: the seed of the run, which determines the order of minibatches.
+        buffers: treatment of the model's buffers; the same as the server's.
+        device: PyTorch device for training.
+        attack: the attack of a Byzantine client, for experiments.
+        noise: source of the noise of `Private`: "system", which nobody can reproduce, or "stream" as in a simulation,
+            which protects nothing from those who know the seed.
     """
 
     algorithm: Algorithm
@@ -66,61 +66,61 @@ class Participant:
     def __post_init__(self) -> None:
         if self.attack is not None and self.attack.omniscient:
             raise InfeasibleError(
-                f"{type(self.attack).__name__} needs to see what others send, and a real client sees only its own. "
-                "Choose an attack that is not omniscient, or a simulation."
+                f"{type(self.attack).__name__} needs other clients' updates, and a real client sees only its own. "
+                "Choose an attack that is not omniscient, or run a simulation."
             )
-        if self.attack is not None and _by_time(self.attack):
+        if self.attack is not None and _changes_timing(self.attack):
             raise InfeasibleError(
-                f"{type(self.attack).__name__} acts by when it answers, or how often, and a task has one answer here. "
-                "Choose another attack, or a simulation."
+                f"{type(self.attack).__name__} changes when or how often a client answers, and a real client answers "
+                "each task once. Choose another attack, or run a simulation."
             )
         if self.memory is None and (self.algorithm.remembers or self.attack is not None):
-            who = self.attack if self.attack is not None else self.algorithm
+            stateful = self.attack if self.attack is not None else self.algorithm
             raise InfeasibleError(
-                f"{type(who).__name__} remembers something from task to task. Give its clients a folder: memory=..."
+                f"{type(stateful).__name__} keeps state between tasks. Give its clients a folder: memory=..."
             )
 
 
-def _by_time(attack: Attack) -> bool:
-    """Whether an attack does anything but answer each task once, as soon as it can."""
+def _changes_timing(attack: Attack) -> bool:
+    """Return whether an attack does anything but answer each task once, as soon as it can."""
     plain = Reply(0, torch.zeros(1))
     sent = () if attack.recalls or attack.holds_back else attack.answers(plain, ())
     return not (len(sent) == 1 and sent[0] is plain) or attack.delay(1.0, generator(0, "delay")) != 1.0
 
 
-class Known(NamedTuple):
-    """What a client remembers of a turn."""
+class Remembered(NamedTuple):
+    """The state of a client after a turn."""
 
     local: Local | None
-    previous: Vector | None  # what it was sent
+    previous: Vector | None  # the download of that turn
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What a client remembers of its last turns, in files without pickles.
+class ClientMemory:
+    """The state of a client after each of its last turns, in NumPy files without pickles.
 
     Args:
-        folder: where they are; None: nothing is kept.
+        folder: the folder of the files; None: nothing is kept.
     """
 
     folder: Path | None
 
-    def before(self, task: TaskMessage) -> Known:
-        """What was known before a task: that of the last turn before its own.  Later turns are forgotten.
+    def before(self, task: TaskMessage) -> Remembered:
+        """Return the state before a task, which is that after the last earlier turn, and delete later turns.
 
         Raises:
-            Malformed: the server went back farther than this client can.
+            Malformed: the server went back further than this client remembers.
         """
         found = self._turns(task)
         earlier = {turn: path for turn, path in found.items() if turn < task.turn}
         if found and not earlier and task.turn > 0:
-            raise Malformed(f"is asked for turn {task.turn}, and remembers turns {min(found)} to {max(found)} only")
+            raise Malformed(f"got a task of turn {task.turn}, but remembers only turns {min(found)} to {max(found)}")
         for turn in found.keys() - earlier.keys():
             found[turn].unlink()
-        return _load(earlier[max(earlier)]) if earlier else Known(None, None)
+        return _load(earlier[max(earlier)]) if earlier else Remembered(None, None)
 
-    def keep(self, task: TaskMessage, known: Known) -> None:
-        """Remembers a turn, whole or not at all, and forgets those long ago."""
+    def keep(self, task: TaskMessage, known: Remembered) -> None:
+        """Save the state after a turn atomically, and delete those of old turns."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -141,18 +141,18 @@ class Memory:
         return {int(path.stem.removeprefix(f"{task.session}-")): path for path in files}
 
 
-def _load(path: Path) -> Known:
+def _load(path: Path) -> Remembered:
     with np.load(path, allow_pickle=False) as file:
         parts = {name: torch.from_numpy(file[name]) for name in file.files}
     local = Local(parts["params"], parts["delta"], parts.get("memory")) if "params" in parts else None
-    return Known(local, parts.get("previous"))
+    return Remembered(local, parts.get("previous"))
 
 
 class ClientWorker:
-    """A participant at work.
+    """Answers the messages of the server for a participant.
 
     Args:
-        participant: who.
+        participant: the client's configuration.
     """
 
     def __init__(self, participant: Participant) -> None:
@@ -165,21 +165,21 @@ class ClientWorker:
             participant.training,
             participant.seed,
         )
-        self.memory = Memory(participant.memory)
+        self.memory = ClientMemory(participant.memory)
         self._poisoned: Dataset | None = None
 
     def introduce(self, content: RecordDict) -> RecordDict:
-        """Who it is, and how many examples it has; it can lie about the latter."""
+        """Return the signed answer to enrolment: the reported number of examples, which an attacker may falsify."""
         size, attack = len(self.participant.data), self.participant.attack
-        return self._signed(codec.read_task(content), attack.declare(size) if attack else size)
+        return self._signed(codec.read_task(content), attack.reported_size(size) if attack else size)
 
     def train(self, content: RecordDict) -> RecordDict:
-        """Trains as it is told to.
+        """Train on a task and return the signed answer.
 
         Raises:
-            Malformed: that is not a task for this model.
+            Malformed: the content is not a task for this model.
         """
-        who, model = self.participant, self.trainer.model
+        participant, model = self.participant, self.trainer.model
         download = torch.empty(model.size)
         task = codec.read_task(content, download)
         download = download.to(model.device)
@@ -188,24 +188,25 @@ class ClientWorker:
         row = torch.empty(model.size, dtype=model.dtype, device=model.device)
         data = self._data(task.client)
         loss = self.trainer.train(start, data, client=task.client, turn=task.turn, version=task.version, out=row)
-        if who.algorithm.exact_losses and len(data):
+        if participant.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data).loss
-        if who.noise == "system" and privately(self.algorithm):
-            loss = 0.0  # it would tell of the examples what the noise is to hide
+        if participant.noise == "system" and privately(self.algorithm):
+            loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
-        if who.algorithm.remembers or who.attack is not None:
-            self.memory.keep(task, Known(Local(start, delta, memory), download))
-        if who.attack is not None:
+        if participant.algorithm.remembers or participant.attack is not None:
+            self.memory.keep(task, Remembered(Local(start, delta, memory), download))
+        if participant.attack is not None:
             update = Update(task.client, task.version, download, delta, known.previous)
-            delta = who.attack.forge(update, None, generator(who.seed, "attack", task.client, task.turn))
+            rng = generator(participant.seed, "attack", task.client, task.turn)
+            delta = participant.attack.forge(update, None, rng)
         return self._signed(task, loss, codec.encode(delta, task.transfer))
 
     def _data(self, client: int) -> Dataset:
-        """What it trains on: its data, poisoned once if it attacks."""
-        who = self.participant
+        """Return the training data, poisoned once if the client attacks."""
+        participant = self.participant
         if self._poisoned is None:
-            rng = generator(who.seed, "poison", client)
-            self._poisoned = who.attack.poison(who.data, rng) if who.attack else who.data
+            rng, attack = generator(participant.seed, "poison", client), participant.attack
+            self._poisoned = attack.poison(participant.data, rng) if attack else participant.data
         return self._poisoned
 
     def _signed(self, task: TaskMessage, value: object, update: ArrayRecord | None = None) -> RecordDict:
@@ -217,11 +218,11 @@ class ClientWorker:
 
 
 def client_app(participant: Participant | Callable[[Context], Participant]) -> ClientApp:
-    """Flower's app of a client.
+    """Return Flower's ClientApp of a client.
 
     Args:
-        participant: who; or what makes it from the context, which holds the configuration of node and run. It is made
-            once in each process and for each node.
+        participant: the client's configuration, or a function that makes it from the context, which holds the
+            configurations of node and run. It is called once in each process and for each node.
     """
     app, workers = ClientApp(), dict[int, ClientWorker]()
 

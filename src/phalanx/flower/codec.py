@@ -1,12 +1,12 @@
-"""Vectors and words as Flower's records, and back.
+"""Encoding of vectors and message fields as Flower's records, and strict decoding.
 
-Nothing is unpickled, and nothing of what came is believed: records and their names, the kinds of their values, the
-magic of an array, its dtype, its shape and its length to the byte are compared with what must have come, and memory is
-taken only then.  The head of an array is compared as text and never interpreted.
+Nothing is unpickled and nothing received is trusted: the records and their names, the types of their values, and each
+array's magic bytes, dtype, shape and length to the byte are compared with the expected ones before memory is
+allocated.  The header of an array is compared as text and never interpreted.
 
-An update can be made smaller on its way.  `float32` is exact.  `bfloat16` takes half of the bytes; each entry is off by
-at most 2^-8 of itself.  `int8` takes a quarter; in each block of 256 entries, each is off by at most 1/254 of the
-largest.  Downloads are always exact, since the server's record of what it sent must be what arrived.
+Updates can be compressed for the transfer.  `float32` is exact.  `bfloat16` takes half of the bytes, with an error of
+at most 2^-8 of each entry.  `int8` takes a quarter; in each block of 256 entries, the error of each is at most 1/254 of
+the largest.  Downloads are always exact, since the server must know exactly what the client received.
 """
 
 import hashlib
@@ -25,46 +25,46 @@ from phalanx.flower.identity import statement
 
 Transfer = Literal["float32", "bfloat16", "int8"]
 
-FORMAT = 1  # of all that is described here
+FORMAT = 1  # version of this format
 WORDS, VECTOR = "phalanx", "vector"  # the records of a message
 NONCE = 32  # bytes
 BLOCK = 256  # entries that share a scale
-NPY = b"\x93NUMPY\x01\x00"  # an array in NumPy's format 1.0: this, the length of the head in 2 bytes, the head, entries
-LONGEST_HEAD = 512  # bytes
-STYPE = "numpy.ndarray"  # Flower's word for that format
+NPY = b"\x93NUMPY\x01\x00"  # start of an array in NumPy's format 1.0; then 2 bytes of header length, header, entries
+LONGEST_HEADER = 512  # bytes of a header
+STYPE = "numpy.ndarray"  # Flower's name of that format
 ARCHIVE = b"PK\x03\x04"
-MOST_SIZES = 30  # of a shape that are looked at to show it
+MOST_SIZES = 30  # dimensions of a wrong shape that an error message shows
 
 
 class Malformed(ValueError):
-    """What came is not what was agreed on.  The message says what was expected and what came."""
+    """A received message does not have the expected form.  The text says what was expected and what was received."""
 
 
-def brief(said: object, longest: int = 60) -> str:
-    """What somebody else says, on one line and not too long."""
-    text = "".join(c if c.isprintable() else " " for c in str(said)[: longest + 1])
+def brief(value: object, longest: int = 60) -> str:
+    """Return text from outside as one line of at most `longest` characters."""
+    text = "".join(c if c.isprintable() else " " for c in str(value)[: longest + 1])
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 class TaskMessage(NamedTuple):
-    """What the server asks of a client, beside the vector."""
+    """The fields of a task from the server, apart from the vector."""
 
     kind: Literal["enrol", "train"]
-    session: str  # names the run, and is the same when it is resumed
-    nonce: bytes  # fresh for each task
-    client: int  # whose task it is; -1 in "enrol": the server does not know yet
+    session: str  # id of the run; the same after resuming
+    nonce: bytes  # random, new for each task
+    client: int  # the addressee; -1 in "enrol", where the server does not know the client yet
     version: int  # of the download
-    turn: int  # how often the client was asked before
+    turn: int  # number of earlier tasks of the client
     transfer: Transfer
 
 
 class Answer(NamedTuple):
-    """What a client says, beside the vector: in "enrol" its size, in "train" its loss."""
+    """The fields of a client's answer, apart from the vector."""
 
     nonce: bytes
-    key: bytes  # public; says who claims to speak
+    key: bytes  # public key of the claimed sender
     version: int
-    value: object  # the size or the loss, unchecked
+    value: object  # in "enrol" the reported size, in "train" the loss; unchecked
     signature: object  # unchecked
 
 
@@ -72,7 +72,7 @@ class Answer(NamedTuple):
 
 
 def layout(transfer: Transfer, d: int) -> dict[str, tuple[str, int]]:
-    """The arrays that a vector of d entries becomes: name, dtype and length."""
+    """Return name, dtype and length of the arrays that encode a vector of d entries."""
     if transfer == "float32":
         return {"values": ("float32", d)}
     if transfer == "bfloat16":
@@ -81,13 +81,13 @@ def layout(transfer: Transfer, d: int) -> dict[str, tuple[str, int]]:
 
 
 def encode(vector: Vector, transfer: Transfer = "float32") -> ArrayRecord:
-    """A vector as arrays.
+    """Encode a vector as arrays.
 
     Raises:
         ValueError: its entries are not float32.
     """
     if vector.dtype != torch.float32:
-        raise ValueError(f"Vectors travel as float32, got {vector.dtype}. Convert the model: module.float().")
+        raise ValueError(f"Vectors must be float32, got {vector.dtype}. Convert the model with module.float().")
     vector = vector.detach().cpu().contiguous()
     if transfer == "float32":
         parts = {"values": vector}
@@ -99,10 +99,10 @@ def encode(vector: Vector, transfer: Transfer = "float32") -> ArrayRecord:
 
 
 def decode(record: object, transfer: Transfer, out: Vector) -> None:
-    """Writes the vector that arrays stand for to `out`, which says how long it must be.
+    """Decode a vector from arrays into `out`, whose length is the expected one.
 
     Raises:
-        Malformed: they stand for no such vector.
+        Malformed: the arrays do not encode a vector of this length.
     """
     if type(record) is not ArrayRecord:
         raise Malformed(f"record {VECTOR!r} is a {type(record).__name__}, expected an ArrayRecord")
@@ -120,7 +120,7 @@ def decode(record: object, transfer: Transfer, out: Vector) -> None:
 
 
 def _quantised(vector: Vector) -> dict[str, Tensor]:
-    """Entries as multiples -127..127 of the scale of their block, rounded to the nearest."""
+    """Return the entries as multiples -127..127 of their block's scale, rounded to the nearest, and the scales."""
     blocks = torch.nn.functional.pad(vector, (0, -len(vector) % BLOCK)).view(-1, BLOCK)
     scales = blocks.abs().amax(1) / 127
     multiples = (blocks / scales.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round().clamp(-127, 127)
@@ -128,23 +128,23 @@ def _quantised(vector: Vector) -> dict[str, Tensor]:
 
 
 def entries_of(name: str, array: object, dtype: str, shape: tuple[int, ...]) -> Shaped[np.ndarray, "_"]:
-    """The entries of an array, one after the other in the memory in which they came.
+    """Return the entries of a received array as a flat view of its bytes.
 
     Args:
-        name: of the array.
-        array: as it came.
-        dtype: what it must be.
-        shape: what it must have.
+        name: name of the array, for error messages.
+        array: the array as received.
+        dtype: the expected dtype.
+        shape: the expected shape.
 
     Raises:
-        Malformed: it is another.
+        Malformed: the array is not of this dtype and shape.
     """
     if type(array) is not Array or type(array.data) is not bytes:
         raise Malformed(f"array {name!r} is a {type(array).__name__}, expected an Array of bytes")
-    said = array.dtype, tuple(array.shape), array.stype
-    if said != (dtype, shape, STYPE):
-        told = " ".join((brief(said[0]), brief(said[1][:MOST_SIZES]), "as", brief(said[2])))
-        raise Malformed(f"array {name!r} says it is {told}, expected {dtype} {shape}")
+    claimed = array.dtype, tuple(array.shape), array.stype
+    if claimed != (dtype, shape, STYPE):
+        shown = " ".join((brief(claimed[0]), brief(claimed[1][:MOST_SIZES]), "as", brief(claimed[2])))
+        raise Malformed(f"array {name!r} claims to be {shown}, expected {dtype} {shape}")
     data, count, width = array.data, math.prod(shape), np.dtype(dtype).itemsize
     if data.startswith(ARCHIVE):
         raise Malformed(f"array {name!r} is an archive")
@@ -152,17 +152,17 @@ def entries_of(name: str, array: object, dtype: str, shape: tuple[int, ...]) -> 
         raise Malformed(f"array {name!r} begins with {data[: len(NPY)]!r}, expected {NPY!r}")
     begin = len(NPY) + 2
     length = int.from_bytes(data[len(NPY) : begin], "little")
-    head = data[begin : begin + length].rstrip(b" \n") if length <= LONGEST_HEAD else b""
-    if head != _head(dtype, shape):
-        shown = brief(head.decode("ascii", "replace"), 100) or f"{length} bytes long"
-        raise Malformed(f"array {name!r} has the head {shown}, expected {_head(dtype, shape).decode()}")
+    header = data[begin : begin + length].rstrip(b" \n") if length <= LONGEST_HEADER else b""
+    if header != _header(dtype, shape):
+        shown = brief(header.decode("ascii", "replace"), 100) or f"{length} bytes long"
+        raise Malformed(f"array {name!r} has the header {shown}, expected {_header(dtype, shape).decode()}")
     if len(data) != begin + length + count * width:
         size = len(data) - begin - length
         raise Malformed(f"array {name!r} holds {size:,} bytes of entries, expected {count * width:,}")
     return np.frombuffer(data, dtype, count, begin + length)
 
 
-def _head(dtype: str, shape: tuple[int, ...]) -> bytes:
+def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
     return f"{{'descr': '{np.dtype(dtype).str}', 'fortran_order': False, 'shape': {shape}, }}".encode()
 
 
@@ -171,11 +171,11 @@ def _names(values: Mapping[str, Any]) -> str:
     return f"{some} and {len(values) - 5} more" if len(values) > 5 else some or "none"
 
 
-# Words
+# Fields
 
 
 def task_content(task: TaskMessage, download: Vector | None = None) -> RecordDict:
-    """A task as records."""
+    """Encode a task as records."""
     words = {"format": FORMAT, **task._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
     if download is not None:
@@ -184,10 +184,10 @@ def task_content(task: TaskMessage, download: Vector | None = None) -> RecordDic
 
 
 def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
-    """The task that records describe; its vector is written to `out`, if one is expected.
+    """Decode a task from records; write its vector to `out` if one is expected.
 
     Raises:
-        Malformed: they describe none.
+        Malformed: the records are not a task.
     """
     kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str}
     _check_records(content, {WORDS} if out is None else {WORDS, VECTOR})
@@ -203,7 +203,7 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
 
 
 def answer_content(answer: Answer, update: ArrayRecord | None = None) -> RecordDict:
-    """An answer as records, for `signed`."""
+    """Encode an answer as records."""
     words: dict[str, Any] = {"format": FORMAT, **answer._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
     if update is not None:
@@ -212,20 +212,20 @@ def answer_content(answer: Answer, update: ArrayRecord | None = None) -> RecordD
 
 
 def read_answer(content: RecordDict) -> Answer:
-    """The words of an answer; its vector is for `read_update`.
+    """Decode the fields of an answer; `read_update` decodes its vector.
 
     Raises:
-        Malformed: there are none.
+        Malformed: the records are not an answer.
     """
     kinds = {"nonce": bytes, "key": bytes, "version": int, "value": object, "signature": object}
     return Answer(**_words(content, kinds))
 
 
 def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> None:
-    """Writes the update in an answer to `out`.
+    """Decode the update of an answer into `out`.
 
     Raises:
-        Malformed: there is none of that form, or there is more beside it.
+        Malformed: there is no update of this form, or there are further records.
     """
     _check_records(content, {WORDS, VECTOR})
     decode(content[VECTOR], transfer, out)
@@ -239,7 +239,7 @@ def _check_records(content: object, expected: set[str]) -> None:
 
 
 def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The words of a message, each of its kind."""
+    """Return the fields of a message after a check of their names and types."""
     record = content.get(WORDS) if type(content) is RecordDict else None
     if type(record) is not ConfigRecord:
         raise Malformed(f"record {WORDS!r} is a {type(record).__name__}, expected a ConfigRecord")
@@ -255,25 +255,25 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
     return {name: record[name] for name in kinds}
 
 
-# What is signed
+# Signatures
 
 
 def stated(task: TaskMessage, content: RecordDict) -> bytes:
-    """What the client signs: the task, by the reader's own record of it, and all that is in the answer."""
+    """Return the bytes that the client signs: the task, from the caller's own copy, and the whole answer."""
     return statement(
         task.kind, task.session, task.nonce, task.client, task.version, task.turn, task.transfer, fingerprint(content)
     )
 
 
 def fingerprint(content: RecordDict) -> bytes:
-    """The SHA-256 of everything in a message but its signature."""
+    """Return the SHA-256 of everything in a message except its signature."""
     digest = hashlib.sha256()
-    for part in _told(content):
+    for part in _parts(content):
         digest.update(statement("", part) if isinstance(part, str) else part)
     return digest.digest()
 
 
-def _told(content: RecordDict) -> Iterator[str | bytes]:
+def _parts(content: RecordDict) -> Iterator[str | bytes]:
     for name in sorted(content):
         record = content[name]
         yield f"{type(record).__name__} {len(record)} {name}"

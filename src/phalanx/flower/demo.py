@@ -1,8 +1,8 @@
-"""The demonstration over Flower: handwritten digits, dealt to clients that each have a process of their own.
+"""The demonstration over Flower: handwritten digits, split among clients that each run in their own process.
 
-One in four turns its updates round and makes them ten times as large, and is removed; the asynchronous one has no
-attacker, as its algorithm has no defence.  Each client finds its share of the data in a file, as in a real federation:
-its process begins anew with each task, and to deal out data would be most of its work.
+One client in four sends its update times -10, and is excluded.  The asynchronous demonstration has no attacker, since
+its algorithm has no defence.  Each client reads its share of the data from a file, as in a real federation: a client's
+process is started for each task, and splitting the data there would be most of its work.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ build-backend = "hatchling.build"
 [project]
 name = "phalanx-demo"
 version = "1.0.0"
-description = "Handwritten digits, and one attacker in four"
+description = "Handwritten digits, and one attacker among four clients"
 license = "Apache-2.0"
 dependencies = []
 
@@ -54,7 +54,7 @@ asynchronous = false
 prefetch = false
 answer = 120
 """
-MODULE = '''"""What Flower is told to run."""
+MODULE = '''"""The apps that Flower runs."""
 
 from phalanx.flower import client_app, server_app
 from phalanx.flower.demo import coordinator, participant
@@ -65,7 +65,7 @@ client = client_app(participant)
 
 
 def plan_of(clients: int, steps: int, *, asynchronous: bool) -> Run:
-    """The run of the demonstration."""
+    """Return the plan of the demonstration."""
     byzantine = clients // 4
     return Run(
         algorithm=FedAsync() if asynchronous else ByzantineCFL(threshold=AboveNoise()),
@@ -80,7 +80,7 @@ def plan_of(clients: int, steps: int, *, asynchronous: bool) -> Run:
 
 
 def write_app(folder: Path) -> Path:
-    """Writes the two files that Flower wants of an app."""
+    """Write the two files of a Flower app."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(PYPROJECT)
     (folder / "phalanx_demo.py").write_text(MODULE)
@@ -88,22 +88,22 @@ def write_app(folder: Path) -> Path:
 
 
 def deal(folder: Path, clients: int) -> dict[int, Mapping[str, Any]]:
-    """Writes each client's share of the digits to a file, also for other apps than the demonstration.
+    """Write each client's share of the digits to a file; other apps than the demonstration can use them too.
 
     Args:
-        folder: where data-0.npz and so on go: `x`, float32 of shape (n, 64), and `y`, int64.
-        clients: how many.
+        folder: receives data-0.npz and so on, each with `x`, float32 of shape (n, 64), and `y`, int64.
+        clients: number of clients.
 
     Returns:
-        What the app of each client is told: which it is, of how many, and where its data lie.
+        The node configuration of each client: its id, the number of clients, and the path of its data.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    told = dict[int, Mapping[str, Any]]()
+    configs = dict[int, Mapping[str, Any]]()
     for client, data in enumerate(Federation(plan_of(clients, 1, asynchronous=True)).data):
         path = folder / f"data-{client}.npz"
         np.savez(path, allow_pickle=False, x=data.x.flatten(1).numpy(), y=data.y.numpy())
-        told[client] = {"client": client, "clients": clients, "data": str(path)}
-    return told
+        configs[client] = {"client": client, "clients": clients, "data": str(path)}
+    return configs
 
 
 def _plan(context: Context) -> Run:
@@ -112,7 +112,7 @@ def _plan(context: Context) -> Run:
 
 
 def coordinator(context: Context) -> Coordinator:
-    """The server of the demonstration."""
+    """Return the server of the demonstration."""
     config = context.run_config
     return coordinator_of(
         _plan(context),
@@ -124,18 +124,18 @@ def coordinator(context: Context) -> Coordinator:
 
 
 def participant(context: Context) -> Participant:
-    """A client of the demonstration."""
-    told, plan = context.node_config, _plan(context)
-    with np.load(str(told["data"]), allow_pickle=False) as file:
+    """Return a client of the demonstration."""
+    config, plan = context.node_config, _plan(context)
+    with np.load(str(config["data"]), allow_pickle=False) as file:
         data = Dataset(torch.from_numpy(file["x"]), torch.from_numpy(file["y"]), DIGITS)
     return Participant(
         plan.algorithm,
         plan.model.build(tuple(data.x.shape[1:]), data.classes),
         plan.training,
         data,
-        Path(str(told["key"])),
-        Path(str(told["memory"])),
+        Path(str(config["key"])),
+        Path(str(config["memory"])),
         plan.seed,
-        attack=plan.attack if int(told["client"]) in plan.attackers() else None,
+        attack=plan.attack if int(config["client"]) in plan.attackers() else None,
         noise="stream",
     )

@@ -1,7 +1,7 @@
-"""Tasks on their way: sent in order by one thread, and waited for by a thread each.
+"""Sending of tasks, in order by one thread, and waiting for their answers, each in a thread of its own.
 
-Who a reply is from is decided by the task that it answers and by a signature over that task's nonce, never by what the
-reply says of itself.
+The sender of a reply is established by the task that it answers and by a signature over that task's nonce, never by
+what the reply says about itself.
 """
 
 import logging
@@ -26,14 +26,14 @@ log = logging.getLogger("phalanx.flower")
 
 
 class Refused(NamedTuple):
-    """What came is not fit."""
+    """A reply that is invalid."""
 
     why: str
-    signed: bool  # whether the client itself has sent it, beyond doubt
+    signed: bool  # whether the signature proves that the client itself sent it
 
 
 class Lost(NamedTuple):
-    """Nothing came."""
+    """A task without a reply."""
 
     why: str
 
@@ -43,113 +43,113 @@ Outcome = Reply | Refused | Lost
 
 @dataclass(eq=False)
 class Dispatch:
-    """A task on its way."""
+    """A task in flight."""
 
     task: TaskMessage
     download: Vector
-    row: Vector  # where the update goes
-    node: int  # to which it is sent; 0 if it is sent to nobody
-    deadline: float  # by `time.monotonic`; at the latest, as long as nobody has begun to look for the answer
-    unsent: str = ""  # why it was not sent, if it was not
-    message: str = ""  # Flower's id of it, once it is sent
+    row: Vector  # receives the update
+    node: int  # the addressee; 0 if the task is not sent
+    deadline: float  # as `time.monotonic`; a latest time until the answer is waited for
+    unsent: str = ""  # the reason, if it was not sent
+    message: str = ""  # Flower's id, once it is sent
     sent: threading.Event = field(default_factory=threading.Event)
-    over: threading.Event = field(default_factory=threading.Event)  # nobody waits for it any more
-    brought: bool = False  # what became of it is in the inbox
+    over: threading.Event = field(default_factory=threading.Event)  # nobody waits for the answer any more
+    brought: bool = False  # its outcome is in the inbox
 
 
 class Dispatcher:
-    """Takes tasks to Flower and brings back what became of those whose answers are to be fetched, in `inbox`.
+    """Sends tasks through Flower and puts the outcomes of those that are fetched into `inbox`.
 
     Args:
-        grid: Flower's.
-        register: who has which key.
-        timeouts: how long it waits.
+        grid: Flower's grid.
+        register: the clients with their nodes and keys.
+        timeouts: the polling interval.
     """
 
     def __init__(self, grid: Grid, register: Register, timeouts: Timeouts) -> None:
         self.grid, self.register, self.timeouts = grid, register, timeouts
-        self.inbox = queue.SimpleQueue[tuple[Dispatch, Outcome] | None]()  # None: something else has happened
+        self.inbox = queue.SimpleQueue[tuple[Dispatch, Outcome] | None]()  # None: wakes up the reader for another event
         self._outbox = queue.SimpleQueue[Dispatch | None]()
         self._threads = Threads()
-        self._threads.begin(self._post)
+        self._threads.begin(self._send_all)
 
     def close(self) -> None:
-        """Sends nothing more; errands that nobody waits for any more are let go."""
+        """Stop sending, and wait briefly for the threads; tasks nobody waits for are skipped."""
         self._outbox.put(None)
         self._threads.join(GRACE)
 
-    def send(self, errand: Dispatch) -> None:
-        """Sends a task, after those that were sent before."""
-        self._outbox.put(errand)
+    def send(self, dispatch: Dispatch) -> None:
+        """Send a task after those given before."""
+        self._outbox.put(dispatch)
 
-    def fetch(self, errand: Dispatch) -> None:
-        """Waits for the answer to a task, in a thread of its own."""
-        self._threads.begin(self._fetch, errand)
+    def fetch(self, dispatch: Dispatch) -> None:
+        """Wait for the answer to a task in a thread of its own."""
+        self._threads.begin(self._fetch, dispatch)
 
-    def _post(self) -> None:
-        while (errand := self._outbox.get()) is not None:
-            if errand.over.is_set():
+    def _send_all(self) -> None:
+        while (dispatch := self._outbox.get()) is not None:
+            if dispatch.over.is_set():
                 continue
             try:
-                content = codec.task_content(errand.task, errand.download)
-                left, group = max(0.0, errand.deadline - time.monotonic()), str(errand.task.version)
-                message = Message(content, errand.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
-                errand.message = pushed(self.grid, message)
+                content = codec.task_content(dispatch.task, dispatch.download)
+                left, group = max(0.0, dispatch.deadline - time.monotonic()), str(dispatch.task.version)
+                message = Message(content, dispatch.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
+                dispatch.message = pushed(self.grid, message)
             except Unsent as error:
                 if error.gone:
-                    self.register.gone(errand.node)
-                errand.unsent, errand.node = f"the task could not be sent: {error}", 0
-            except Exception as error:  # whatever Flower raises ends this task, and not the post
-                errand.unsent = f"the task could not be sent: {short(error)}"
-            errand.sent.set()
+                    self.register.gone(dispatch.node)
+                dispatch.unsent, dispatch.node = f"the task could not be sent: {error}", 0
+            except Exception as error:  # an error of Flower must end this task only, not the thread
+                dispatch.unsent = f"the task could not be sent: {short(error)}"
+            dispatch.sent.set()
 
-    def _fetch(self, errand: Dispatch) -> None:
+    def _fetch(self, dispatch: Dispatch) -> None:
         try:
-            outcome = self._brought(errand)
-        except Exception as error:  # what a client can make Flower raise must not end a thread unheard
+            outcome = self._outcome(dispatch)
+        except Exception as error:  # a client's reply can make Flower raise; that must not end the thread silently
             outcome = Refused(f"its reply cannot be read: {short(error)}", signed=False)
         if outcome is not None:
-            errand.brought = True
-            self.inbox.put((errand, outcome))
+            dispatch.brought = True
+            self.inbox.put((dispatch, outcome))
 
-    def _brought(self, errand: Dispatch) -> Outcome | None:
-        """What became of a task; None if nothing did in time, or nobody waits any more."""
-        errand.sent.wait(max(0.0, errand.deadline - time.monotonic()))
-        if errand.unsent:
-            return Lost(errand.unsent)
-        if not errand.message or errand.over.is_set():
+    def _outcome(self, dispatch: Dispatch) -> Outcome | None:
+        """Wait for a task's outcome; None if there is none in time, or nobody waits any more."""
+        dispatch.sent.wait(max(0.0, dispatch.deadline - time.monotonic()))
+        if dispatch.unsent:
+            return Lost(dispatch.unsent)
+        if not dispatch.message or dispatch.over.is_set():
             return None
-        reply = pulled(self.grid, errand.message, self.timeouts.poll, errand.deadline, errand.over)
-        return None if reply is None else self._examined(reply, errand)
+        reply = pulled(self.grid, dispatch.message, self.timeouts.poll, dispatch.deadline, dispatch.over)
+        return None if reply is None else self._checked(reply, dispatch)
 
-    def _examined(self, reply: Message, errand: Dispatch) -> Outcome:
-        """What a reply is; the update in it is written to the errand's row."""
-        task = errand.task
+    def _checked(self, reply: Message, dispatch: Dispatch) -> Outcome:
+        """Return the outcome for a reply; its update is written to the row of the dispatch."""
+        task = dispatch.task
         if reply.has_error():
             if reply.error.code == GONE:
-                self.register.gone(errand.node)
+                self.register.gone(dispatch.node)
             return Lost(failure(reply))
         try:
-            answer = self._from_its_client(reply, errand)
+            answer = self._authenticated(reply, dispatch)
         except Malformed as error:
             return Refused(str(error), signed=False)
         try:
             if answer.version != task.version:
-                raise Malformed(f"answers version {answer.version}, was asked for version {task.version}")
-            codec.read_update(reply.content, task.transfer, errand.row)
+                raise Malformed(f"answers version {answer.version}, expected version {task.version}")
+            codec.read_update(reply.content, task.transfer, dispatch.row)
         except Malformed as error:
             return Refused(str(error), signed=True)
-        return Reply(task.client, task.version, errand.row, answer.value)
+        return Reply(task.client, task.version, dispatch.row, answer.value)
 
-    def _from_its_client(self, reply: Message, errand: Dispatch) -> Answer:
-        """The words of a reply, of which it is certain that the task's client has signed them for this very task.
+    def _authenticated(self, reply: Message, dispatch: Dispatch) -> Answer:
+        """Return the fields of a reply after proof that the task's client signed them for this task.
 
         Raises:
-            Malformed: it is not certain.
+            Malformed: there is no such proof.
         """
-        task, said = errand.task, reply.metadata
-        if (said.src_node_id, said.reply_to_message_id) != (errand.node, errand.message):
-            raise Malformed(f"its reply says that it is by node {said.src_node_id}, or answers another message")
+        task, metadata = dispatch.task, reply.metadata
+        if (metadata.src_node_id, metadata.reply_to_message_id) != (dispatch.node, dispatch.message):
+            raise Malformed(f"its reply is from node {metadata.src_node_id}, or answers another message")
         try:
             answer = codec.read_answer(reply.content)
         except Malformed as error:
@@ -160,7 +160,7 @@ class Dispatcher:
             owner = roster.owner(answer.key)
             raise Malformed(f"signed by {f'client {owner}' if owner else 'a key that is not in the roster'}")
         if answer.nonce != task.nonce:
-            raise Malformed("replayed, or meant for another task: its nonce is another")
+            raise Malformed("replayed, or meant for another task: its nonce is different")
         if not signed_by(member.key, answer.signature, codec.stated(task, reply.content)):
             raise Malformed("its signature is not valid")
         return answer

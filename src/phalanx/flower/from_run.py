@@ -11,7 +11,6 @@ from typing import Any
 from torch import nn
 
 from phalanx.algorithms.hidden import hiding, unhidden
-from phalanx.engine.participation import Participation, everyone
 from phalanx.flower.client import Participant
 from phalanx.flower.identity import Roster
 from phalanx.flower.models import hide
@@ -63,10 +62,9 @@ def coordinator_of(
         options: of `Coordinator`. Models that depend on what clients remember are not evaluated: only they have them.
     """
     made = federation or Federation(plan)
-    byzantine, module = plan.attackers(), _module(plan, made)
+    module = _module(plan, made)
     if hiding(plan.algorithm) is not None:
         hide(module, plan.algorithm, plan.buffers)
-    everybody = plan.participation == 1
     return Coordinator(
         unhidden(plan.algorithm),
         module,
@@ -74,9 +72,7 @@ def coordinator_of(
         plan.until,
         **{
             "guard": plan.guard,
-            "sample": everyone
-            if everybody
-            else Participation(plan.participation, plan.seed, byzantine, plan.byzantine_per_round),
+            "sample": plan.sampler,
             "buffers": plan.buffers,
             "reference": made.reference,
             "measure": nothing if plan.algorithm.remembers else made.measure,

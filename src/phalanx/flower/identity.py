@@ -1,8 +1,8 @@
-"""Who is who: keys, signatures, and the roster of those that may take part.
+"""Identity of clients: keys, signatures, and the roster of the clients that may take part.
 
 Each client holds an Ed25519 key (RFC 8032).  Its public half reaches the coordinator out of band, by telephone or in
-person, and is entered in the roster under the client's id.  From then on the key is the client: where it is connected
-from, and what number Flower gives its node, says nothing about who it is.
+person, and is entered in the roster under the client's id.  From then on only the key identifies the client, not its
+address and not the number that Flower gives its node.
 """
 
 import base64
@@ -32,10 +32,10 @@ FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
 
 
 def new_key(path: Path) -> Ed25519PrivateKey:
-    """Makes a private key, and a file that holds it, which only its owner can read.
+    """Make a private key and save it in a file that only its owner can read.
 
     Raises:
-        FileExistsError: there is a file.
+        FileExistsError: the file exists.
     """
     key = Ed25519PrivateKey.generate()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,46 +45,46 @@ def new_key(path: Path) -> Ed25519PrivateKey:
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
-    """The private key in a file that `new_key` has made.
+    """Return the private key in a file written by `new_key`.
 
     Raises:
-        ValueError: there is none, others can read it, or it holds something else.
+        ValueError: there is no such file, others can read it, or it holds no Ed25519 key.
     """
     if not path.is_file():
-        raise ValueError(f"There is no key in {path}. `phalanx flower key {path}` makes one.")
+        raise ValueError(f"There is no key file {path}. Make one with `phalanx flower key {path}`.")
     if (mode := path.stat().st_mode & 0o777) & 0o077:
-        raise ValueError(f"{path} can be read by others (mode {mode:o}). If nobody has done so: chmod 600 {path}.")
+        raise ValueError(f"Others can read {path} (mode {mode:o}). If nobody has, run `chmod 600 {path}`.")
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ValueError(f"{path} holds no private key: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ValueError(f"{path} holds a {type(key).__name__}, expected an Ed25519 key of `phalanx flower key`.")
+        raise ValueError(f"{path} holds a {type(key).__name__}, expected an Ed25519 key as `phalanx flower key` makes.")
     return key
 
 
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
-    """The 32 bytes of the public half."""
+    """Return the 32 bytes of the public key."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def as_text(key: bytes) -> str:
-    """A public key as it stands in the roster, `ed25519:` and base64."""
+    """Return a public key as text: `ed25519:` and base64, as in the roster."""
     return PREFIX + base64.b64encode(key).decode()
 
 
 def from_text(text: str) -> bytes:
-    """The public key that a text says.
+    """Return the public key that a text encodes.
 
     Raises:
-        ValueError: it says none.
+        ValueError: it encodes none.
     """
     try:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if not text.startswith(PREFIX) or len(key) != KEY:
-        raise ValueError(f"A public key is {PREFIX} and 44 characters of base64, got {text!r}.")
+        raise ValueError(f"A public key must be {PREFIX} followed by 44 characters of base64, got {text!r}.")
     return key
 
 
@@ -92,7 +92,7 @@ def from_text(text: str) -> bytes:
 
 
 def statement(purpose: str, *parts: bytes | int | str) -> bytes:
-    """What is signed: each part with its kind and its length, so that no two statements are the same bytes."""
+    """Return the bytes to sign: each part with its type and length, so that different parts give different bytes."""
     items = (purpose, *parts)
     return b"phalanx flower 1" + b"".join(_framed(item) for item in items)
 
@@ -103,7 +103,7 @@ def _framed(item: bytes | int | str) -> bytes:
 
 
 def signed_by(key: bytes, signature: object, stated: bytes) -> bool:
-    """Whether a signature, of whatever kind, is that of a public key under a statement."""
+    """Return whether a signature, which may be of any type, is valid for a public key and a statement."""
     if type(signature) is not bytes or len(signature) != SIGNATURE:
         return False
     try:
@@ -118,14 +118,14 @@ def signed_by(key: bytes, signature: object, stated: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Member:
-    """A client that may take part.
+    """A client in the roster.
 
     Args:
-        id: of the client, for good: reputations, turns and strikes hang on it.
-        name: for people.
+        id: the client's permanent id, under which its reputation, turns and strikes are kept.
+        name: a readable name.
         key: its public key.
-        term: strikes are counted anew when this number changes; that is how a suspended client is let in again.
-        revoked: whether it is out. Its id is not given to anybody else.
+        term: strikes start from 0 when this number changes; raising it readmits a suspended client.
+        revoked: whether the client may no longer take part. Its id is never reused.
     """
 
     id: int
@@ -140,13 +140,13 @@ class Member:
 
 @dataclass(frozen=True)
 class Roster:
-    """All that may take part, or might once.
+    """The clients that may take part, and those that were revoked.
 
     Args:
-        members: in any order.
+        members: the clients in any order.
 
     Raises:
-        ValueError: two have one id or one key.
+        ValueError: two members share an id or a key.
     """
 
     members: tuple[Member, ...] = ()
@@ -154,57 +154,57 @@ class Roster:
     def __post_init__(self) -> None:
         owners = dict[tuple[str, str], list[Member]]()
         for member in self.members:
-            for of_its_own in (("an id", str(member.id)), ("a key", as_text(member.key))):
-                owners.setdefault(of_its_own, []).append(member)
-        for (what, value), whose in owners.items():
-            if len(whose) > 1:
-                named = " and ".join(map(str, whose))
-                raise ValueError(f"Each client has {what} of its own, and {value} is that of clients {named}.")
+            for unique in (("id", str(member.id)), ("key", as_text(member.key))):
+                owners.setdefault(unique, []).append(member)
+        for (what, value), sharing in owners.items():
+            if len(sharing) > 1:
+                named = " and ".join(map(str, sharing))
+                raise ValueError(f"Each client needs its own {what}, but clients {named} share {value}.")
 
     @property
     def active(self) -> dict[int, Member]:
-        """Those that are not revoked, by id."""
+        """The members that are not revoked, by id."""
         return {m.id: m for m in sorted(self.members, key=lambda m: m.id) if not m.revoked}
 
     def owner(self, key: object) -> Member | None:
-        """The member whose public key that is, revoked or not; None if it is nobody's."""
+        """Return the member, revoked or not, with this public key; None if there is none."""
         return next((m for m in self.members if m.key == key), None)
 
     def adding(self, name: str, key: bytes) -> "Roster":
-        """With one more member, under the next id."""
+        """Return the roster with one more member, under the next id."""
         new = Member(max((m.id for m in self.members), default=-1) + 1, name, key)
         return Roster((*self.members, new))
 
     def changing(self, client: int, **fields: Any) -> "Roster":
-        """With fields of one member replaced.
+        """Return the roster with fields of one member replaced.
 
         Raises:
             ValueError: there is no such member.
         """
         if client not in {m.id for m in self.members}:
-            known = ", ".join(str(m.id) for m in self.members) or "nobody"
-            raise ValueError(f"There is no client {client} in the roster, which has {known}.")
+            known = ", ".join(str(m.id) for m in self.members) or "none"
+            raise ValueError(f"There is no client {client} in the roster. Its clients are: {known}.")
         return Roster(tuple(replace(m, **fields) if m.id == client else m for m in self.members))
 
     @classmethod
     def load(cls, path: Path) -> "Roster":
-        """Reads a roster.
+        """Read a roster.
 
         Raises:
-            ValueError: there is none, or it is not one.
+            ValueError: the file is missing or is not a roster.
         """
         if not path.is_file():
-            raise ValueError(f"There is no roster {path}. `phalanx flower enrol` makes one.")
+            raise ValueError(f"There is no roster {path}. Make one with `phalanx flower enrol`.")
         try:
-            told = yaml.safe_load(path.read_text(encoding="utf-8"))
-            if not isinstance(told, Mapping) or not isinstance(told.get("clients"), list):
-                raise ValueError("it has no list `clients`. Name the file that `phalanx flower enrol` has written.")
-            return cls(tuple(_member(entry) for entry in told["clients"]))
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if not isinstance(content, Mapping) or not isinstance(content.get("clients"), list):
+                raise ValueError("it has no list `clients`. Name the file that `phalanx flower enrol` wrote.")
+            return cls(tuple(_member(entry) for entry in content["clients"]))
         except (yaml.YAMLError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a roster: {error}") from error
 
     def save(self, path: Path) -> None:
-        """Writes the roster, whole or not at all."""
+        """Write the roster atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
         entries = [dict(_entry(m)) for m in sorted(self.members, key=lambda m: m.id)]
@@ -219,7 +219,7 @@ def _entry(member: Member) -> Iterator[tuple[str, Any]]:
 
 
 def _member(entry: Any) -> Member:
-    """The member that an entry describes; ValueError if it describes none."""
+    """Return the member that an entry describes; raise `ValueError` if it is invalid."""
     if not isinstance(entry, Mapping) or (unknown := sorted(entry.keys() - set(FIELDS))):
         what = f"unknown {', '.join(map(str, unknown))}" if isinstance(entry, Mapping) else type(entry).__name__
         raise ValueError(f"an entry has {', '.join(FIELDS)}, got {what}")

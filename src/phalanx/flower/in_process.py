@@ -1,7 +1,6 @@
-"""A federation without a network: Flower's messages, written and read as on the wire, within one process.
+"""A federation without a network: Flower's messages within one process, serialised as for the network.
 
-For tests of an app, in seconds instead of minutes.  Nodes are functions from message to message: a ClientApp does, and
-so does an attacker.
+It tests an app in seconds instead of minutes.  A node is a function from message to message, such as a ClientApp.
 """
 
 import threading
@@ -16,13 +15,13 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-SERVER = 1  # the number of the server's node
+SERVER = 1  # id of the server's node
 Node = Callable[[Message, Context], Message | None]  # None: it never answers
 
 
 @dataclass(eq=False)
 class Delivery:
-    """A message, and what became of it."""
+    """A message with its reply or error."""
 
     node: int
     context: Context
@@ -34,7 +33,7 @@ class Delivery:
 
 @dataclass
 class Queue:
-    """What a node has to do, one after the other."""
+    """The messages that a node still has to process, in order."""
 
     todo: list[str] = field(default_factory=list)
     woken: threading.Condition = field(default_factory=threading.Condition)
@@ -44,10 +43,10 @@ class InProcessGrid(Grid):
     """A `Grid` of nodes in this process.
 
     Args:
-        nodes: by Flower's number.
-        config: of each node, as on the command line of a SuperNode.
-        stepwise: replies are handed out in the order in which their messages were sent, and each only after `allow`,
-            so that the order of arrivals is the same each time.
+        nodes: the nodes by id.
+        config: configuration of each node, as given to a SuperNode on its command line.
+        stepwise: deliver replies in the order in which their messages were sent, and each only after `allow`, so that
+            the order of arrivals is reproducible.
     """
 
     def __init__(
@@ -62,24 +61,24 @@ class InProcessGrid(Grid):
         self._config, self._stepwise, self._allowed = dict(config or {}), stepwise, 0
         self._contexts = dict[int, Context]()
         self._deliveries = dict[str, Delivery]()
-        self._order = list[str]()  # of "train" messages whose replies are not handed out yet
+        self._order = list[str]()  # of "train" messages whose replies are not delivered yet
         self._queues = dict[int, Queue]()
         self._compute, self._lock, self._closed = threading.Lock(), threading.Lock(), False
 
     def set_run(self, run: Any) -> None:
-        """There is only one."""
+        """Do nothing: there is only one run."""
 
     @property
     def run(self) -> NoReturn:
-        """There is none that Flower would know."""
-        raise AttributeError("A rehearsal is no run of Flower.")
+        """Raise `AttributeError`: Flower has no record of this run."""
+        raise AttributeError("A grid in this process has no Flower run.")
 
     def create_message(self, *_: Any, **__: Any) -> NoReturn:
-        """Flower has deprecated it."""
-        raise AttributeError("Make messages with Message(...).")
+        """Raise `AttributeError`: Flower has deprecated this method."""
+        raise AttributeError("create_message is deprecated. Make messages with Message(...).")
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Pushes, and pulls until all replies are there, or the time is over."""
+        """Send messages and return their replies, or those that arrived before the timeout."""
         open_ids, replies = set(self.push_messages(messages)), list[Message]()
         deadline = time.monotonic() + (3600.0 if timeout is None else timeout)
         while open_ids and time.monotonic() < deadline:
@@ -97,7 +96,7 @@ class InProcessGrid(Grid):
         self.close()
 
     def close(self) -> None:
-        """Has nobody begin anything more, and waits for who is computing."""
+        """Start no further work, and wait for the node that is computing."""
         with self._lock:
             self._closed, queues = True, list(self._queues.values())
         for waiting in queues:
@@ -107,26 +106,26 @@ class InProcessGrid(Grid):
             pass
 
     def get_node_ids(self) -> list[int]:
-        """Who is connected."""
+        """Return the ids of the connected nodes."""
         with self._lock:
             return list(self.nodes)
 
     def context(self, run_config: Mapping[str, Any]) -> Context:
-        """What Flower gives a ServerApp, with this configuration of the run."""
+        """Return the context that Flower passes to a ServerApp, with this configuration of the run."""
         return Context(1, SERVER, {}, RecordDict(), dict(run_config))
 
     def connect(self, node: int, app: Node) -> None:
-        """A node comes."""
+        """Connect a node."""
         with self._lock:
             self.nodes[node] = app
 
     def disconnect(self, node: int) -> None:
-        """A node goes."""
+        """Disconnect a node."""
         with self._lock:
             self.nodes.pop(node, None)
 
     def allow(self, count: int) -> None:
-        """Hands out so many more replies to "train" messages."""
+        """Deliver so many more replies to "train" messages."""
         with self._lock:
             self._allowed += count
 
@@ -168,7 +167,7 @@ class InProcessGrid(Grid):
         return replies
 
     def _withheld(self, number: str) -> bool:
-        """Whether a reply has to wait for its turn; if not, its turn is over."""
+        """Return whether a reply must wait for `allow`; if not, count it as delivered."""
         if not self._stepwise or number not in self._order:
             return False
         if not self._allowed or self._order[0] != number:
@@ -178,7 +177,7 @@ class InProcessGrid(Grid):
         return False
 
     def _serve(self, node: int) -> None:
-        """A node at work."""
+        """Process the messages of a node, in order."""
         waiting = self._queues[node]
         while True:
             with waiting.woken:
@@ -197,14 +196,14 @@ class InProcessGrid(Grid):
             self._answer(app, message, delivery)
 
     def _answer(self, app: Node, message: Any, delivery: Delivery) -> None:
-        patient = getattr(app, "waits", False)  # for its own sake: it computes nothing meanwhile
+        waits = getattr(app, "waits", False)  # a node that only waits must not hold up those that compute
         try:
-            if patient:
+            if waits:
                 reply = app(message, delivery.context)
             else:
-                with self._compute:  # one at a time, as training is; and so `close` knows when nobody computes
+                with self._compute:  # one computes at a time; `close` waits for this lock
                     reply = None if self._closed else app(message, delivery.context)
-        except Exception as error:  # what Flower does with an app that fails
+        except Exception as error:  # Flower reports the error of a failing app like this
             with self._lock:
                 delivery.failure = Error(2, str(error))
             return
@@ -215,12 +214,12 @@ class InProcessGrid(Grid):
 
 
 def _read(delivery: Delivery) -> Message:
-    """The reply as Flower would inflate it."""
+    """Return the reply as Flower deserialises it."""
     if delivery.reply is None:
         number = next(reversed(delivery.contents))
-        asked: Any = inflate_object_from_contents(number, dict(delivery.contents))
-        asked.metadata.__dict__["_message_id"] = number
-        failed = Message(delivery.failure or Error(0), reply_to=asked)
+        sent: Any = inflate_object_from_contents(number, dict(delivery.contents))
+        sent.metadata.__dict__["_message_id"] = number
+        failed = Message(delivery.failure or Error(0), reply_to=sent)
         failed.metadata.__dict__["_src_node_id"] = SERVER
         return failed
     reply: Any = inflate_object_from_contents(delivery.reply_id, dict(delivery.reply))

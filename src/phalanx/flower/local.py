@@ -1,7 +1,7 @@
-"""A whole federation on one machine: certificates, keys, SuperLink, SuperNodes, each in a process of its own.
+"""A whole federation on one machine: certificates, keys, SuperLink and SuperNodes, each in its own process.
 
-It is set up as `docs/deployment.md` tells for several machines: TLS, authenticated nodes, the app of the server in a
-process apart, a database, and nothing sent to Flower's makers.  Whatever ends it, no process is left.
+It is set up as `docs/deployment.md` describes for several machines: TLS, authenticated nodes, the server's app in a
+separate process, a database, and no telemetry.  However it ends, no process is left running.
 """
 
 import os
@@ -25,25 +25,25 @@ from phalanx.flower.identity import Roster, new_key, public_bytes
 from phalanx.flower.signals import undisturbed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-MARK = "PHALANX_FEDERATION"  # environment variable by which the processes of a federation are known
+MARK = "PHALANX_FEDERATION"  # environment variable that identifies the processes of a federation
 HOST = "127.0.0.1"
 ROSTER, LOGS = "roster.yaml", "logs"
-FAREWELL = 5.0  # seconds that the app of the server has to write its record, and Flower to take leave
+FAREWELL = 5.0  # seconds for the server's app to write its record and for Flower to disconnect
 
 
 def nothing() -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 class LocalFederation:
-    """A federation on this machine, as a context.
+    """A federation on this machine, as a context manager.
 
     Args:
-        folder: where certificates, keys, the roster and logs go; what it makes is made anew.
-        clients: how many.
-        node_config: what each client's app is told beside its key and its memory.
-        door: the address at which nodes find the SuperLink, if there is something in front of it.
-        ending: is called before anything is ended.
+        folder: receives certificates, keys, the roster and logs; existing ones are replaced.
+        clients: number of clients.
+        node_config: configuration of each client's app in addition to its key and its memory folder.
+        door: the address of a proxy in front of the SuperLink, to which nodes connect.
+        ending: called before anything is stopped.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LocalFederation:
         self.ports = free_ports(1 + clients)
         self.address = f"{HOST}:{self.ports[0]}"
         self.door, self._ending = door or self.address, ending
-        self.node_certificates = self.folder / "certificates" / CA  # of whom nodes find at the door
+        self.node_certificates = self.folder / "certificates" / CA  # that nodes trust
         self.mark = secrets.token_hex(8)
         self.environment = os.environ | QUIET | {MARK: self.mark, "FLWR_HOME": str(self.folder / "flwr")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -86,7 +86,7 @@ class LocalFederation:
     # Setting up
 
     def _prepare(self) -> None:
-        """Certificates, keys, roster, and what Flower's command line reads."""
+        """Make certificates, keys, the roster, and the configuration of Flower's command line."""
         for name in ("flwr", "certificates", "keys", LOGS):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir(parents=True)
@@ -103,10 +103,10 @@ class LocalFederation:
         (self.folder / "flwr" / "config.toml").write_text("\n".join(lines) + "\n")
 
     def start_server(self) -> None:
-        """Starts the SuperLink, and beside it what runs the app of the server; waits until it answers.
+        """Start the SuperLink, wait until it responds, and start the executor of the server's app.
 
         Raises:
-            InfeasibleError: it does not answer in a minute.
+            InfeasibleError: the SuperLink does not respond within a minute.
         """
         certificates, secret = self.folder / "certificates", self.folder / "keys" / "superexec"
         database = self.folder / "flwr" / "state.db"
@@ -121,7 +121,7 @@ class LocalFederation:
         self.start_executor()
 
     def start_executor(self) -> None:
-        """Starts what runs the app of the server."""
+        """Start the SuperExec, which runs the server's app."""
         certificates, secret = self.folder / "certificates", self.folder / "keys" / "superexec"
         self.executor = self._start(
             "superexec", "flower-superexec", "--runtime-api-address", self.address,
@@ -140,35 +140,35 @@ class LocalFederation:
         raise InfeasibleError(f"The SuperLink did not start. See {self.folder / LOGS / 'superlink.log'}.")
 
     def register(self, client: int) -> None:
-        """Lets the SuperLink know the key of a client's node."""
+        """Register the key of a client's node with the SuperLink."""
         self.flwr("supernode", "register", str(self.folder / "keys" / f"node-{client}.pub"), "here")
 
     def start_node(self, client: int) -> None:
-        """Starts the SuperNode of a client."""
+        """Start the SuperNode of a client."""
         keys = self.folder / "keys"
         config = {
             "key": str(keys / f"client-{client}.pem"),
             "memory": str(self.folder / "memory" / str(client)),
             **self.node_config.get(client, {}),
         }
-        told = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
+        node_config = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
         self.nodes[client] = self._start(
             f"node-{client}", "flower-supernode", "--superlink", self.door,
             "--root-certificates", self.node_certificates, "--auth-supernode-private-key", keys / f"node-{client}",
-            "--host", HOST, "--port", self.ports[1 + client], "--node-config", told,
+            "--host", HOST, "--port", self.ports[1 + client], "--node-config", node_config,
         )  # fmt: skip
 
     def run(self, app: Path, config: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-        """Has the federation run an app; what comes back ends when the run does, and its log is run.log."""
-        told = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
-        self.runs.append(self._start("run", "flwr", "run", app, "here", "--stream", "--run-config", told))
+        """Run an app and return the `flwr run` process, which ends with the run and logs to run.log."""
+        run_config = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
+        self.runs.append(self._start("run", "flwr", "run", app, "here", "--stream", "--run-config", run_config))
         return self.runs[-1]
 
     def flwr(self, *arguments: str, timeout: float = 120.0) -> str:
-        """Carries out one of Flower's commands and returns what it says.
+        """Run a `flwr` command and return its output.
 
         Raises:
-            InfeasibleError: it failed.
+            InfeasibleError: the command failed.
         """
         command = [str(Path(sys.executable).parent / "flwr"), *arguments]
         done = subprocess.run(
@@ -179,7 +179,7 @@ class LocalFederation:
         return done.stdout
 
     def _command(self, name: str, program: str, *arguments: object) -> list[str]:
-        """What starts a process of the federation, such as "superlink" or "node-0"."""
+        """Return the command that starts a process of the federation, such as "superlink" or "node-0"."""
         return [str(Path(sys.executable).parent / program), *map(str, arguments)]
 
     def _start(self, name: str, program: str, *arguments: object) -> subprocess.Popen[bytes]:
@@ -193,26 +193,26 @@ class LocalFederation:
     # Ending
 
     def kill_node(self, client: int) -> None:
-        """Ends a client's SuperNode as a power cut would, with all that it has started."""
+        """Kill a client's SuperNode and its child processes, as a power cut would."""
         kill_tree(self.nodes.pop(client))
 
     def kill_server_app(self) -> None:
-        """Ends the app of the server, as a power cut would; the SuperLink goes on."""
+        """Kill the server's app, as a power cut would; the SuperLink keeps running."""
         if self.executor is not None:
             kill_tree(self.executor)
             self.executor = None
 
     def kill_server(self) -> None:
-        """Ends the SuperLink and the app of the server, as a power cut would; `start_server` begins again."""
+        """Kill the SuperLink and the server's app, as a power cut would; `start_server` starts them again."""
         self.kill_server_app()
         if self.server is not None:
             kill_tree(self.server)
             self.server = None
 
     def stop(self) -> None:
-        """Ends everything: the server's app, nodes, the SuperLink; asked first and forced then; nothing is left.
+        """Stop the server's app, the nodes and the SuperLink: terminate them, then kill those that remain.
 
-        Whatever becomes of `ending`: where nobody reads its words any more, they cannot be said.
+        They are stopped even if `ending` raises, as it does when it prints to a closed terminal.
         """
         with undisturbed():
             try:
@@ -222,7 +222,7 @@ class LocalFederation:
 
     def _stop(self) -> None:
         first, then = [*self.runs, *self.nodes.values()], [p for p in (self.executor, self.server) if p is not None]
-        asked = [*first, *then]
+        processes = [*first, *then]
         apps = self._stop_server_app()
         for process in first:
             process.terminate()
@@ -232,7 +232,7 @@ class LocalFederation:
         for process in then:
             process.terminate()
             _wait([*first, process], 3.0)
-        for process in asked:
+        for process in processes:
             kill_tree(process)
         for _ in range(50):
             if not (left := marked(self.mark)):
@@ -243,7 +243,7 @@ class LocalFederation:
         self.nodes, self.runs, self.server, self.executor = {}, [], None, None
 
     def _stop_server_app(self) -> set[int]:
-        """Asks the app of the server to write down how far its run came, and to end; gives its processes."""
+        """Terminate the server's app, so that it saves its record, and return its process ids."""
         if self.executor is None or self.executor.poll() is not None:
             return set()
         apps = {*descendants(self.executor.pid)}
@@ -253,8 +253,8 @@ class LocalFederation:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process, and all that it has started, without asking; one that has ended has no number any more."""
-    if process.poll() is not None:
+    """Kill a process and its descendants."""
+    if process.poll() is not None:  # its process id may belong to another process by now
         return
     family = descendants(process.pid)
     _kill(process.pid)
@@ -264,7 +264,7 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have."""
+    """Return the ids of the child processes of a process, and of theirs."""
     parents = dict[int, int]()
     for other in _processes():
         try:
@@ -280,7 +280,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that were started for a federation and still run."""
+    """Return the ids of the running processes that were started for a federation."""
     wanted, found = f"{MARK}={mark}".encode(), list[int]()
     for pid in _processes():
         try:
@@ -311,7 +311,7 @@ def _wait(processes: list[subprocess.Popen[bytes]], seconds: float) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
+    """Return ports on which nothing listens at the moment."""
     held = [socket.socket() for _ in range(count)]
     for one in held:
         one.bind((HOST, 0))
@@ -322,7 +322,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _quoted(value: Any) -> str:
-    """A value as Flower's command line reads it."""
+    """Return a value in the syntax of Flower's command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else f'"{value}"'

@@ -1,4 +1,4 @@
-"""The log of the coordinator: lines for people, or one JSON object per line for programs."""
+"""The log of the coordinator: lines of text, or one JSON object per line."""
 
 import json
 import logging
@@ -6,42 +6,44 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 Form = Literal["text", "json"]
-log = logging.getLogger("phalanx.flower")
+log = logging.getLogger("phalanx")
 
-
-ABOUT = ("event", "client", "node", "step")  # what a record may say of itself beside its message
+FIELDS = ("event", "client", "node", "step")  # optional fields of a record in JSON
 
 
 def log_fields(
     event: str, *, client: int | None = None, node: int | None = None, step: int | None = None
 ) -> dict[str, Any]:
-    """What a record says for programs, as `extra` of the standard logging.
+    """Return the structured fields of a log record, for `extra` of the standard logging.
 
     Args:
-        event: in the words of the audit trail, where it has one.
-        client: whom it concerns.
-        node: Flower's number of it.
-        step: of the run, the last that was done.
+        event: the name of the event, the same as in the audit trail where it is recorded there.
+        client: the client concerned.
+        node: Flower's number of its node.
+        step: the last completed step of the run.
     """
-    given = dict(zip(ABOUT, (event, client, node, step), strict=True))
+    given = dict(zip(FIELDS, (event, client, node, step), strict=True))
     return {name: value for name, value in given.items() if value is not None}
 
 
 class JSONFormatter(logging.Formatter):
-    """One JSON object per record: `time` in UTC, `level`, `logger`, `message`; what `log_fields` says, and `exception`."""
+    """One JSON object per record: `time` in UTC, `level`, `logger`, `message`, those of `log_fields`, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        told |= {name: getattr(record, name) for name in ABOUT if hasattr(record, name)}
+        fields = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        fields |= {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told)
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
 
 
 def configure_logs(form: Form) -> None:
-    """Has the log of this package come out, and not that of each request, which Flower would send over the wire."""
+    """Write this package's log to standard error, in text or JSON.
+
+    It does not reach the root logger: Flower sends what arrives there over the network, one request per line.
+    """
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     if not log.handlers:
         log.addHandler(logging.StreamHandler())

@@ -1,7 +1,6 @@
 """The coordinator's side: the loop of `phalanx.engine` over Flower's messages, as an app that Flower starts."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -14,12 +13,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from phalanx.aggregators import Aggregator
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.engine.guard import Guard
-from phalanx.engine.loop import Train, run
 from phalanx.engine.participation import Sampler, everyone
+from phalanx.engine.reference import Train
 from phalanx.flower import models
 from phalanx.flower.audit import AUDIT, Audit
 from phalanx.flower.codec import Transfer
@@ -35,9 +33,10 @@ from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.transport import FlowerTransport
 from phalanx.flower.upload_counter import ASKED, UploadCounter
 from phalanx.runs.canonical import canonical, configuration, digest, source
-from phalanx.runs.checkpoint import Checkpoint, CheckpointWriter, Origin, resumption
-from phalanx.runs.history import HISTORY, History, Line, Record
-from phalanx.runs.summary import ending, environment, outcome
+from phalanx.runs.checkpoint import Checkpoint, Origin
+from phalanx.runs.history import Line
+from phalanx.runs.session import Session
+from phalanx.runs.summary import environment, outcome
 from phalanx.training.vector import BufferPolicy, FlatModule
 from phalanx.version import VERSION
 
@@ -119,8 +118,8 @@ class Coordinator:
     @property
     def title(self) -> str:
         """The name of the run, such as `FedAvg(Median), real clients`."""
-        rule = getattr(self.algorithm, "aggregate", None)
-        inner = f"({rule.title})" if isinstance(rule, Aggregator) else ""
+        rule = self.algorithm.rule
+        inner = f"({rule.title})" if rule is not None else ""
         return self.name or f"{type(self.algorithm).__name__}{inner}, real clients"
 
     def config(self, dimension: int) -> dict[str, Any]:
@@ -164,8 +163,8 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
         The last state.
 
     Raises:
-        InfeasibleError: not enough clients enrolled, or the algorithm cannot serve them; says who is missing. Or another
-            server works in the folder.
+        InfeasibleError: not enough clients enrolled, or the algorithm cannot serve them; says who is missing. Or
+            another server works in the folder.
         StalledError: nobody is left who could bring the next update.
     """
     with nullcontext() if coordinator.folder is None else exclusive(coordinator.folder):
@@ -175,23 +174,37 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     """As `coordinate`, where nobody else works in the folder."""
     model = FlatModule(coordinator.model, coordinator.buffers)
-    start, folder = model.read(), coordinator.folder
-    made_by = source(coordinator.algorithm)
-    origin = Origin(digest(coordinator.config(len(start))), made_by, VERSION, {}, {})
-    resumed = resumption(folder, coordinator.checkpoint, origin, torch.device("cpu"))
-    goes_on = resumed.snapshot is not None
+    start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
     config = coordinator.told(len(start))
-    begun = time.perf_counter() - resumed.seconds
-    history = History(
-        coordinator.algorithm.observed,
-        coordinator.measure,
-        folder / HISTORY if folder else None,
-        lambda: _prepare(folder, config, resumed=goes_on) if folder else None,
-        resumed.lines,
+    origin = Origin(digest(coordinator.config(len(start))), source(algorithm), VERSION, {}, {})
+
+    def facts(history: Sequence[Line]) -> Mapping[str, Any]:
+        register, known = transport.register, coordinator.known(history)
+        declared, asked = register.kept()[0], transport.asked.counts
+        who = population(history, declared, register.roster, coordinator.guard, known, asked=asked)
+        engine = {"engine": f"flwr {version('flwr')}"}
+        return {"dimension": len(start), **outcome(history), **who, "environment": environment("cpu") | engine}
+
+    session = Session(
+        coordinator.title,
+        config,
+        origin,
+        identity=digest(config),
+        observed=algorithm.observed,
+        measure=coordinator.measure,
+        facts=facts,
+        folder=folder,
+        checkpoint=coordinator.checkpoint,
+        device=torch.device("cpu"),
+        prepare=lambda: models.forget(folder) if folder else None,
+        on_end=lambda how: audit.end(": ".join(filter(None, (how["status"], how["error"])))),
     )
-    keeper = CheckpointWriter(folder, coordinator.checkpoint, origin, history, begun)
+    resumed = session.resumed.snapshot
     audit = Audit(
-        folder / AUDIT if folder else None, lambda: transport.now, lambda i: name_of(transport, i), resumed=goes_on
+        folder / AUDIT if folder else None,
+        lambda: transport.now,
+        lambda i: name_of(transport, i),
+        resumed=resumed is not None,
     )
     transport = FlowerTransport(
         grid,
@@ -203,64 +216,25 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         tell=audit.note,
         asked=UploadCounter(folder / ASKED if folder else None),
     )
-    if not (coordinator.algorithm.synchronous or coordinator.suspension.interval):
+    if not (algorithm.synchronous or coordinator.suspension.interval):
         log.warning("%s", HASTE)
-    if resumed.snapshot is not None:
-        log.info("goes on after step %d", resumed.snapshot.step)
-
-    def record(error: BaseException | None) -> None:
-        how = ending(error)
-        try:
-            audit.end(": ".join(filter(None, (how["status"], how["error"]))))
-        finally:
-            summarize(how)
-
-    def summarize(how: Mapping[str, Any]) -> None:
-        if folder is None or not history.lines:
-            return
-        register = transport.register
-        known = coordinator.known(history.lines)
-        summary: dict[str, Any] = {**how, "identity": digest(config), "source": made_by, "dimension": len(start)}
-        summary |= {"wall_seconds": round(time.perf_counter() - begun, 3)} | outcome(history.lines)
-        declared, asked = register.kept()[0], transport.asked.counts
-        summary |= population(history.lines, declared, register.roster, coordinator.guard, known, asked=asked)
-        summary |= {"environment": environment("cpu") | {"engine": f"flwr {version('flwr')}"}}
-        Record(coordinator.title, config, history.lines, summary).save(folder)
-
+    if resumed is not None:
+        log.info("goes on after step %d", resumed.step)
     board = StatusBoard(folder / STATUS if folder else None, transport.register, coordinator.timeouts.roll_call)
-    with transport, history, board, _served(coordinator.metrics, board) as metrics:
-        try:
-            state: AnyState = run(
-                coordinator.algorithm,
-                transport,
-                start,
-                until=coordinator.until,
-                sample=coordinator.sample,
-                guard=coordinator.guard,
-                reference=coordinator.reference,
-                observers=(history, audit, transport, tell, board, *metrics, *coordinator.observers),
-                on_snapshot=keeper,
-                resume=resumed.snapshot,
-            )
-            if folder is not None:
-                models.save(folder, model, coordinator.algorithm, state, transport.register.declared)
-        except BaseException as error:
-            keeper.leave()
-            try:
-                record(error)
-            except OSError as failure:
-                log.error("how the run ended is not all on record: %s", failure)
-                error.add_note(f"How the run ended is not all on record: {failure}")
-            raise
-    record(None)
-    keeper.discard()
+    with transport, board, _served(coordinator.metrics, board) as metrics, session:
+        state = session.run(
+            algorithm,
+            transport,
+            start,
+            until=coordinator.until,
+            sample=coordinator.sample,
+            guard=coordinator.guard,
+            reference=coordinator.reference,
+            observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
+        )
+        if folder is not None:
+            models.save(folder, model, algorithm, state, session.enrolled)
     return state
-
-
-def _prepare(folder: Path, config: Mapping[str, Any], *, resumed: bool) -> None:
-    """Makes the folder ready: what another run left there goes, but for audit trails."""
-    Record.begin(folder, config, resumed=resumed)
-    models.forget(folder)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What becomes of a process that is asked to end: by Ctrl-C, a polite kill, or a terminal that is closed."""
+"""Handling of the signals that end a process: Ctrl-C, `kill`, and a closed terminal."""
 
 import signal
 import threading
@@ -6,38 +6,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
-ASKED = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None)
+STOP_SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None)
 
 
-def minds_signals() -> bool:
-    """Whether this thread is the one that signals interrupt."""
+def on_main_thread() -> bool:
+    """Return whether this is the main thread, the only one that receives signals."""
     return threading.current_thread() is threading.main_thread()
 
 
-def minded() -> tuple[signal.Signals, ...]:
-    """The signals that ask this process to end; a terminal that is closed does not, where `nohup` has said so."""
-    return tuple(n for n in ASKED if not (n == HANGUP and signal.getsignal(n) == signal.SIG_IGN))
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end this process; under `nohup`, a closed terminal is not one of them."""
+    return tuple(n for n in STOP_SIGNALS if not (n == HANGUP and signal.getsignal(n) == signal.SIG_IGN))
 
 
 @contextmanager
 def stopped_like_ctrl_c() -> Iterator[list[int]]:
-    """Has the first signal that asks for the end raise KeyboardInterrupt, and the others do nothing.
+    """Raise `KeyboardInterrupt` at the first stop signal and ignore the others.
 
-    Gives a list that holds that signal as soon as it has come.
+    Yield a list that holds the signal once it has arrived.
     """
-    came = list[int]()
-    if not minds_signals():
-        yield came
+    received = list[int]()
+    if not on_main_thread():
+        yield received
         return
 
     def stop(number: int, *_: object) -> None:
-        if not came:
-            came.append(number)
+        if not received:
+            received.append(number)
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in minded()}
+    before = {number: signal.signal(number, stop) for number in stop_signals()}
     try:
-        yield came
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -45,23 +45,23 @@ def stopped_like_ctrl_c() -> Iterator[list[int]]:
 
 @contextmanager
 def handed_on() -> Iterator[None]:
-    """As `stopped_like_ctrl_c`; then the signal reaches whoever minded it before, as Flower, which ends the process."""
+    """Like `stopped_like_ctrl_c`, then raise the signal for the previous handler: Flower's ends the process."""
     try:
-        with stopped_like_ctrl_c() as came:
+        with stopped_like_ctrl_c() as received:
             yield
     except KeyboardInterrupt:
-        for number in came:
+        for number in received:
             signal.raise_signal(number)
         raise
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Does something to its end, whoever presses Ctrl-C once more."""
-    if not minds_signals():
+    """Ignore stop signals, so that the block completes."""
+    if not on_main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ASKED}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
     try:
         yield
     finally:

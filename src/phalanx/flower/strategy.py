@@ -103,7 +103,7 @@ class PhalanxStrategy(FlowersFedAvg):
             return None, None
         self._sizes |= {node: sizes[node] for node in updates.clients}
         try:
-            weights = weights_of(self.preprocess, self.preprocess.enrolled(self._sizes), updates)
+            weights = weights_of(self.preprocess.among(self.preprocess.enrolled(self._sizes), updates.clients), updates)
             delta, choice = self.aggregator.explained(
                 updates.deltas, weights, turn=server_round - 1, previous=self._previous
             )

@@ -1,9 +1,11 @@
-"""Strikes, suspension and pace: what becomes of clients that misbehave, by the id that their key stands for.
+"""Suspension of clients that misbehave, and a limit on how often a client is given a task.
 
-Two things are counted.  A *strike* is an answer that a client has signed and that is not fit: a wrong shape, a wrong
-record, NaN, an impossible size.  Nobody else can have sent it, and it is never forgiven.  A *miss* is a task that
-brought nothing that the client has signed: silence past the deadline, a failure, a reply without a valid signature.
-Networks and machines fail, so only misses in a row count, and a good answer ends the row.
+Both are kept by client id, which belongs to the client's key.  Two things are counted:
+
+* A *strike* is a signed answer that is invalid: a wrong shape, a wrong record, NaN, an impossible size.  Nobody else
+  can have sent it, so strikes are never cleared.
+* A *miss* is a task without a signed answer: silence past the deadline, a failure, or a reply without a valid
+  signature.  Networks and machines fail, so only consecutive misses count, and a valid answer resets the count.
 """
 
 import math
@@ -14,27 +16,27 @@ from phalanx.wording import plural
 
 
 class Standing(NamedTuple):
-    """What is on record about a client."""
+    """Strikes, misses and suspension of a client."""
 
     strikes: int = 0
-    misses: int = 0  # in a row
-    until: float = 0.0  # suspended until then, in seconds of the run
-    why: str = ""  # it was suspended the last time
-    term: int = 1  # of the roster, in which this was counted
+    misses: int = 0  # consecutive
+    until: float = 0.0  # end of the suspension, in seconds of the run
+    why: str = ""  # reason for the last suspension
+    term: int = 1  # the client's term in the roster when this was counted
 
 
 @dataclass(frozen=True)
 class Suspension:
-    """When a client is suspended, for how long, and how often it is asked at most.
+    """Rules for suspending clients, and the shortest time between two tasks of a client.
 
     Args:
-        strikes: signed answers that were refused, until a client is suspended.
-        misses: tasks in a row that brought nothing signed, until a client is suspended.
-        sentence: seconds of a suspension. Then a client is asked again, and the next strike or row of misses suspends
-            it anew. Infinite: until the roster gives it another term.
-        interval: seconds at least between two tasks of a client, in an asynchronous algorithm. An attacker that does
-            not train answers at once, and would have ten votes for one of the honest; choose about the time that the
-            honest need. 0 by default, since a figure that is too large holds up the honest.
+        strikes: invalid signed answers until a client is suspended.
+        misses: consecutive tasks without a signed answer until a client is suspended.
+        sentence: length of a suspension in seconds. Afterwards the client takes part again, and the next strike or
+            series of misses suspends it again. Infinite: until the client's term in the roster is raised.
+        interval: shortest time between two tasks of a client, in seconds, in an asynchronous algorithm. An attacker
+            that does not train answers at once, and could send ten updates for each honest one; choose about the time
+            that honest clients need. 0 by default, since too large a value slows the honest clients down.
     """
 
     strikes: int = 3
@@ -53,7 +55,7 @@ class Suspension:
             raise ValueError("; ".join(problems) + ".")
 
     def struck(self, standing: Standing, now: float, why: str) -> Standing:
-        """After a signed answer that was refused."""
+        """Return the standing after an invalid signed answer."""
         strikes = standing.strikes + 1
         if strikes < self.strikes:
             return standing._replace(strikes=strikes, misses=0)
@@ -61,12 +63,12 @@ class Suspension:
         return standing._replace(strikes=strikes, misses=0, until=now + self.sentence, why=count)
 
     def missed(self, standing: Standing, now: float, why: str) -> Standing:
-        """After a task that brought nothing signed."""
+        """Return the standing after a task without a signed answer."""
         misses = standing.misses + 1
         if misses < self.misses:
             return standing._replace(misses=misses)
         return standing._replace(misses=0, until=now + self.sentence, why=f"{misses} misses in a row, the last: {why}")
 
     def answered(self, standing: Standing) -> Standing:
-        """After an answer that was good."""
+        """Return the standing after a valid answer."""
         return standing._replace(misses=0)

@@ -1,4 +1,4 @@
-"""How long the server waits for whom."""
+"""Timeouts of the server."""
 
 import math
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long the server waits; all in seconds of wall time.
+    """Timeouts and polling intervals of the server, in seconds of wall time.
 
     Args:
-        answer: from a task being sent to its answer. After that the client is lost to the round, and asked again in
-            the next. Flower alone takes about five seconds.
-        absent: for anybody to be connected, or let in again, where nobody is at all.
-        enrolment: for clients to enrol before the run begins.
-        least: clients without which nothing is asked of anybody. None: all of the roster for the run to begin, and one
-            to go on.
-        poll: between two looks whether an answer has come; more, by and by, where one takes long.
-        roll_call: between two looks at who is connected, and at the roster.
+        answer: time for a client to answer a task. After that the round goes on without it, and it is given a task
+            again in the next round. Flower alone takes about five seconds.
+        absent: time to wait for a client when none is connected, or all are suspended.
+        enrolment: time for clients to enrol before the run begins.
+        least: clients that must be available before any is given a task. None: the whole roster to begin the run, and
+            one client to continue it.
+        poll: time between two checks for an answer; it grows for answers that take long.
+        roll_call: time between two checks of the connected nodes and of the roster.
     """
 
     answer: float = 600.0

@@ -120,7 +120,6 @@ class FlowerTransport:
         self._last_asked = dict[int, float]()  # by time.monotonic
         self._joined = dict[int, object]()  # clients that enrolled, and were not told of yet
         self._delivered: frozenset[int] = frozenset()  # clients of which the last arrivals held a reply
-        self._enrolled: frozenset[int] = frozenset()  # clients that came last, whose sizes nobody has looked at yet
 
     def _wake(self) -> None:
         """Has a wait look who is there."""
@@ -145,12 +144,13 @@ class FlowerTransport:
 
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`: what the guard refused is a strike."""
-        for client in sorted(self._enrolled & progress.refused.keys()):
-            self._complain("not enrolled", client, f"not enrolled: {progress.refused[client]}")
-        for client in sorted(self._delivered & progress.refused.keys()):
-            self._complain("refused", client, progress.refused[client])
-            self.register.struck(client, progress.refused[client])
-        self._delivered = self._enrolled = frozenset()
+        for client, why in sorted(progress.refused.items()):
+            if client not in progress.enrolled:
+                self._complain("not enrolled", client, f"not enrolled: {why}")
+            elif client in self._delivered:
+                self._complain("refused", client, why)
+                self.register.struck(client, why)
+        self._delivered = frozenset()
         self.register.step = progress.step
 
     def _complain(self, event: str, client: int, why: str) -> None:
@@ -180,7 +180,6 @@ class FlowerTransport:
             )
         if missing:
             log.warning("begins without clients %s", ", ".join(map(str, missing)), extra=log_fields("begun"))
-        self._enrolled = frozenset(declared)
         return declared
 
     def here(self, clients: Set[int]) -> Set[int]:
@@ -277,7 +276,6 @@ class FlowerTransport:
         self._delivered = frozenset(reply.client for reply in wait.replies)
         self._away = {i: why for i, why in self._away.items() if i not in back}
         joined, self._joined = self._joined, {}
-        self._enrolled = frozenset(joined)
         return Arrivals(tuple(wait.replies), wait.refused, wait.lost, joined, back=back)
 
     def _pass(self, wait: Wait, patient: float) -> None:

@@ -1,8 +1,8 @@
-"""How often each client was given a task: at most so many of its uploads have left it.
+"""Number of tasks given to each client: an upper bound on the number of its uploads.
 
-The account of what `Private` guarantees is made from that, so the count must never be too low.  What has left a client
-cannot be taken back, and its noise is another each time; so a task is written down before it is sent, one that is given
-again after a kill is another one, and the file is only ever added to, whatever begins anew in its folder.
+The privacy accounting of `Private` uses this count, so it must never be too low.  An upload cannot be undone, and each
+has its own noise.  Therefore a task is recorded before it is sent, a task that is repeated after a crash counts again,
+and the file is only ever appended to, even when a new run starts in its folder.
 """
 
 import json
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from phalanx.runs.checkpoint import settle
 
-ASKED = "asked.jsonl"  # one list per line: the clients that were given a task at once
+ASKED = "asked.jsonl"  # one list per line: clients that were given a task at the same time
 
 
 class UploadCounter:
-    """Counts the tasks of each client.
+    """Counter of the tasks given to each client.
 
     Args:
-        path: of the file, which may be there; None: the count is kept in memory only.
+        path: the file of the counts, read if it exists; None: counts are kept in memory only.
 
     Raises:
         ValueError: the file is damaged.
@@ -32,11 +32,11 @@ class UploadCounter:
 
     @property
     def counts(self) -> Mapping[int, int]:
-        """By client."""
+        """Number of tasks by client."""
         return dict(self._counts)
 
     def note(self, clients: Iterable[int]) -> None:
-        """These are given a task now; it is on the disk when this returns."""
+        """Record that these clients are given a task, and return once that is on disk."""
         if not (given := sorted(clients)):
             return
         self._counts.update(given)
@@ -53,7 +53,10 @@ class UploadCounter:
 
 
 def _read(path: Path) -> Counter[int]:
-    """The counts that a file holds.  A last line that was not finished was of tasks that were not sent: it goes."""
+    """Return the counts in a file.
+
+    An incomplete last line is cut off: its tasks were not sent, since a line is complete before they are.
+    """
     text = path.read_bytes()
     whole = text[: text.rfind(b"\n") + 1]
     if len(whole) < len(text):
@@ -63,11 +66,11 @@ def _read(path: Path) -> Counter[int]:
         try:
             clients = json.loads(line)
             if type(clients) is not list or not all(type(client) is int for client in clients):
-                raise ValueError("it is no list of clients")
+                raise ValueError("expected a list of clients")
         except ValueError as error:
             raise ValueError(
-                f"{path} does not say how often clients were asked: line {number}: {error}. If somebody has changed "
-                "the file, restore it; if not, move it away and keep it: its counts belong to the account of privacy."
+                f"{path}, line {number}: {error}. If somebody changed the file, restore it. If not, move it away and "
+                "keep it: the privacy accounting needs its counts."
             ) from error
         counts.update(clients)
     return counts

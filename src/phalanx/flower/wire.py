@@ -1,4 +1,4 @@
-"""Flower's `Grid` as it is used here: one message, its reply or what went wrong."""
+"""Sending of single messages over Flower's `Grid`, with replies and errors."""
 
 import logging
 import threading
@@ -14,28 +14,28 @@ from phalanx.flower.codec import Malformed, brief
 
 log = logging.getLogger("phalanx.flower")
 
-FLOWERS_WORDS = {  # Flower's codes of errors
+ERRORS = {  # Flower's error codes
     1: "its app could not be loaded",
     2: "its app failed",
     3: "the message expired or was never uploaded",
     4: "its reply expired or was never uploaded",
     5: "it is no longer connected",
-    7: "the app that it was sent is not whole",
+    7: "the app it received is incomplete",
     8: "its app was killed",
 }
-GONE = 5  # the code of a node that has not been heard of for too long
-LONGEST = 200  # characters of what somebody else says
-GRACE = 2.0  # seconds that threads have to end
-SPARE = 60.0  # seconds that Flower keeps a message beyond our own deadline
-SHARE = 0.02  # of the time waited for an answer, by which it may be seen too late: each look costs the SuperLink 9 ms
+GONE = 5  # error code of a node that has been silent for too long
+LONGEST = 200  # characters of text from outside
+GRACE = 2.0  # seconds for threads to end
+SPARE = 60.0  # seconds that Flower keeps a message beyond its deadline here
+SHARE = 0.02  # polling interval as a share of the time already waited: each poll costs the SuperLink 9 ms
 
 
 class Unsent(Exception):
-    """Flower has not taken a message.
+    """Flower did not accept a message.
 
     Args:
-        why: in words.
-        gone: whether that is because nobody is there to bring it to.
+        why: the reason.
+        gone: whether the reason is that the node is gone.
     """
 
     def __init__(self, why: str, *, gone: bool) -> None:
@@ -44,68 +44,73 @@ class Unsent(Exception):
 
 
 class Threads:
-    """Threads that end by themselves, or with the process."""
+    """Daemon threads: they end by themselves, or with the process."""
 
     def __init__(self) -> None:
-        self._begun = list[threading.Thread]()
+        self._threads = list[threading.Thread]()
 
     def begin(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Has a thread of its own do some work."""
-        self._begun = [thread for thread in self._begun if thread.is_alive()]
+        """Run a function in a new thread."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(target=work, args=arguments, daemon=True, name=f"phalanx{work.__name__}")
-        self._begun.append(thread)
+        self._threads.append(thread)
         thread.start()
 
     def join(self, seconds: float) -> None:
-        """Waits for them, but not for those that Flower holds: a process that ends while they compute is aborted."""
+        """Wait for the threads, `seconds` at most since a call into Flower can block for minutes.
+
+        A process that exits while one of them computes is aborted.
+        """
         deadline = time.monotonic() + seconds
-        for thread in [*self._begun]:
+        for thread in [*self._threads]:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def pushed(grid: Grid, message: Message) -> str:
-    """Gives Flower a message; returns its id of it.
+    """Send a message and return Flower's id of it.
 
     Raises:
-        Unsent: it has not taken the message.
+        Unsent: Flower did not accept the message.
     """
     numbers = [*grid.push_messages([message])]
     if len(numbers) != 1:
-        raise Unsent("it is too large for the SuperLink, or for a proxy before it", gone=False)
+        raise Unsent("it is too large for the SuperLink or a proxy in front of it", gone=False)
     if not numbers[0]:
-        raise Unsent("Flower does not know the node any more", gone=True)
+        raise Unsent("Flower no longer knows the node", gone=True)
     return numbers[0]
 
 
 def pulled(grid: Grid, number: str, poll: float, deadline: float, over: threading.Event) -> Message | None:
-    """The reply to a message; None if there is none in time.  What Flower raises of a reply comes through.
+    """Wait for the reply to a message and return it, or None if there is none in time.
+
+    Exceptions that Flower raises while it reads a reply are not caught.
 
     Args:
-        grid: Flower's.
-        number: the id that it has given the message.
-        poll: seconds between two looks; more where it has waited for long.
-        deadline: by `time.monotonic`.
-        over: is set when nobody waits any more.
+        grid: Flower's grid.
+        number: Flower's id of the message.
+        poll: seconds between two polls, more after a long wait.
+        deadline: as `time.monotonic`.
+        over: set when nobody waits for the reply any more.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     while not over.is_set() and (now := time.monotonic()) < deadline:
         try:
             for reply in grid.pull_messages([number]):
                 return reply
         except httpx.TransportError as error:
             log.warning("Flower cannot be reached: %s", short(error))
-        over.wait(min(max(poll, SHARE * (now - begun)), max(0.0, deadline - time.monotonic())))
+        over.wait(min(max(poll, SHARE * (now - start)), max(0.0, deadline - time.monotonic())))
     return None
 
 
 def failure(reply: Message) -> str:
-    """What Flower, or a client's app, says went wrong."""
+    """Return the error in a reply, from Flower or a client's app, as text."""
     error = reply.error
-    return f"{FLOWERS_WORDS.get(error.code, f'error {error.code}')}: {short(error.reason)}"
+    return f"{ERRORS.get(error.code, f'error {error.code}')}: {short(error.reason)}"
 
 
-def short(said: Any) -> str:
-    """What somebody else says, on one line and not too long."""
-    ours = isinstance(said, Malformed | Unsent)
-    kind = f"{type(said).__name__}: " if isinstance(said, Exception) and not ours else ""
-    return brief(f"{kind}{said}", LONGEST)
+def short(value: Any) -> str:
+    """Return text or an exception from outside as one line of at most 200 characters."""
+    ours = isinstance(value, Malformed | Unsent)
+    kind = f"{type(value).__name__}: " if isinstance(value, Exception) and not ours else ""
+    return brief(f"{kind}{value}", LONGEST)

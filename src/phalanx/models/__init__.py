@@ -1,4 +1,4 @@
-"""The networks of the papers, one file per family, and a way to any other."""
+"""The networks of the papers, one file per family, and `TorchModule` for any other network."""
 
 from phalanx.models.cox import CoxCNN
 from phalanx.models.kim import KimCNN

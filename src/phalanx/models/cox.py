@@ -13,15 +13,15 @@ class CoxCNN(Model):
 
     Conv 1->10 5x5, pool, ReLU, conv 10->20 5x5, dropout of channels, pool, ReLU, fully connected 320->50, ReLU,
     dropout, 50->classes; pooling is the maximum over 2x2.  The paper (arXiv:2406.01438) says two convolutional and two
-    fully connected layers, the sizes are those of the authors' repository.  Its closing log-softmax is left out:
-    cross-entropy follows, and a second log-softmax changes nothing.
+    fully connected layers, the sizes are from the authors' repository.  Its final log-softmax is left out: the
+    cross-entropy loss applies one, and a second log-softmax changes nothing.
 
     Args:
-        dropout: probability with which training drops a unit of the hidden fully connected layer.
-        channel_dropout: probability with which training drops a whole channel of the second convolution.
+        dropout: probability that training drops a unit of the hidden fully connected layer.
+        channel_dropout: probability that training drops a whole channel of the second convolution.
 
     Raises:
-        ValueError: a probability is outside [0, 1).
+        ValueError: if a probability is outside [0, 1).
     """
 
     dropout: float = 0.5

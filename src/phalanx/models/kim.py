@@ -13,25 +13,26 @@ from phalanx.models.recurrent import check_sizes, check_text
 class KimCNN(Model):
     """A network for the class of a sentence: 6,360,902 parameters with 20,000 words and 2 classes.
 
-    Embedding of the words in 300 numbers; for each width a convolution over so many neighbouring words, ReLU, and the
-    largest value of each filter over the sentence; dropout; one layer to the logits.  It is Kim's network "CNN-rand",
-    whose embeddings start at random, uniform in +-0.25, and are trained: pretrained ones, with which Kim's and most
-    published figures are some points better, are not used.  Padding has the embedding 0 and keeps it, unless an update
-    from elsewhere moves it.  His limit on the norm of the last layer's weights is left out.
+    Embedding of the words in 300 dimensions; for each width a convolution over that many neighbouring words, ReLU, and
+    the maximum of each filter over the sentence; dropout; one layer to the logits.  It is Kim's network "CNN-rand",
+    whose embeddings start at random, uniform in +-0.25, and are trained.  Pretrained embeddings, with which Kim's and
+    most published figures are some points better, are not used.  Padding has the embedding 0, which training does not
+    change, but an aggregate with attackers' updates can.  His limit on the norm of the last layer's weights is left
+    out.
 
     Xu and Lyu, *Towards Building a Robust and Fair Federated Learning System* (arXiv:2011.10464), name Kim's network;
     their code has three convolutions of the same width, `KimCNN(filters=128, widths=(3, 3, 3))`: 6,346,754 parameters.
 
     Args:
-        vocabulary: how many different words there are, counting padding and the like: the sentences' numbers are below
-            it. That of `MR` and `SST` is the same unless it is set.
-        embedding: numbers that stand for a word.
-        filters: of each convolution.
-        widths: of the convolutions, in words.
-        dropout: probability with which training drops a filter's value.
+        vocabulary: number of different words, special ones such as padding included; the same as the vocabulary of
+            `MR` and `SST` by default.
+        embedding: size of the vector for each word.
+        filters: number of filters of each convolution.
+        widths: width of each convolution, in words.
+        dropout: probability that training drops a filter's value.
 
     Raises:
-        ValueError: a size is below 1, or the probability is outside [0, 1).
+        ValueError: if a size is below 1, or the probability is outside [0, 1).
     """
 
     vocabulary: int = 20_000
@@ -51,14 +52,14 @@ class KimCNN(Model):
         check_text(self, shape, classes, "words", "MR")
         if shape[0] < max(self.widths):
             raise ValueError(
-                f"{self} looks at {max(self.widths)} words at once, got sentences of {shape[0]}. "
+                f"{self} needs sentences of at least {max(self.widths)} words, got sentences of {shape[0]}. "
                 "Pad them (data.sequence), or lower widths."
             )
         return _SentenceClass(self, classes)
 
 
 class _SentenceClass(nn.Module):
-    """Scores of the classes of a sentence."""
+    """The module that `KimCNN` builds."""
 
     def __init__(self, sizes: KimCNN, classes: int) -> None:
         super().__init__()
@@ -71,10 +72,10 @@ class _SentenceClass(nn.Module):
             self.embed.weight[0] = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, classes) of sentences (B, t).
+        """Return logits (B, classes) of sentences (B, t).
 
         Raises:
-            ValueError: a word's number is not below the vocabulary; on a GPU torch says so in its own words.
+            ValueError: if the number of a word is not below the vocabulary; on a GPU torch raises its own error.
         """
         try:
             words = self.embed(x).transpose(1, 2)

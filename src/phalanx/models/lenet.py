@@ -14,7 +14,7 @@ class LeNet(Model):
     The first two stages of LeCun's LeNet-5 without its hidden layers, as in the code of Sattler, Mueller and Samek,
     *Clustered Federated Learning* (arXiv:1910.01991; the paper gives no sizes).  On 28x28 grey images the last layer
     has 256 inputs: 18,506 parameters for the 62 classes of that notebook, 5,142 for 10.  On 3x32x32 images it has 400
-    inputs: 6,882 parameters for 10 classes.  Any number of channels and any image from 16x16 on will do.
+    inputs: 6,882 parameters for 10 classes.  Any number of channels and any image of at least 16x16 pixels is allowed.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
@@ -37,5 +37,5 @@ class LeNet(Model):
 
 
 def _left(side: int) -> int:
-    """Pixels that two rounds of a 5x5 convolution and 2x2 pooling leave of a side."""
+    """Return the length of a side, in pixels, after two rounds of a 5x5 convolution and 2x2 pooling."""
     return ((side - 4) // 2 - 4) // 2

@@ -21,13 +21,13 @@ class MLP(Model):
     System* (arXiv:2011.10464).  `MLP(())` is softmax regression.
 
     Args:
-        hidden: widths of the hidden layers, in units, from the input on.
-        dropout: probability with which training drops a hidden unit.
-        start: the first weights: "torch", uniform in +-1 / sqrt(inputs) with such biases too; or "glorot", uniform in
-            +-sqrt(6 / (inputs + outputs)) with biases of zero, as in Keras (Glorot and Bengio 2010).
+        hidden: number of units of each hidden layer, from input to output.
+        dropout: probability that training drops a hidden unit.
+        start: distribution of the initial weights: "torch", uniform in +-1 / sqrt(inputs), biases too; or "glorot",
+            uniform in +-sqrt(6 / (inputs + outputs)) with biases of zero, as in Keras (Glorot and Bengio 2010).
 
     Raises:
-        ValueError: a width is not positive, or the dropout is outside [0, 1).
+        ValueError: if a width is not positive, or the dropout is outside [0, 1).
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -42,7 +42,7 @@ class MLP(Model):
         check_dropout("dropout", self.dropout)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-        """See `Model.build`; any shape does."""
+        """See `Model.build`; any shape is allowed."""
         check_task(self, shape, classes)
         layers: list[nn.Module] = [nn.Flatten()]
         for inputs, outputs in pairwise((prod(shape), *self.hidden)):

@@ -1,4 +1,4 @@
-"""What a model is in a configuration: a value that builds a module once the data are known."""
+"""Descriptions of models in a configuration, which build a module once the data are known."""
 
 from abc import ABC, abstractmethod
 
@@ -8,16 +8,16 @@ from torch import nn
 class Model(ABC):
     """The description of a network.  Subclasses are frozen dataclasses; equal descriptions build equal architectures.
 
-    Parameters start where torch's own layers put them (Kaiming-uniform with a = sqrt(5)) unless a model says otherwise,
-    drawn from torch's global generator: lend it a stream with `phalanx.rng.borrowed` while `build` runs.
+    Unless a model says otherwise, its parameters have the initial values of torch's layers (Kaiming-uniform with
+    a = sqrt(5)), drawn from torch's global generator: use `phalanx.rng.borrowed` to seed it while `build` runs.
     """
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A new network, in training mode, on the CPU.
+        """Return a new network, in training mode, on the CPU.
 
         Args:
-            shape: of one example, without the batch: (channels, height, width) for images, (t,) for a text.
+            shape: shape of one example, without the batch: (channels, height, width) for images, (t,) for a text.
             classes: number of classes.
 
         Returns:
@@ -25,26 +25,26 @@ class Model(ABC):
             each example has t labels.
 
         Raises:
-            ValueError: this network is not defined for such examples or so few classes.
+            ValueError: if the network is not defined for examples of this shape, or there are fewer than two classes.
         """
 
 
 def check_task(model: Model, shape: tuple[int, ...], classes: int, *suitable: tuple[int, ...]) -> None:
-    """Refuses examples and classes that `model` is not defined for.
+    """Raise `ValueError` unless `model` is defined for these examples and classes.
 
     Args:
-        model: whose name and values the message gives.
-        shape: of one example.
+        model: the model, named in the message.
+        shape: shape of one example.
         classes: number of classes.
-        suitable: the shapes that do; any that holds a number if none is given.
+        suitable: the allowed shapes; any shape with at least one entry if none is given.
 
     Raises:
-        ValueError: the shape is not among the suitable ones, or there are fewer than two classes.
+        ValueError: if the shape is not among the suitable ones, or there are fewer than two classes.
     """
     if classes < 2:
-        raise ValueError(f"{model} needs at least 2 classes to tell apart, got {classes}. Look at the labels.")
+        raise ValueError(f"{model} needs at least 2 classes, got {classes}. Check the labels.")
     if not suitable and (not shape or min(shape) < 1):
-        raise ValueError(f"{model} takes examples with at least one feature, got shape {shape}. Look at the data.")
+        raise ValueError(f"{model} takes examples with at least one feature, got shape {shape}. Check the data.")
     if suitable and tuple(shape) not in suitable:
         expected = " or ".join(map(str, suitable))
         raise ValueError(
@@ -54,19 +54,18 @@ def check_task(model: Model, shape: tuple[int, ...], classes: int, *suitable: tu
 
 
 def check_dropout(name: str, rate: float) -> None:
-    """Refuses a dropout rate outside [0, 1).
+    """Raise `ValueError` for a dropout rate outside [0, 1).
 
     Raises:
-        ValueError: the rate is below 0, is not a number, or leaves nothing.
+        ValueError: if the rate is negative, NaN, or at least 1.
     """
     if not 0 <= rate < 1:
-        raise ValueError(f"{name} is the probability of being dropped, at least 0 and below 1, got {rate}.")
+        raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {rate}.")
 
 
 def relu_and_pool() -> tuple[nn.Module, nn.Module]:
-    """ReLU and the maximum over 2x2, in the order that is faster: pooled first, ReLU has a quarter of the work.
+    """Return ReLU and the maximum over 2x2, in the faster order: after pooling, ReLU has a quarter of the work.
 
-    The largest of four entries is the same before ReLU and after it, and gets the same gradient, so models and their
-    training are equal to the bit.
+    The two operations commute, and the gradients are the same, so models and their training are equal to the bit.
     """
     return nn.MaxPool2d(2), nn.ReLU()

@@ -1,4 +1,4 @@
-"""Any torch module, by the name under which it is imported."""
+"""Any torch module, by its import path."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,17 +13,17 @@ from phalanx.models.model import Model
 
 @dataclass(frozen=True)
 class TorchModule(Model):
-    """A network that somebody else defines: `TorchModule("torchvision.models.resnet18", {"num_classes": 10})`.
+    """A network that is defined elsewhere: `TorchModule("torchvision.models.resnet18", {"num_classes": 10})`.
 
-    Examples' shape and the number of classes are not passed on: say in `arguments` what the class or function needs.
-    Importing runs code, so a configuration from somebody else is to be trusted like a program from somebody else.
+    The shape of examples and the number of classes are not passed on: give in `arguments` what the class or function
+    needs.  Importing runs code, so trust a configuration from others only as you would trust their program.
 
     Args:
         path: import path of a class or function that returns a `torch.nn.Module`.
         arguments: keyword arguments of the call.
 
     Raises:
-        ValueError: the path is not of the form package.module.name.
+        ValueError: if the path is not of the form package.module.name.
     """
 
     path: str
@@ -36,22 +36,22 @@ class TorchModule(Model):
 
     @property
     def source_modules(self) -> tuple[str, ...]:
-        """What it is built by, besides its own class; see `phalanx.runs.canonical.source`."""
+        """The modules whose code builds it, besides its own class; see `phalanx.runs.canonical.source`."""
         return (self.path.rpartition(".")[0],)
 
     def __hash__(self) -> int:
-        """Of the path alone, because arguments may hold what cannot be hashed; equality looks at both."""
+        """Return the hash of the path alone, because arguments may be unhashable; equality compares both."""
         return hash(self.path)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Calls what the path names; neither argument is looked at.
+        """Call the class or function of `path`, and return its module; neither argument is used.
 
         Args:
-            shape: of one example, without the batch.
+            shape: shape of one example, without the batch.
             classes: number of classes.
 
         Raises:
-            ValueError: nothing can be imported there, the call fails, or what it returns is no module of known size.
+            ValueError: if the import or the call fails, or the result is no module, or one with lazy parameters.
         """
         factory = self._imported()
         try:
@@ -74,17 +74,17 @@ class TorchModule(Model):
         return module
 
     def _imported(self) -> Callable[..., object]:
-        """What the path names.
+        """Return the class or function of `path`.
 
         Raises:
-            ValueError: it cannot be imported, or it cannot be called.
+            ValueError: if it cannot be imported or called.
         """
         package, _, name = self.path.rpartition(".")
         try:
             factory: object = getattr(import_module(package), name)
         except (ImportError, AttributeError) as error:
             raise ValueError(
-                f"Nothing can be imported from {self.path}: {error}. Correct the path, or install what it belongs to."
+                f"Nothing can be imported from {self.path}: {error}. Correct the path, or install the package."
             ) from error
         if not callable(factory):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What the recurrent networks for next characters and next words have in common."""
+"""The common parts of the recurrent networks for next characters and next words."""
 
 from torch import Tensor, nn
 
@@ -6,15 +6,14 @@ from phalanx.models.model import Model, check_task
 
 
 class NextSign(nn.Module):
-    """Scores of the next sign, at each position of a text: embedding, LSTM layers, one layer to the logits.
+    """The scores of the next sign at each position of a text: embedding, LSTM layers, one layer to the logits.
 
     Args:
-        classes: how many signs there are.
-        embedding: numbers that stand for a sign.
-        hidden: units of each LSTM layer.
+        classes: number of different signs.
+        embedding: size of the vector for each sign.
+        hidden: number of units in each LSTM layer.
         layers: number of LSTM layers.
-        dropout: probability with which training drops what one LSTM layer gives to the next, and the last one to the
-            logits.
+        dropout: probability that training drops a unit between two LSTM layers, and before the logits.
     """
 
     def __init__(self, classes: int, embedding: int, hidden: int, layers: int, dropout: float = 0.0) -> None:
@@ -25,17 +24,17 @@ class NextSign(nn.Module):
         self.score = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, classes, t) of signs (B, t)."""
+        """Return logits (B, classes, t) of signs (B, t)."""
         states, _ = self.recur(self.embed(x))
         scores: Tensor = self.score(self.drop(states))
         return scores.transpose(1, 2)
 
 
 def check_sizes(model: Model, *names: str) -> None:
-    """Refuses a network without units.
+    """Raise `ValueError` for a layer without units.
 
     Raises:
-        ValueError: one of the named fields is below 1.
+        ValueError: if one of the named fields is below 1.
     """
     for name in names:
         if getattr(model, name) < 1:
@@ -43,17 +42,17 @@ def check_sizes(model: Model, *names: str) -> None:
 
 
 def check_text(model: Model, shape: tuple[int, ...], classes: int, signs: str, example: str) -> None:
-    """Refuses examples that are not texts.
+    """Raise `ValueError` unless the examples are texts.
 
     Args:
-        model: whose name and values the message gives.
-        shape: of one example.
+        model: the model, named in the message.
+        shape: shape of one example.
         classes: number of classes.
-        signs: what a text is made of, for the message.
-        example: a data set that would do.
+        signs: what a text consists of, for the message: "words".
+        example: a suitable data set, for the message.
 
     Raises:
-        ValueError: the shape is not (t,), or there are fewer than two classes.
+        ValueError: if the shape is not (t,), or there are fewer than two classes.
     """
     check_task(model, shape, classes)
     if len(shape) != 1:

@@ -13,23 +13,23 @@ from phalanx.models.recurrent import NextSign, check_sizes, check_text
 class CharLSTM(Model):
     """The network for Shakespeare: 820,522 parameters with 90 classes.
 
-    Embedding of the classes in 8 numbers, two LSTM layers of 256 units, and one layer to the logits at every position.
-    It goes back to McMahan et al. 2017 and is that of Portnoy, Tirosh and Hendler, *Towards Federated Learning with
-    Byzantine-Robust Client Weighting* (arXiv:2004.04986).
+    Embedding of the characters in 8 dimensions, two LSTM layers of 256 units, and one layer to the logits at every
+    position. It goes back to McMahan et al. 2017 and is the network of Portnoy, Tirosh and Hendler, *Towards Federated
+    Learning with Byzantine-Robust Client Weighting* (arXiv:2004.04986).
 
     It starts as in the code of Reddi et al., not as torch's layers do: embeddings uniform in +-0.05, recurrent weights
     orthogonal, the other weights normal with variance 2 / inputs in the LSTM (He) and 2 / (inputs + outputs) in the
     last layer (Glorot; they cut both off at two standard deviations), biases 0 except those of the forget gates, 1.
-    With the default sizes it learns visibly faster so.  Torch's LSTM has a second bias, which would double the step of
-    the first; it is fixed at 0 and is no parameter of the model.
+    With the default sizes it then learns visibly faster.  Torch's LSTM has a second bias, which would double the step
+    of the first; it is fixed at 0 and is not a parameter of the model.
 
     Args:
-        embedding: numbers that stand for a character.
-        hidden: units of each LSTM layer.
+        embedding: size of the vector for each character.
+        hidden: number of units in each LSTM layer.
         layers: number of LSTM layers.
 
     Raises:
-        ValueError: one of them is below 1.
+        ValueError: if one of them is below 1.
     """
 
     embedding: int = 8
@@ -53,7 +53,7 @@ class CharLSTM(Model):
 
 @torch.no_grad()
 def _start(name: str, parameter: nn.Parameter) -> None:
-    """The first value of a parameter of an LSTM, which holds four gates: input, forget, cell, output."""
+    """Set the initial value of a parameter of an LSTM, whose four gates are input, forget, cell and output."""
     if name.startswith("weight_hh"):
         nn.init.orthogonal_(parameter)
     elif name.startswith("weight_ih"):

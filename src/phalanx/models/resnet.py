@@ -21,15 +21,15 @@ class ResNet18(Model):
 
     A 3x3 convolution to 64 channels without pooling, since the images are small; four stages of two blocks of two 3x3
     convolutions, with 64, 128, 256 and 512 channels, each stage but the first at half the resolution; the mean over the
-    image, and one layer to the logits.  Where a block changes the shape, a 1x1 convolution goes around it.
+    image, and one layer to the logits.  If a block changes the shape, its shortcut is a 1x1 convolution.
 
     The code of Cox, Malan, Chen and Decouchant, *Asynchronous Byzantine Federated Learning* (arXiv:2406.01438), trains
-    a ResNet-18 on CIFAR-10; their paper speaks of three convolutional and two fully connected layers, as many as
-    `XuLyuCifarCNN` has.
+    a ResNet-18 on CIFAR-10; their paper describes three convolutional and two fully connected layers, as in
+    `XuLyuCifarCNN`.
 
-    Batch normalisation has 9,600 running means and variances in buffers, which nobody trains: a run refuses the model
-    until it says what becomes of them.  `buffers="average"` lets them travel with the updates and be aggregated;
-    robust rules, norms and cosines then look at them too.  Group normalisation has none and needs no choice.
+    Batch normalisation has 9,600 running means and variances in buffers, which are not trained: a run refuses the model
+    until `buffers` is set.  With `buffers="average"` they are sent and aggregated with the updates, so robust rules,
+    norms and cosines include them.  Group normalisation has no buffers and needs no setting.
 
     Args:
         normalisation: "batch", as published; or "group", in 32 groups of channels (Wu and He 2018), with as many
@@ -69,12 +69,12 @@ class ResNet18(Model):
 
 
 class _Residual(nn.Module):
-    """The sum of what goes through the layers and what goes around them."""
+    """The sum of a block's layers and its shortcut, followed by ReLU."""
 
     def __init__(self, through: nn.Module, around: nn.Module) -> None:
         super().__init__()
         self.through, self.around = through, around
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of the block's output channels, at its stride."""
+        """Return images of the block's output channels, at its stride."""
         return torch.relu(self.through(x) + self.around(x))

@@ -1,6 +1,6 @@
 """The networks of Sattler, Mueller, Wiegand and Samek, *On the Byzantine Robustness of Clustered Federated Learning*.
 
-ICASSP 2020, supplement, section 7.2 (experiments, datasets and models).  And one for Sattler, Mueller and Samek,
+ICASSP 2020, supplement, section 7.2 (experiments, datasets and models).  Also a network for Sattler, Mueller and Samek,
 *Clustered Federated Learning* (arXiv:1910.01991), which gives no sizes.
 """
 
@@ -19,8 +19,8 @@ class SattlerCNN(Model):
     Conv 1->32 5x5, ReLU, pool, conv 32->32 5x5, ReLU, pool, fully connected 800->256, ReLU, 256->classes; pooling is
     the maximum over 2x2.  The paper prints 800 = 32 * 5 * 5 inputs, which valid convolutions make of 32x32 images and
     not of MNIST's 28x28.  So 28x28 images are padded with two rows or columns of zeros on every side, which is
-    `padding=2` of the first convolution; 32x32 images are taken as they are.  The zeros are black for images in [0, 1],
-    and the mean grey for standardised ones.
+    `padding=2` of the first convolution; 32x32 images are not padded.  The zeros are black for images in [0, 1], and
+    the mean grey for standardised ones.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
@@ -48,7 +48,7 @@ class SattlerVGG(Model):
     Five blocks of 3x3 convolutions with padding 1, eight in all (32 | 64 | 128, 128 | 128, 128 | 128, 128 channels),
     each block followed by 2x2 max-pooling, so that 32x32 pixels become one; then fully connected 128->128->128 and
     128->classes.  Every layer is followed by ReLU except the last: the paper says "every convolutional and fully
-    connected layer", but logits that cannot be negative are hardly meant.  There is no batch normalisation.
+    connected layer", but non-negative logits are hardly intended.  There is no batch normalisation.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
@@ -67,7 +67,7 @@ class SattlerVGG(Model):
 class SattlerCifarCNN(Model):
     """A network of five layers for CIFAR-10: 188,810 parameters with 10 classes.
 
-    *Clustered Federated Learning* (Figure 8) says "5-layer convolutional neural network" and no more; the sizes are our
+    *Clustered Federated Learning* (Figure 8) says only "5-layer convolutional neural network"; the sizes are our
     choice.  Three 3x3 convolutions with padding 1 (32, 64 and 64 channels), each followed by ReLU and 2x2 max-pooling,
     then fully connected 1024->128, ReLU, 128->classes.  It takes a third of the arithmetic of `SattlerVGG`, the network
     of the same authors' later paper.

@@ -1,4 +1,4 @@
-"""The recurrent network for next words of Cox et al. 2024 and of Sattler et al. 2019."""
+"""The recurrent network for next words of Cox et al. 2024 and Sattler et al. 2019."""
 
 from dataclasses import dataclass
 
@@ -12,21 +12,21 @@ from phalanx.models.recurrent import NextSign, check_sizes, check_text
 class WordLSTM(Model):
     """A network for next words: 9,337,406 parameters with the 23,654 classes of WikiText-2.
 
-    Embedding of the classes in 100 numbers, two LSTM layers of 256 units, one layer to the logits at every position.
-    The sizes are those of the code of Cox, Malan, Chen and Decouchant, *Asynchronous Byzantine Federated Learning*
-    (arXiv:2406.01438), whose paper tells none.  Sattler, Mueller and Samek, *Clustered Federated Learning*
-    (arXiv:1910.01991), train "a two-layer LSTM network" on AG-News and tell none either.
+    Embedding of the words in 100 dimensions, two LSTM layers of 256 units, one layer to the logits at every position.
+    The sizes are from the code of Cox, Malan, Chen and Decouchant, *Asynchronous Byzantine Federated Learning*
+    (arXiv:2406.01438), whose paper gives none.  Sattler, Mueller and Samek, *Clustered Federated Learning*
+    (arXiv:1910.01991), train "a two-layer LSTM network" on AG-News and give none either.
 
     Nine of ten parameters belong to the vocabulary: each of its words costs embedding + hidden + 1.
 
     Args:
-        embedding: numbers that stand for a word.
-        hidden: units of each LSTM layer.
+        embedding: size of the vector for each word.
+        hidden: number of units in each LSTM layer.
         layers: number of LSTM layers.
-        dropout: probability with which training drops a unit between two LSTM layers, and before the logits.
+        dropout: probability that training drops a unit between two LSTM layers, and before the logits.
 
     Raises:
-        ValueError: a size is below 1, or the probability is outside [0, 1).
+        ValueError: if a size is below 1, or the probability is outside [0, 1).
     """
 
     embedding: int = 100

@@ -1,7 +1,8 @@
 """The networks of Xu and Lyu, *Towards Building a Robust and Fair Federated Learning System* (arXiv:2011.10464).
 
-The paper speaks of "a standard 2-layer CNN" and "a standard 3-layer CNN"; the sizes are those of the authors'
-repository.  Its closing log-softmax is left out: cross-entropy follows, and a second log-softmax changes nothing.
+The paper describes "a standard 2-layer CNN" and "a standard 3-layer CNN"; the sizes are those of the authors'
+repository.  Its final log-softmax is left out: the cross-entropy loss applies one, and a second log-softmax changes
+nothing.
 """
 
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ class XuLyuMnistCNN(Model):
     """The network for MNIST: 104,242 parameters with 10 classes.
 
     Conv 1->64 3x3, tanh, pool, conv 64->16 7x7, tanh, pool, fully connected 256->200, tanh, 200->classes; pooling is
-    the maximum over 2x2.  It is made for 32x32 images: 28x28 ones are padded with two rows or columns of zeros on every
-    side, which is `padding=2` of the first convolution.  The authors pad images in [0, 1] and standardise afterwards,
-    so that the border stays black: to do the same, give 32x32 images that have been treated so.  The border of 28x28
-    images is black if they are in [0, 1], and the mean grey if they are standardised.
+    the maximum over 2x2.  It is defined for 32x32 images: 28x28 ones are padded with two rows or columns of zeros on
+    every side, which is `padding=2` of the first convolution.  The authors pad images in [0, 1] and standardise
+    afterwards, so that the border stays black; to reproduce this, pass 32x32 images prepared in that way.  The border
+    of 28x28 images is black if they are in [0, 1], and the mean grey if they are standardised.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:

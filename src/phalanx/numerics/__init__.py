@@ -1,1 +1,1 @@
-"""Kernels, threads, memory and linear algebra under the aggregation rules."""
+"""Kernels, threads, memory and linear algebra for the aggregation rules."""

@@ -1,16 +1,16 @@
-"""The inner loops of the coordinate-wise rules, compiled.
+"""The compiled inner loops of the coordinate-wise rules.
 
-A matrix is read once, `LANES` columns at a time, into a tile.  A tile holds a few vector registers for each row, and
-stays in the nearest cache while its columns are sorted, all at once, by a network of comparisons between rows.  What a
-rule wants of the sorted columns is taken from there.  Between the steps of the network the next tile is read row by
-row, and later columns are asked for, so that sorting and memory do not wait for each other.
+A matrix is read once, `LANES` columns at a time, into a tile.  A tile holds a few vector registers for each row and
+stays in the L1 cache while a sorting network compares and exchanges its rows, which sorts all of its columns at once.
+A rule then reads its result from the sorted columns.  Between the steps of the network the next tile is read row by
+row, and later columns are prefetched, so that sorting and memory access overlap.
 
-Columns do not touch each other, so results do not depend on how columns are divided among threads: `parts` are ranges
-of columns, of which each thread claims the next one before it is done with the last.  A kernel gives up, and returns
-False, when it has read an entry that is not finite.
+Columns are independent, so results do not depend on how they are divided among threads: `parts` are ranges of columns,
+and each thread claims its next range before it has finished the current one.  A kernel stops and returns False when it
+has read an entry that is not finite.
 
-All that is compiled into a kernel, but for `claim`, stands in this file: what Numba keeps of it on the disk is made
-anew when this file changes, and not when another one does.
+Everything that is compiled into a kernel, except `claim`, is in this file, because Numba recompiles its cached kernels
+when this file changes, but not when an imported file does.
 """
 
 from typing import no_type_check
@@ -24,12 +24,12 @@ from numba.extending import intrinsic
 from phalanx.numerics.threads import claim
 
 LANES = 64  # columns of a tile
-TILES = 8  # that are asked for together, at most: memory is read in runs of so many
-ASKED = 1 << 19  # bytes that are asked for together, at most: the second cache has to hold them
-LINE = 64  # bytes that come from memory together
-SAME = 1e-12  # difference of two shares of the weight that is rounding
+TILES = 8  # tiles prefetched together, at most: memory is fastest in long consecutive reads
+PREFETCHED = 1 << 19  # bytes prefetched together, at most: they have to fit into the L2 cache
+LINE = 64  # bytes of a cache line
+SAME = 1e-12  # shares of the weight that differ by less are equal up to rounding
 A, B, C, D = range(4)
-SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # comparisons between up to four entries that are taken together
+SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # up to four entries, compared in one step
     ((A, B),),
     ((A, B), (C, D), (C, B)),
     ((A, B), (C, D), (B, C)),
@@ -39,8 +39,8 @@ SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # comparisons between up to
     ((A, B), (C, D), (A, C), (B, D), (B, C)),
 )
 
-# What a thread's place in its work tells: the part that it is at, the one that it has claimed for later, its tile's
-# first column, where the part's columns end, which of two tiles it is, and whether all that has been read is finite.
+# Where a thread is in its work, as indices into an array: the current part, the part claimed next, the first column of
+# the current tile, where the current part ends, which of the two tiles is current, whether all entries were finite.
 PART, THEN, FIRST, STOP, TILE, SOUND = range(6)
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
@@ -48,7 +48,7 @@ compiled = njit(nogil=True, cache=True, boundscheck=False)
 
 @no_type_check
 def _tile_row(context, builder, kind, array, row):
-    """A pointer to one row of a tile as a vector, and the vector's type."""
+    """Return a pointer to one row of a tile as a vector, and the type of that vector."""
     element = context.get_value_type(kind.dtype)
     vector = ir.VectorType(element, LANES)
     data = context.make_array(kind)(context, builder, array).data
@@ -58,7 +58,8 @@ def _tile_row(context, builder, kind, array, row):
 
 @no_type_check
 def _extreme(builder, which, vector, x, y):
-    """The smaller ("min") or larger ("max") of each pair of lanes; entries are finite."""
+    """Return the smaller ("min") or larger ("max") of each pair of lanes; entries are finite."""
+    # minnum and maxnum become one instruction only if the compiler may ignore NaN and the sign of zero.
     bits = {ir.FloatType: "f32", ir.DoubleType: "f64"}[type(vector.element)]
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(vector, (vector, vector)), f"llvm.{which}num.v{vector.count}{bits}"
@@ -68,7 +69,7 @@ def _extreme(builder, which, vector, x, y):
 
 @no_type_check
 def _in_order(builder, values, weights, i, j):
-    """Puts entries i and j of some loaded rows in order, lane by lane, and has their weights, if any, go with them."""
+    """Put entries i and j of the loaded rows in order, lane by lane, together with their weights, if any."""
     x, y = values[i], values[j]
     values[i], values[j] = (_extreme(builder, which, x.type, x, y) for which in ("min", "max"))
     if weights:
@@ -79,16 +80,16 @@ def _in_order(builder, values, weights, i, j):
 @intrinsic
 @no_type_check
 def _step(_, tiles, shape, a, b, c, d):
-    """Takes the comparisons of one of `SHAPES` between rows a, b, c and d of a tile, in each column.
+    """Do the comparisons of one of `SHAPES` between rows a, b, c and d of a tile, in each column.
 
     `tiles` holds the entries and, for a weighted rule, their weights.  Rows are loaded and stored once for all of the
-    comparisons, some columns at a time, as many as have room in registers.
+    comparisons, with as many columns at a time as fit into registers.
     """
 
     def codegen(context, builder, signature, arguments):
         tiles, shape, *rows = arguments
         arrays = list(zip(signature.args[0], cgutils.unpack_tuple(builder, tiles), strict=True))
-        lanes = LANES // len(arrays) ** 2
+        lanes = LANES // len(arrays) ** 2  # weights need registers too, and masks to select them by
         done = builder.append_basic_block("done")
         choice = builder.switch(shape, done)
         for number, comparisons in enumerate(SHAPES):
@@ -114,7 +115,7 @@ def _step(_, tiles, shape, a, b, c, d):
 
 @no_type_check
 def _part(context, builder, kind, array, row, column, lanes):
-    """A pointer to some columns of a tile's row, as a vector."""
+    """Return a pointer to some columns of a tile's row, as a vector."""
     start, whole = _tile_row(context, builder, kind, array, row)
     vector = ir.VectorType(whole.element, lanes)
     first = builder.bitcast(start, whole.element.as_pointer())
@@ -124,7 +125,7 @@ def _part(context, builder, kind, array, row, column, lanes):
 @intrinsic
 @no_type_check
 def _copy(_, matrix, r, column, tile):
-    """Copies `LANES` columns of row r of the matrix to a tile; whether all of them are finite."""
+    """Copy `LANES` columns of row r of the matrix to a tile, and return whether all of them are finite."""
 
     def codegen(context, builder, signature, arguments):
         (source, r, column, target), (kind, _, _, tile_kind) = arguments, signature.args
@@ -139,6 +140,7 @@ def _copy(_, matrix, r, column, tile):
             place = builder.gep(start, [ir.Constant(r.type, lane)])
             entries = builder.load(builder.bitcast(place, vector.as_pointer()), align=size)
             builder.store(entries, _part(context, builder, tile_kind, target, r, lane, vector.count), align=size)
+            # x - x is 0 if x is finite, else NaN, which stays NaN in a sum: one test at the end is enough.
             zero_or_nan = builder.fadd(zero_or_nan, builder.fsub(entries, entries))
         wrong = builder.bitcast(builder.fcmp_unordered("uno", zero_or_nan, zero_or_nan), ir.IntType(vector.count))
         return builder.icmp_unsigned("==", wrong, ir.Constant(wrong.type, 0))
@@ -149,7 +151,7 @@ def _copy(_, matrix, r, column, tile):
 @intrinsic
 @no_type_check
 def _prefetch(_, matrix, r, column):
-    """Asks for `LANES` columns of row r of the matrix without waiting for them; they may lie outside of it."""
+    """Prefetch `LANES` columns of row r of the matrix into the L2 cache; they may lie outside of the matrix."""
 
     def codegen(context, builder, signature, arguments):
         (source, r, column), (kind, *_) = arguments, signature.args
@@ -172,7 +174,7 @@ def _prefetch(_, matrix, r, column):
 @compiled
 @no_type_check
 def _tile(m, like):
-    """Memory for a tile of m rows, laid out so that no vector lies across two lines of the cache."""
+    """Return a tile of m rows, aligned so that no vector crosses a cache line."""
     memory = np.empty(m * LANES + LINE // like.itemsize, like.dtype)
     first = -memory.ctypes.data % LINE // like.itemsize
     return memory[first : first + m * LANES].reshape(m, LANES)
@@ -181,7 +183,11 @@ def _tile(m, like):
 @compiled
 @no_type_check
 def _begin(matrix, parts, taken):
-    """Two tiles, of which the first holds the first columns of a part, and a thread's place, which is before them."""
+    """Return two tiles and a thread's place in its work.
+
+    The first tile holds the first columns of the thread's first part.  The place is one step before them.
+    """
+    # The first tile is read here, so that `_sort` always has a tile to sort and one to read.
     m, place = matrix.shape[0], np.zeros(SOUND + 1, np.int64)
     tiles = _tile(2 * m, matrix).reshape(2, m, LANES)
     place[THEN], place[TILE] = claim(taken), 1
@@ -192,13 +198,13 @@ def _begin(matrix, parts, taken):
 @compiled
 @no_type_check
 def _read(matrix, first, tile):
-    """Copies the columns of the matrix from `first` on to a tile; whether all are finite."""
+    """Copy columns from `first` on to a tile, and return whether all of them are finite."""
     columns, finite = matrix.shape[1], True
     for row in range(matrix.shape[0]):
         if first + LANES <= columns:
             finite &= _copy(matrix, row, first, tile)
         else:
-            for c in range(LANES):  # the last column is repeated, to fill the tile
+            for c in range(LANES):  # repeat the last column to fill the tile
                 tile[row, c] = matrix[row, min(first + c, columns - 1)]
                 finite &= np.isfinite(tile[row, c])
     return finite
@@ -207,18 +213,18 @@ def _read(matrix, first, tile):
 @compiled
 @no_type_check
 def _sort(tiles, network, matrix, parts, place, next_):
-    """Sorts the columns of a tile as far as the network does, and meanwhile reads the next tile of the matrix.
+    """Apply the network to the columns of a tile, and meanwhile read the next tile of the matrix.
 
     Args:
-        tiles: of the entries, and for a weighted rule of their weights.
-        network: of `sorting_network`.
-        matrix: the entries come from.
+        tiles: the tile with the entries and, for a weighted rule, the tile with their weights.
+        network: from `sorting_network`.
+        matrix: (m, d), the matrix that is read.
         parts: ranges of columns.
-        place: where the tile lies.
-        next_: the other tile.
+        place: the thread's place in its work.
+        next_: the other tile, which receives the next columns.
 
     Returns:
-        Whether what was read is finite.
+        Whether all entries that were read are finite.
     """
     m, first, stop, then, steps = matrix.shape[0], place[FIRST], place[STOP], place[THEN], max(1, len(network))
     column, rows, finite = first + LANES, m, True
@@ -226,10 +232,12 @@ def _sort(tiles, network, matrix, parts, place, next_):
         column, rows = (parts[then, 0], m) if then < len(parts) else (0, 0)
     if rows and column + LANES > matrix.shape[1]:
         finite, rows = _read(matrix, column, next_), 0
-    run = max(1, min(TILES, ASKED // (m * LANES * matrix.itemsize)))
-    turn = (first - parts[place[PART], 0]) // LANES % run  # among the tiles that were asked for with it
-    asked, later, end = turn * m // run, turn * m % run, first + (run - turn) * LANES
-    row, gap = 0, max(1, steps // m)  # steps from one reading to the next
+    # Tiles are prefetched in runs: each row of `run` tiles is one long read.  Each tile of the current run prefetches
+    # its share of the rows of the next run.
+    run = max(1, min(TILES, PREFETCHED // (m * LANES * matrix.itemsize)))
+    turn = (first - parts[place[PART], 0]) // LANES % run  # index of the tile within its run
+    fetched, later, end = turn * m // run, turn * m % run, first + (run - turn) * LANES
+    row, gap = 0, max(1, steps // m)  # steps of the network between two reads
     some, wait = -(-m // (steps // gap)), 0
     for k in range(steps):
         if k < len(network):
@@ -242,17 +250,17 @@ def _sort(tiles, network, matrix, parts, place, next_):
             if row < rows:
                 finite &= _copy(matrix, row, column, next_)
             if end + later * LANES < stop:
-                _prefetch(matrix, asked, end + later * LANES)
+                _prefetch(matrix, fetched, end + later * LANES)
             row, later = row + 1, later + 1
             if later == run:
-                asked, later = asked + 1, 0
+                fetched, later = fetched + 1, 0
     return finite
 
 
 @compiled
 @no_type_check
 def _sorted(tiles, place, matrix, network, parts, taken):
-    """Goes on to the next tile and sorts it as far as the network does; False if there is none."""
+    """Go on to the next tile and apply the network to it; return False if no tile is left."""
     if not _advance(place, parts, taken):
         return False
     tile, next_ = tiles[place[TILE]], tiles[1 - place[TILE]]
@@ -263,7 +271,7 @@ def _sorted(tiles, place, matrix, network, parts, taken):
 @compiled
 @no_type_check
 def _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
-    """The same for a weighted rule; `own` gets the weights of the tile's entries, which go where these go."""
+    """Do what `_sorted` does for a weighted rule; `own` receives the weights, moved together with the entries."""
     if not _advance(place, parts, taken):
         return False
     for r in range(len(weights)):
@@ -276,7 +284,7 @@ def _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
 @compiled
 @no_type_check
 def _advance(place, parts, taken):
-    """Moves a thread's place to the next tile; False if there is none, or it holds what is not finite."""
+    """Move a thread's place to the next tile; return False if there is none or it has an entry that is not finite."""
     place[FIRST] += LANES
     if place[FIRST] >= place[STOP] and place[THEN] < len(parts):
         place[PART], place[THEN] = place[THEN], claim(taken)
@@ -288,7 +296,7 @@ def _advance(place, parts, taken):
 @intrinsic
 @no_type_check
 def _sum_ranks(_, tile, coefficients, first, last, made):
-    """The sum of coefficient times entry of each column of a tile, over rows from `first` to `last`."""
+    """Write the sum of coefficient times entry of each column of a tile, over rows `first` to `last` - 1, to `made`."""
 
     def codegen(context, builder, signature, arguments):
         (tile, factors, first, last, made), (kind, factor_kind, _, _, made_kind) = arguments, signature.args
@@ -312,7 +320,7 @@ def _sum_ranks(_, tile, coefficients, first, last, made):
 
 @no_type_check
 def _everywhere(builder, value):
-    """A vector of one value."""
+    """Return a vector with the same value in every lane."""
     undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
     first = builder.insert_element(undefined, value, ir.IntType(32)(0))
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
@@ -320,7 +328,7 @@ def _everywhere(builder, value):
 
 @no_type_check
 def _in_double(builder, entries, wide):
-    """Entries or weights of a tile's row as float64."""
+    """Return entries or weights of a row of a tile as float64."""
     if isinstance(entries.type.element, ir.IntType):
         return builder.sitofp(entries, wide)
     return entries if entries.type == wide else builder.fpext(entries, wide)
@@ -328,7 +336,7 @@ def _in_double(builder, entries, wide):
 
 @no_type_check
 def _store(context, builder, kind, array, values):
-    """Writes a vector to an array of float64."""
+    """Write a vector to an array of float64."""
     data = context.make_array(kind)(context, builder, array).data
     builder.store(values, builder.bitcast(data, values.type.as_pointer()), align=8)
 
@@ -336,7 +344,7 @@ def _store(context, builder, kind, array, values):
 @compiled
 @no_type_check
 def combine_ranks(matrix, network, coefficients, result, parts, taken):
-    """Each column's sum of coefficient times entry, over its entries in increasing order."""
+    """Write, for each column, the sum of coefficient times entry over its entries in increasing order."""
     ranks, made = np.flatnonzero(coefficients), np.empty(LANES, np.float64)
     tiles, place = _begin(matrix, parts, taken)
     while _sorted(tiles, place, matrix, network, parts, taken):
@@ -348,7 +356,7 @@ def combine_ranks(matrix, network, coefficients, result, parts, taken):
 @compiled
 @no_type_check
 def _write(made, place, result):
-    """Writes what a tile gave to its columns of the result."""
+    """Write the values of a tile to its columns of the result."""
     columns = result[place[FIRST] : min(place[FIRST] + LANES, place[STOP])]
     for c in range(len(columns)):
         columns[c] = made[c]
@@ -357,7 +365,11 @@ def _write(made, place, result):
 @intrinsic
 @no_type_check
 def _sum_between(_, tile, own, low, high, slack, made):
-    """The sum of each column's entries times the part of their weight between `low` and `high`; the tile is sorted."""
+    """Write, for each column of a sorted tile, the sum of entry times its weight between `low` and `high`.
+
+    Each entry covers an interval of the cumulative weight.  It counts with the part of that interval between `low` and
+    `high`; a part of at most `slack` is a rounding error and does not count.
+    """
 
     def codegen(context, builder, signature, arguments):
         (tile, own, low, high, slack, made), (kind, own_kind, _, _, _, made_kind) = arguments, signature.args
@@ -378,6 +390,7 @@ def _sum_between(_, tile, own, low, high, slack, made):
             after = builder.fadd(before, _in_double(builder, weights, wide))
             end = _extreme(builder, "min", wide, after, high)
             kept = builder.fsub(end, _extreme(builder, "max", wide, before, low))
+            # A rounding error must not count, since it would multiply an entry of any size.
             kept = builder.select(builder.fcmp_ordered(">", kept, slack), kept, nothing)
             product = [kept, _in_double(builder, entries, wide), builder.load(total)]
             builder.store(builder.call(fma, product), total)
@@ -391,7 +404,7 @@ def _sum_between(_, tile, own, low, high, slack, made):
 @compiled
 @no_type_check
 def trimmed_mean(matrix, network, weights, low, high, slack, result, parts, taken):
-    """Each column's mean of the weight between `low` and `high`; parts of a weight up to `slack` are rounding."""
+    """Write the mean of each column over the weight between `low` and `high`; a part up to `slack` is rounding."""
     made = np.empty(LANES, np.float64)
     (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
     while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
@@ -404,12 +417,16 @@ def trimmed_mean(matrix, network, weights, low, high, slack, result, parts, take
 @intrinsic
 @no_type_check
 def _middle(_, tile, own, lower, upper, made):
-    """Each column's mid-point of two entries of a sorted tile: the last ones with less weight than a bound before."""
+    """Write the mid-point of two entries of each column of a sorted tile.
+
+    They are the last entries with a cumulative weight before them below `lower`, and below `upper`.
+    """
 
     def codegen(context, builder, signature, arguments):
         (tile, own, lower, upper, made), (kind, own_kind, _, _, made_kind) = arguments, signature.args
         start, vector = _tile_row(context, builder, kind, tile, ir.IntType(64)(0))
         _, weight_vector = _tile_row(context, builder, own_kind, own, ir.IntType(64)(0))
+        # Counts are summed as 32-bit integers: exact, and in half of the registers of float64.
         counts = isinstance(weight_vector.element, ir.IntType)
         weight_vector = ir.VectorType(ir.IntType(32), LANES) if counts else weight_vector
         reached = cgutils.alloca_once(builder, weight_vector)
@@ -431,6 +448,7 @@ def _middle(_, tile, own, lower, upper, made):
             builder.store(add(before, weights), reached)
         wide = ir.VectorType(ir.DoubleType(), LANES)
         half = _everywhere(builder, ir.DoubleType()(0.5))
+        # Half of each, then the sum: the sum of two large entries could overflow.
         halves = [builder.fmul(half, _in_double(builder, builder.load(end), wide)) for end in ends]
         _store(context, builder, made_kind, made, builder.fadd(*halves))
         return context.get_dummy_value()
@@ -442,7 +460,7 @@ def _middle(_, tile, own, lower, upper, made):
 @compiled
 @no_type_check
 def median(matrix, network, weights, lower, upper, result, parts, taken):
-    """Each column's mid-point of two entries: those that the weights before leave below `lower`, and below `upper`."""
+    """Write the weighted median of each column: the mid-point of the two entries that `_middle` finds."""
     made = np.empty(LANES, np.float64)
     (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
     while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
@@ -454,7 +472,7 @@ def median(matrix, network, weights, lower, upper, result, parts, taken):
 @compiled
 @no_type_check
 def nearest_to_median(matrix, network, count, result, parts, taken):
-    """Each column's mean of the `count` entries that are nearest to its median; a tie goes to the smaller entry."""
+    """Write the mean of the `count` entries nearest to the median of each column; a tie goes to the smaller entry."""
     made, centre, starts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
     tiles, place = _begin(matrix, parts, taken)
     while _sorted(tiles, place, matrix, network, parts, taken):
@@ -467,9 +485,10 @@ def nearest_to_median(matrix, network, count, result, parts, taken):
 @compiled
 @no_type_check
 def _window(tile, count, centre, starts, made):
-    """The sum of the `count` entries of each column of a sorted tile that are nearest to its median.
+    """Write the sum of the `count` entries nearest to the median of each column of a sorted tile to `made`.
 
-    They are neighbours.  An entry lies before them where the one `count` places after it is nearer.
+    In sorted order they are consecutive.  An entry lies before this window if and only if the entry `count` places
+    after it is nearer to the median, so the start of the window is the number of entries for which this holds.
     """
     m = len(tile)
     lower, upper = tile[(m - 1) // 2], tile[m // 2]
@@ -483,13 +502,14 @@ def _window(tile, count, centre, starts, made):
     for r in range(m):
         row = tile[r]
         for c in range(LANES):
+            # Both cases are computed and one is selected: without a branch, the loop vectorises.
             made[c] += np.float64(row[c]) if (starts[c] <= r) & (r < starts[c] + count) else 0.0
 
 
 @compiled
 @no_type_check
 def mean_around_median(matrix, network, weights, mass, slack, result, parts, taken):
-    """Each column's mean of the entries of so much weight that are nearest to its median."""
+    """Write the mean of the entries nearest to the median of each column, up to a total weight of `mass`."""
     half, made = weights.sum() / 2, np.empty(LANES, np.float64)
     (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
     while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
@@ -503,7 +523,10 @@ def mean_around_median(matrix, network, weights, mass, slack, result, parts, tak
 @compiled
 @no_type_check
 def _around(column, own, half, mass, slack):
-    """The mean of the weight `mass` nearest to the median of a sorted column; a tie goes to the smaller entry."""
+    """Return the mean of the weight `mass` nearest to the median of a sorted column; a tie goes to the smaller entry.
+
+    `slack` is the difference of two sums of weights that counts as rounding.
+    """
     m = len(column)
     reached, lower, upper = 0.0, 0, 0
     for r in range(m):
@@ -515,11 +538,11 @@ def _around(column, own, half, mass, slack):
     centre = np.float64(column[lower]) / 2 + np.float64(column[upper]) / 2
     first, last, spare = 0, m - 1, reached - mass
     total = 0.0
-    while spare > slack:  # drops what is farthest, from both ends
+    while spare > slack:  # drop the farthest entry, which is at one of the ends
         from_left = centre - column[first] > column[last] - centre
         at = first if from_left else last
         weight = own[at]
-        if weight > spare + slack:  # the part of it that stays
+        if weight > spare + slack:  # part of it stays
             total += (weight - spare) * column[at]
         spare -= weight
         if from_left:
@@ -534,7 +557,10 @@ def _around(column, own, half, mass, slack):
 @compiled
 @no_type_check
 def mean_between(matrix, network, weights, alike, low, high, result, parts, taken):
-    """Each column's mean of the entries strictly between its quantiles `low` and `high`; `alike`: of equal weights."""
+    """Write the mean of the entries strictly between the quantiles `low` and `high` of each column.
+
+    `alike` says that all weights are equal.
+    """
     total, made = np.float64(weights.sum()), np.empty(LANES, np.float64)
     (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
     while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
@@ -550,10 +576,11 @@ def mean_between(matrix, network, weights, alike, low, high, result, parts, take
 @compiled
 @no_type_check
 def _quantile(column, own, alike, total, q):
-    """The value at the place q of a sorted column, between its neighbours in proportion; at the ends the outermost.
+    """Return the q-quantile of a sorted column by linear interpolation; beyond the ends, the first or last entry.
 
-    The r-th of m equal weights has the place r / (m - 1); else the place is the share of the weight before an entry,
-    and half of its own.  Equal entries come in increasing order of weight.
+    With m equal weights the r-th entry is the quantile r / (m - 1).  Otherwise it is the quantile given by the share of
+    the weight before it plus half of its own.  Equal entries are taken in increasing order of weight, so that the
+    result does not depend on the order of the rows.
     """
     m = len(column)
     reached, before, r = 0.0, 0.0, 0
@@ -575,7 +602,7 @@ def _quantile(column, own, alike, total, q):
 @compiled
 @no_type_check
 def _between(column, own, lower, upper):
-    """The mean of the entries between two values, both excluded; their mid-point where there are none."""
+    """Return the mean of the entries strictly between two values, or their mid-point if there is no such entry."""
     total, mass = 0.0, 0.0
     for r in range(len(column)):
         if lower < column[r] < upper:

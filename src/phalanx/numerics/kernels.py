@@ -1,14 +1,14 @@
-"""The inner loops of `phalanx.numerics.linalg`, compiled: products and squares of the rows of a matrix.
+"""The compiled inner loops of `phalanx.numerics.linalg`: products and squares of the rows of a matrix.
 
-Rows are read where they lie, some columns at a time, so that what is read again comes from the nearest cache.  Products
-are summed up in vector registers, a square tile of pairs of rows at once: each entry meets `TILE` others.
-Only pairs on and above the diagonal are taken, half of what a general matrix product takes.
+Rows are read in place, some columns at a time, so that repeated reads come from cache.  Products are accumulated in
+vector registers, a square tile of pairs of rows at a time: each loaded entry is used `TILE` times.  Only pairs on and
+above the diagonal are computed, half of the work of a general matrix product.
 
-`parts` say what is to be done, and `taken` how many of them some thread has begun (`phalanx.numerics.threads.in_threads`).
-No sum depends on how the work is divided among threads: each is made of blocks of `DEPTH` columns, summed up in the
-precision of the rows, and of the blocks' sums in their order, in float64.
+`parts` is the list of work items, and `taken` counts those that some thread has started; see
+`phalanx.numerics.threads.in_threads`.  No sum depends on how the work is divided among threads: columns are summed in
+blocks of `DEPTH`, in the precision of the rows, and the sums of the blocks are added in a fixed order, in float64.
 
-Loops run over slices from their first entry on: only so the compiler sees that entries lie side by side.
+Loops run over slices and start at 0, because only then does the compiler see that entries are contiguous and vectorise.
 """
 
 from typing import no_type_check
@@ -23,23 +23,24 @@ from numba.extending import intrinsic
 from phalanx.numerics.threads import claim
 
 WIDE = bool(get_host_cpu_features().get("avx512f"))
-BYTES = 64 if WIDE else 32  # of a vector
-TILE = 5 if WIDE else 3  # rows and columns of a tile; its sums and what is loaded for them fill the registers
+BYTES = 64 if WIDE else 32  # of a vector register
+TILE = 5 if WIDE else 3  # rows and columns of a tile: its sums and operands fill the vector registers
 TALL, VECTORS = (6, 4) if WIDE else (4, 2)  # rows and vectors of a tile of `combine`
 DEPTH = 1 << 10  # columns of a block
-BAND = 96 // TILE * TILE  # rows of which a block of columns stays in cache
+BAND = 96 // TILE * TILE  # rows whose block of `DEPTH` columns stays in cache
 STRIP = 1 << 8  # columns that `combine` packs at a time
-LENGTH = 1 << 12  # columns that `add_few` sums up at a time
-CANCELLED = 1 / 16  # a distance below this share of the squared norms has lost digits: it is taken again, from nearby
-TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have lost digits, or overflown, in float32
+LENGTH = 1 << 12  # columns that `add_few` sums at a time
+CANCELLED = 1 / 16  # a squared distance below this share of the squared norms has lost digits and is computed again
+TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have underflowed or overflowed in float32
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
+# Here the compiler may reorder sums, to vectorise them; NaN and infinities keep their meaning, as `finite` needs.
 reordered = njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract"})
 
 
 @no_type_check
 def _vector(context, kind):
-    """The type of an entry of an array, that of a vector of them, and the size of an entry."""
+    """Return the type of an entry of an array, the type of a vector of entries, and the size of an entry in bytes."""
     element = context.get_value_type(kind.dtype)
     size = context.get_abi_sizeof(element)
     return element, ir.VectorType(element, BYTES // size), size
@@ -47,7 +48,7 @@ def _vector(context, kind):
 
 @no_type_check
 def _named(builder, name, vector, result, *arguments):
-    """One of LLVM's functions of vectors."""
+    """Declare one of LLVM's intrinsics on vectors, and return it."""
     bits = {ir.FloatType: "f32", ir.DoubleType: "f64"}[type(vector.element)]
     kind = ir.FunctionType(result, arguments)
     return cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{vector.count}{bits}")
@@ -55,7 +56,10 @@ def _named(builder, name, vector, result, *arguments):
 
 @no_type_check
 def _row(context, builder, kind, array, first, offset):
-    """A pointer to a row; to the last one where there are not so many."""
+    """Return a pointer to row `first` + `offset`, or to the last row if there is no such row.
+
+    So a tile that reaches past the last row repeats it, which costs less than a special case.
+    """
     rows, columns = cgutils.unpack_tuple(builder, array.shape)
     last = builder.sub(rows, ir.Constant(rows.type, 1))
     wanted = builder.add(first, ir.Constant(first.type, offset))
@@ -66,7 +70,7 @@ def _row(context, builder, kind, array, first, offset):
 @intrinsic
 @no_type_check
 def _tile_of_products(_, rows, i, j, begin, end, sums):
-    """Inner products of `TILE` rows from i on and as many from j on, over whole vectors of columns."""
+    """Write the inner products of `TILE` rows from i on with `TILE` rows from j on to `sums`, over whole vectors."""
 
     def codegen(context, builder, signature, arguments):
         (source, i, j, begin, end, target), (kind, *_, target_kind) = arguments, signature.args
@@ -74,6 +78,7 @@ def _tile_of_products(_, rows, i, j, begin, end, sums):
         element, vector, size = _vector(context, kind)
         left = [_row(context, builder, kind, array, i, p) for p in range(TILE)]
         right = [_row(context, builder, kind, array, j, q) for q in range(TILE)]
+        # Stack variables in LLVM's code, which it keeps in registers.
         total = [[cgutils.alloca_once(builder, vector) for _ in right] for _ in left]
         for held in (held for line in total for held in line):
             builder.store(ir.Constant(vector, None), held)
@@ -103,13 +108,13 @@ def _tile_of_products(_, rows, i, j, begin, end, sums):
 @compiled
 @no_type_check
 def inner_products(rows, totals, parts, taken):
-    """Adds to row i of a total its products with itself and the rows after it, over some of the columns.
+    """Add to row i of a total the products of row i with itself and the rows after it, over a range of columns.
 
     Args:
         rows: (m, d), C-contiguous.
-        totals: (n, m, m), float64; entries below the diagonal mean nothing.
-        parts: (k, 5). The first column, and where the columns end, a whole number of vectors later; the first row i, a
-            multiple of `TILE`, and where these rows end; which of the totals.
+        totals: (n, m, m), float64; entries below the diagonal are undefined.
+        parts: (k, 5): first column and end of the columns, a whole number of vectors; first row i, a multiple of
+            `TILE`, and end of the rows; index of the total.
     """
     n = claim(taken)
     while n < len(parts):
@@ -120,6 +125,7 @@ def inner_products(rows, totals, parts, taken):
 @compiled
 @no_type_check
 def _inner_products(rows, begin, stop, first, last, total):
+    # Two bands of rows at a time, so that a block of columns of both stays in cache while all their tiles are computed.
     m = rows.shape[0]
     sums = np.empty(TILE * TILE)
     for k in range(begin, stop, DEPTH):
@@ -136,11 +142,11 @@ def _inner_products(rows, begin, stop, first, last, total):
 @compiled
 @no_type_check
 def mirror(products, parts, taken):
-    """Writes the entries above the diagonal below it too.
+    """Copy the entries above the diagonal to below it.
 
     Args:
         products: (m, m).
-        parts: (k, 2). The first row, and where the rows end.
+        parts: (k, 2): first row and end of the rows.
     """
     n = claim(taken)
     while n < len(parts):
@@ -154,13 +160,16 @@ def mirror(products, parts, taken):
 @compiled
 @no_type_check
 def distances(products, squares, out, parts, taken):
-    """Writes squared distances to some rows of `out`; whether one of them is below `CANCELLED` of the squared norms.
+    """Write squared distances to a range of rows of `out`.
 
     Args:
         products: (m, m), inner products.
         squares: (m,), squared norms.
         out: (m, m).
-        parts: (k, 2). The first row, and where the rows end.
+        parts: (k, 2): first row and end of the rows.
+
+    Returns:
+        Whether a distance is below `CANCELLED` times the sum of the two squared norms.
     """
     close = False
     n = claim(taken)
@@ -181,13 +190,14 @@ def distances(products, squares, out, parts, taken):
 @reordered
 @no_type_check
 def finite(rows, parts, taken):
-    """Whether all entries of some rows, over some of the columns, are finite.
+    """Return whether all entries of a block of the rows are finite.
 
     Args:
         rows: (m, d).
-        parts: (k, 5). The first row, and where the rows end; the first column, and where the columns end; which of the
-            ranges of columns it is.
+        parts: (k, 5): first row and end of the rows; first column and end of the columns; index of the range
+            of columns.
     """
+    # x - x is 0 if x is finite, else NaN, and a sum with a NaN is NaN: no branch per entry, so the loop vectorises.
     zero_or_nan = rows.dtype.type(0)
     n = claim(taken)
     while n < len(parts):
@@ -202,13 +212,13 @@ def finite(rows, parts, taken):
 @compiled
 @no_type_check
 def scale(rows, out, in_place, factors, parts, taken):
-    """Writes some rows, each times its factor, over some of the columns to `out`.
+    """Write a block of the rows to `out`, each row times its factor.
 
     Args:
         rows: (m, d).
         out: (m, d).
-        in_place: whether `out` are the rows; else it may share no memory with them.
-        factors: (m,), of the type of the rows.
+        in_place: whether `out` is `rows`; otherwise they must not share memory.
+        factors: (m,), of the dtype of the rows.
         parts: (k, 5), as of `finite`.
     """
     n = claim(taken)
@@ -233,7 +243,7 @@ def _scale(row, made, in_place, factor):
 @reordered
 @no_type_check
 def _square(row):
-    """The squared norm of a row."""
+    """Return the squared norm of a row, summed in blocks of `DEPTH` columns."""
     total = 0.0
     for k in range(0, len(row), DEPTH):
         part, held = row[k : k + DEPTH], row.dtype.type(0)
@@ -246,11 +256,11 @@ def _square(row):
 @compiled
 @no_type_check
 def squares(rows, totals, parts, taken):
-    """The squared norms of some rows over some of the columns.
+    """Write the squared norms of the rows, over ranges of columns, to `totals`.
 
     Args:
         rows: (m, d).
-        totals: (n, m), float64, for each range of columns.
+        totals: (n, m), float64, a row for each range of columns.
         parts: (k, 5), as of `finite`.
     """
     n = claim(taken)
@@ -263,17 +273,17 @@ def squares(rows, totals, parts, taken):
 @compiled
 @no_type_check
 def shorten(rows, out, in_place, radius, totals, parts, taken):
-    """Writes some rows to `out`, those that are longer than `radius` shortened to it, while they are still in cache.
+    """Write the rows to `out`, and scale those with a norm above `radius` down to it while they are in cache.
 
-    Rows whose squared norm is not between `TINY` and `HUGE` are written as they are.
+    Rows whose squared norm is not between `TINY` and `HUGE` are copied unchanged; `linalg.shorten` corrects them.
 
     Args:
         rows: (m, d).
         out: (m, d).
-        in_place: whether `out` are the rows; else it may share no memory with them.
+        in_place: whether `out` is `rows`; otherwise they must not share memory.
         radius: float64.
-        totals: (m,), float64; gets the squared norms of the rows as they were.
-        parts: (k, 2). The first row, and where the rows end.
+        totals: (m,), float64; receives the squared norms before scaling.
+        parts: (k, 2): first row and end of the rows.
     """
     n = claim(taken)
     while n < len(parts):
@@ -281,7 +291,9 @@ def shorten(rows, out, in_place, radius, totals, parts, taken):
             row, made, factor = rows[i], out[i], rows.dtype.type(1)
             totals[i] = _square(row)
             if TINY < totals[i] < HUGE and np.sqrt(totals[i]) > radius:
-                factor = rows.dtype.type(1 / np.sqrt(totals[i]) * radius)  # as torch divides
+                factor = rows.dtype.type(
+                    1 / np.sqrt(totals[i]) * radius
+                )  # in this order, for the same bits as the torch path
             _scale(row, made, in_place, factor)
         n = claim(taken)
 
@@ -289,7 +301,7 @@ def shorten(rows, out, in_place, radius, totals, parts, taken):
 @reordered
 @no_type_check
 def squares_from(rows, point, totals, parts, taken):
-    """Adds to a total the squared distances of some rows from a point (d,), over some of the columns; see `squares`."""
+    """Add the squared distances of the rows from a point (d,), over ranges of columns, to `totals`; see `squares`."""
     n = claim(taken)
     while n < len(parts):
         stop, total = parts[n, 3], totals[parts[n, 4]]
@@ -307,7 +319,7 @@ def squares_from(rows, point, totals, parts, taken):
 @intrinsic
 @no_type_check
 def _tile_of_sums(_, left, packed, i, column, out):
-    """Sums of the packed rows by the coefficients of `TALL` rows of `left`, in `VECTORS` vectors from a column on."""
+    """Write `TALL` rows of `left` times the packed rows to `out`, for `VECTORS` vectors from `column` on."""
 
     def codegen(context, builder, signature, arguments):
         (left, packed, i, column, out), (kind, packed_kind, _, _, out_kind) = arguments, signature.args
@@ -356,16 +368,20 @@ def _copy(entries, to):
 @compiled
 @no_type_check
 def combine(left, rows, out, parts, taken):
-    """Writes some columns of `left @ rows` to `out`.
+    """Write ranges of columns of `left @ rows` to `out`.
+
+    A strip of columns is first packed, that is copied into a contiguous block: its rows lie d entries apart, and
+    reading them for each tile would miss the cache and the TLB.
 
     Args:
-        left: (k, m), C-contiguous, of the type of the rows.
+        left: (k, m), C-contiguous, of the dtype of the rows.
         rows: (m, d).
         out: (k, d).
-        parts: (n, 2). The first column, and where the columns end.
+        parts: (n, 2): first column and end of the columns.
     """
     k, m = left.shape
     across = VECTORS * (BYTES // rows.itemsize)
+    # Zeros, since the last vector of a strip may reach beyond its columns.
     packed, sums = np.zeros((m, STRIP), rows.dtype), np.empty((TALL, across), rows.dtype)
     n = claim(taken)
     while n < len(parts):
@@ -385,7 +401,7 @@ def combine(left, rows, out, parts, taken):
 @compiled
 @no_type_check
 def _add_four(members, coefficients, rows, start, made):
-    """Adds four rows at once, each times its coefficient, from a column on."""
+    """Add four rows to `made`, each times its coefficient, from column `start` on, in one pass over `made`."""
     end = start + len(made)
     u, v = rows[members[0], start:end], rows[members[1], start:end]
     x, y = rows[members[2], start:end], rows[members[3], start:end]
@@ -397,15 +413,15 @@ def _add_four(members, coefficients, rows, start, made):
 @compiled
 @no_type_check
 def add_few(first, members, coefficients, rows, out, parts, taken):
-    """Writes to some columns of row k of `out` the sum of the rows that are its members, each times a coefficient.
+    """Write, for each row of `out`, the sum of its members times their coefficients, over ranges of columns.
 
     Args:
-        first: (k + 1,), where the members of each row of `out` begin.
-        members: rows, those of the first row of `out` first.
-        coefficients: of the members, of the type of the rows.
+        first: (k + 1,), where the members of each row of `out` start in `members`.
+        members: indices of rows, those of the first row of `out` first.
+        coefficients: of the members, of the dtype of the rows.
         rows: (m, d).
-        out: (k, d); may share no memory with the rows.
-        parts: (n, 2). The first column, and where the columns end.
+        out: (k, d); must not share memory with the rows.
+        parts: (n, 2): first column and end of the columns.
     """
     p = claim(taken)
     while p < len(parts):
@@ -420,7 +436,7 @@ def add_few(first, members, coefficients, rows, out, parts, taken):
 @compiled
 @no_type_check
 def _add(members, coefficients, rows, start, made):
-    """Writes to `made` the sum of some rows, each times its coefficient, from a column on."""
+    """Write the sum of the members times their coefficients, from column `start` on, to `made`."""
     n, last, end = 0, len(members), start + len(made)
     if last == 0:
         for c in range(len(made)):

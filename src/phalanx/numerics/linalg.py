@@ -1,10 +1,10 @@
-"""Inner products, distances and cosines of the rows of a matrix: fast, with the digits kept, the same for any threads.
+"""Inner products, distances and cosines of the rows of a matrix: fast, accurate, the same for any number of threads.
 
-Products of rows are taken in their precision (float32 for half) over blocks of `DEPTH` columns, and summed in float64.
-So the error does not grow with the number of columns, nothing of the size of the matrix is copied, and since the work
-is divided by the shape of the matrix and not by the number of threads, the result does not depend on that.
+Products of rows are computed in their precision (float32 for half) over blocks of `DEPTH` columns and summed in
+float64.  So the error does not grow with the number of columns, and the matrix is not copied.  The work is divided by
+the shape of the matrix, not by the number of threads, so the result does not depend on that number.
 
-On the CPU the compiled loops of `phalanx.numerics.kernels` do it, elsewhere torch's own products.
+On the CPU the compiled loops of `phalanx.numerics.kernels` do the work, on other devices torch's own products.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,26 @@ from phalanx.numerics.kernels import CANCELLED, DEPTH, HUGE, TINY
 from phalanx.numerics.memory import room
 from phalanx.numerics.threads import in_threads
 
-PRODUCTS = 1 << 22  # entries that are held at a time beside the matrix, or of its products
-SHARES = 16  # parts in which work is divided, if it is enough
+PRODUCTS = 1 << 22  # entries of temporary copies or products held at a time, besides the matrix
+SHARES = 16  # most parts to divide work into
 
 Square = Float[Tensor, "m m"]
 
 
 def gram(rows: Matrix, origin: Vector | None = None) -> Square:
-    """Inner products of all pairs of rows, in float64, symmetric.
+    """Return the inner products of all pairs of rows, in float64, symmetric.
 
-    The error is some 1e-6 of the product of the two norms for float32 rows.  Entries from 1e-38 to 1e38 are fine: rows
-    whose products leave the range of float32 are scaled first, by a power of two.
+    For float32 rows the error is about 1e-6 of the product of the two norms.  Entries from 1e-38 to 1e38 are allowed:
+    rows whose products leave the range of float32 are first scaled by a power of two, which is exact.
 
     Args:
         rows: (m, d).
-        origin: (d,), taken from each row first; zero if not given.
+        origin: (d,), subtracted from each row first; zero if not given.
     """
     products = _products(rows, origin, None)
     squares = products.diagonal()
     strange = _strange(squares)
+    # A cheap check of the diagonal is enough: |<a, b>| <= |a| |b|.
     if rows.dtype == torch.float64 or not strange:
         return products
     scale = torch.ones(len(rows), dtype=torch.float32, device=rows.device)
@@ -51,7 +52,7 @@ def gram(rows: Matrix, origin: Vector | None = None) -> Square:
 
 
 def _products(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Square:
-    """Inner products of `(rows - origin) / scale`."""
+    """Return the inner products of `(rows - origin) / scale`."""
     products = _compiled_products if rows.device.type == "cpu" else _torch_products
     parts = map(products, _parts(rows, origin, scale))
     total = next(parts)
@@ -65,9 +66,10 @@ def _products(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Squ
 
 
 def _compiled_products(rows: Matrix) -> Square:
-    """Inner products on the CPU; entries below the diagonal mean nothing."""
+    """Return the inner products on the CPU; entries below the diagonal are undefined."""
     m, d = rows.shape
     aligned = d - d % (kernels.BYTES // rows.itemsize)
+    # Each range of columns has its own (m, m) sums, so their number is limited by memory.
     columns = shares(aligned, 4 * DEPTH, max(1, min(SHARES, 4 * PRODUCTS // (m * m))))
     bands = shares(m, kernels.TILE, max(1, SHARES // max(1, len(columns))))
     sums = np.zeros((max(1, len(columns)), m, m))
@@ -75,7 +77,7 @@ def _compiled_products(rows: Matrix) -> Square:
     parts = [(*part, *band, n) for n, part in enumerate(columns) for band in bands]
     if parts:
         in_threads(kernels.inner_products, (entries, sums), parts, m * m * d)
-    if aligned < d:
+    if aligned < d:  # the kernel takes whole vectors only: pad the last columns with zeros
         last = np.zeros((m, kernels.BYTES // rows.itemsize), entries.dtype)
         last[:, : d - aligned] = entries[:, aligned:]
         in_threads(kernels.inner_products, (last, sums), [(0, last.shape[1], 0, m, len(sums) - 1)], 0)
@@ -85,7 +87,7 @@ def _compiled_products(rows: Matrix) -> Square:
 
 
 def _torch_products(rows: Matrix) -> Square:
-    """Inner products by torch, whose kernels elsewhere than on the CPU are as good as any."""
+    """Return the inner products by torch, for other devices than the CPU."""
     whole = rows.shape[1] - rows.shape[1] % DEPTH
     blocks = rows[:, :whole].reshape(len(rows), -1, DEPTH).transpose(0, 1)
     last = rows[:, whole:]
@@ -93,9 +95,9 @@ def _torch_products(rows: Matrix) -> Square:
 
 
 def _parts(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Iterator[Matrix]:
-    """`(rows - origin) / scale` as matrices whose entries lie side by side, in float32 or float64.
+    """Yield `(rows - origin) / scale` as contiguous matrices of float32 or float64, some columns at a time.
 
-    On the CPU the rows themselves, if nothing has to be done; else as many columns at a time as may be copied.
+    On the CPU, yield the rows themselves if nothing has to change; else copies within the limit of `PRODUCTS`.
     """
     m, d = rows.shape
     precise = rows.dtype in (torch.float32, torch.float64)  # half precision has neither the range nor the digits
@@ -114,19 +116,19 @@ def _parts(rows: Matrix, origin: Vector | None, scale: Weights | None) -> Iterat
 
 
 def shares(length: int, unit: int, most: int) -> list[tuple[int, int]]:
-    """Ranges of about equal length, at most so many; all but the last hold whole units."""
+    """Return at most `most` ranges of about equal length; all but the last hold whole multiples of `unit`."""
     width = max(1, -(-length // (unit * most))) * unit
     return [(start, min(start + width, length)) for start in range(0, length, width)]
 
 
 def _power_of_two(row: Vector) -> Tensor:
-    """About the largest entry of a row, 1 for a zero row; division by it is exact."""
+    """Return the power of two nearest below the largest entry of a row, 1 for a zero row; division by it is exact."""
     largest = row.abs().max()
     return torch.where(largest > 0, torch.exp2(torch.log2(largest).floor()), 1.0).to(row.dtype)
 
 
 def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] | None = None) -> Float[Tensor, "k d"]:
-    """The matrix product `left @ rows`, to the same bits for any number of threads."""
+    """Return the matrix product `left @ rows`, to the same bits for any number of threads."""
     result = room((len(left), rows.shape[1]), rows.dtype, rows.device) if out is None else out
     if _compiled(rows):
         entries, made = rows.detach().numpy(), result.numpy()
@@ -141,12 +143,12 @@ def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] 
 def sums_of_few(
     coefficients: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] | None = None
 ) -> Float[Tensor, "k d"]:
-    """`coefficients @ rows` where most coefficients are zero: rows without one are not read.
+    """Return `coefficients @ rows` for coefficients that are mostly zero: only rows with a nonzero one are read.
 
     Args:
         coefficients: (k, m), on the CPU.
         rows: (m, d).
-        out: where the result goes; may share no memory with the rows.
+        out: (k, d), receives the result; must not share memory with the rows.
     """
     result = room((len(coefficients), rows.shape[1]), rows.dtype, rows.device) if out is None else out
     if not _compiled(rows):
@@ -162,19 +164,19 @@ def sums_of_few(
 
 
 def finite(rows: Matrix) -> bool:
-    """Whether all entries are finite."""
-    if not _compiled(rows):
+    """Return whether all entries are finite."""
+    if not _compiled(rows):  # a finite sum has finite terms; an infinite sum may be an overflow, so check each entry
         return bool(torch.isfinite(rows.sum())) or bool(torch.isfinite(rows).all())
     return all(in_threads(kernels.finite, (rows.detach().numpy(),), _blocks(*rows.shape), rows.numel()))
 
 
 def scaled(rows: Matrix, factors: Weights, out: Matrix | None = None) -> Matrix:
-    """The rows, each times its factor.
+    """Return the rows, each times its factor.
 
     Args:
         rows: (m, d).
         factors: (m,).
-        out: where the result goes; may be the rows. A new matrix if not given.
+        out: (m, d), receives the result; may be the rows. A new matrix if not given.
     """
     made = room(rows.shape, rows.dtype, rows.device) if out is None else out
     if not _compiled(rows):
@@ -186,26 +188,26 @@ def scaled(rows: Matrix, factors: Weights, out: Matrix | None = None) -> Matrix:
 
 
 def root(squares: Tensor) -> Tensor:
-    """Square roots, without waking torch's threads on the CPU, which then keep it busy for some milliseconds."""
+    """Return the square roots; on the CPU by NumPy, since torch's threads would spin for milliseconds afterwards."""
     return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
 
 
 def _blocks(m: int, d: int) -> list[tuple[int, int, int, int, int]]:
-    """Parts of a matrix: rows, columns, and the number of these columns among the ranges that columns are divided in.
+    """Divide a matrix into blocks: first row, end of rows, first column, end of columns, index of the range of columns.
 
-    Rows are whole where there are many, as memory is read fastest in long runs.
+    With many rows, a block holds whole rows, since memory is fastest in long consecutive reads.
     """
     bands = shares(m, 1, SHARES)
     return [(*band, *part, n) for n, part in enumerate(shares(d, 4 * DEPTH, SHARES // len(bands))) for band in bands]
 
 
 def _compiled(rows: Tensor) -> bool:
-    """Whether the compiled loops take this matrix as it lies."""
+    """Return whether the compiled loops can read this matrix in place."""
     return rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64)
 
 
 def norms(rows: Matrix) -> Weights:
-    """Euclidean norm of each row, summed up block by block in float64."""
+    """Return the Euclidean norm of each row, summed block by block in float64."""
     squares = _squares(rows, None)
     lengths: Weights = root(squares)
     for i in _strange(squares):
@@ -214,7 +216,7 @@ def norms(rows: Matrix) -> Weights:
 
 
 def _length(row: Vector, point: Vector | None = None) -> float:
-    """The distance of a row from a point, the origin if not given, in float64."""
+    """Return the distance of a row from a point, the origin by default, in float64."""
     if not _compiled(row):
         return float(torch.linalg.vector_norm(row.double() if point is None else row.double() - point.double()))
     there = 0.0 if point is None else point.detach().numpy().astype(np.float64)
@@ -222,12 +224,12 @@ def _length(row: Vector, point: Vector | None = None) -> float:
 
 
 def _strange(squares: Weights) -> list[int]:
-    """Those of some squared norms that may have lost digits, or overflown, in float32."""
+    """Return the indices of squared norms that may have underflowed or overflowed in float32, NaN included."""
     return torch.nonzero(~((squares > TINY) & (squares < HUGE))).flatten().tolist()
 
 
 def _squares(rows: Matrix, point: Vector | None) -> Weights:
-    """Squared Euclidean distances of the rows to a point, the origin if not given, in float64."""
+    """Return the squared Euclidean distances of the rows from a point, the origin by default, in float64."""
     m, d = rows.shape
     if _compiled(rows):
         parts = _blocks(m, d)
@@ -236,7 +238,7 @@ def _squares(rows: Matrix, point: Vector | None) -> Weights:
             in_threads(kernels.squares, (entries, sums), parts, m * d)
         else:
             in_threads(kernels.squares_from, (entries, point.detach().numpy(), sums), parts, m * d)
-        return torch.from_numpy(sums.cumsum(0)[-1])  # in their order
+        return torch.from_numpy(sums.cumsum(0)[-1])  # in order; `sum` may add in pairs
     total = torch.zeros(m, dtype=torch.float64, device=rows.device)
     precision = rows.dtype if rows.dtype == torch.float64 else torch.float32
     for start in range(0, d, 4 * DEPTH):
@@ -247,12 +249,12 @@ def _squares(rows: Matrix, point: Vector | None) -> Weights:
 
 
 def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Matrix:
-    """A copy of the rows, those that are longer than `radius` shortened to it.
+    """Return a copy of the rows, in which rows with a norm above `radius` are scaled down to it.
 
     Args:
         rows: (m, d).
         radius: at least 0.
-        lengths: (m,), `norms` of the rows, where they are known.
+        lengths: (m,), `norms` of the rows, if they are known.
     """
     made = room(rows.shape, rows.dtype, rows.device)
     if lengths is None:
@@ -262,7 +264,7 @@ def shortened(rows: Matrix, radius: float, lengths: Weights | None = None) -> Ma
 
 
 def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
-    """Writes the rows to `out`, those that are longer than `radius` shortened to it; rows are read once.
+    """Write the rows to `out`, and scale those with a norm above `radius` down to it; each row is read once.
 
     Args:
         rows: (m, d).
@@ -270,9 +272,9 @@ def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
         out: (m, d); may be the rows.
 
     Returns:
-        (m,), the `norms` of the rows as they were.
+        (m,), the `norms` of the rows before scaling.
     """
-    if not _compiled(rows) or len(rows) < SHARES:  # where a row is not one thread's
+    if not _compiled(rows) or len(rows) < SHARES:  # too few rows to give each thread whole ones
         lengths = norms(rows)
         scaled(rows, shortening(radius, lengths), out)
         return lengths
@@ -287,12 +289,12 @@ def shorten(rows: Matrix, radius: float, out: Matrix) -> Weights:
 
 
 def shortening(radius: float, lengths: Weights) -> Weights:
-    """What rows of some lengths are multiplied with, to be no longer than `radius`; 1 where a length is not finite."""
+    """Return the factors that scale rows of these lengths down to `radius`; 1 for a length that is not finite."""
     return torch.where((lengths > radius) & lengths.isfinite(), radius / lengths, 1.0)
 
 
 def squared_distances_to(rows: Matrix, point: Vector) -> Weights:
-    """Squared Euclidean distances of the rows to one point, in float64."""
+    """Return squared Euclidean distances of the rows to one point, in float64."""
     squares = _squares(rows, point)
     for i in _strange(squares):
         squares[i] = _length(rows[i], point) ** 2
@@ -300,7 +302,7 @@ def squared_distances_to(rows: Matrix, point: Vector) -> Weights:
 
 
 def cosine_similarity(rows: Matrix) -> Square:
-    """Cosines between all pairs of rows, in float64, symmetric, within [-1, 1], with ones on the diagonal.
+    """Return cosines between all pairs of rows, in float64, symmetric, within [-1, 1], with ones on the diagonal.
 
     A zero row has no direction: it counts as orthogonal to every other row, and as equal to other zero rows.
     """
@@ -308,7 +310,7 @@ def cosine_similarity(rows: Matrix) -> Square:
 
 
 def cosines_of(products: Square) -> Square:
-    """Cosines from inner products."""
+    """Return the cosines of pairs of rows from their inner products; see `cosines`."""
     lengths = root(products.diagonal())
     zero = lengths == 0
     lengths = torch.where(zero, 1.0, lengths)
@@ -319,15 +321,15 @@ def cosines_of(products: Square) -> Square:
 
 
 def squared_distances(rows: Matrix, products: Square | None = None) -> Square:
-    """Squared Euclidean distances between all pairs of rows, in float64, symmetric, each to 1e-4 of itself or better.
+    """Return the squared Euclidean distances of all pairs of rows, in float64, symmetric, to a relative error of 1e-4.
 
-    `|a|^2 + |b|^2 - 2 <a, b>` loses the digits of a distance that is small beside the norms.  Rows that are so close to
-    each other, because they share an offset or are copies, are taken again with one of them as the origin, as often as
-    it needs: the common case costs one product, a common offset two.
+    `|a|^2 + |b|^2 - 2 <a, b>` loses the digits of a distance that is small compared with the norms.  The distances
+    within groups of such close rows, which share an offset or are copies, are computed again with one of the rows as
+    the origin, repeatedly if needed.  The usual case costs one product of the matrix, a common offset two.
 
     Args:
         rows: (m, d).
-        products: their `gram`, if it is there already.
+        products: their `gram`, if it is known.
     """
     products = gram(rows) if products is None else products
     distances, close = _distances(products)
@@ -338,7 +340,7 @@ def squared_distances(rows: Matrix, products: Square | None = None) -> Square:
 
 
 def _distances(products: Square) -> tuple[Square, bool]:
-    """Squared distances by inner products, and whether some have lost digits."""
+    """Return the squared distances from inner products, and whether some may have lost digits."""
     if products.device.type == "cpu":
         inner, made = products.numpy(), np.empty(tuple(products.shape))
         arguments = (inner, np.ascontiguousarray(inner.diagonal()), made)
@@ -349,12 +351,15 @@ def _distances(products: Square) -> tuple[Square, bool]:
 
 
 def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "k k"], members: list[int], depth: int = 0) -> None:
-    """Takes the distances within each group of `close` members again, and puts them in place."""
+    """Compute the distances within each group of `close` members again, relative to a central member, in place."""
     close.fill_diagonal_(False)
     for group in _components(close.cpu().numpy()) if bool(close.any()) else ():
         c = [members[k] for k in group]
+        # The most central row as the origin makes the remaining norms, and so the errors, small.
         centre = c[int(distances[c][:, c].sum(1).argmin())]
-        part = rows[c] if depth < 3 else rows[c].double()  # groups within groups within groups: exact at once
+        part = (
+            rows[c] if depth < 3 else rows[c].double()
+        )  # after three levels of groups within groups, float64 settles it
         products = gram(part, rows[centre].to(part.dtype))
         squares = products.diagonal()
         within = (squares[:, None] + squares - 2 * products).clamp_(min=0).fill_diagonal_(0)
@@ -365,7 +370,7 @@ def _refine(rows: Matrix, distances: Square, close: Bool[Tensor, "k k"], members
 
 
 def _components(close: NDArray[np.bool_]) -> list[list[int]]:
-    """The connected components of two or more members, each in increasing order."""
+    """Return the connected components with at least two members, each in increasing order."""
     found, left = [], close.any(1)
     while left.any():
         group = border = np.zeros_like(left)

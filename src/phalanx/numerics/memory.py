@@ -1,4 +1,4 @@
-"""What the allocator is told, so that training is faster on Linux, and room for large matrices."""
+"""Settings of the memory allocator that make training faster on Linux, and memory for large matrices."""
 
 import ctypes
 import math
@@ -10,38 +10,39 @@ import torch
 from torch import Tensor
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc, malloc.h
-LARGE = 1 << 22  # bytes from which on NumPy asks for large pages
-LINE = 64  # bytes: what the processor reads at a time
+LARGE = 1 << 22  # bytes from which NumPy asks Linux for huge pages
+LINE = 64  # bytes of a cache line
 
 
 def keep_freed_memory() -> bool:
-    """Lets this process keep memory that it has freed, instead of giving every large block back to the kernel.
+    """Make this process keep the memory that it frees, instead of returning every large block to the kernel.
 
-    glibc returns each activation of a convolutional model to the kernel, and gets it back page fault by page fault in
-    the next step.  With this setting such models train 1.1 to 1.9 times as fast at the same peak memory
-    (`benchmarks/training.py`).  It holds for the whole process and for good, so a library must not choose it for you:
-    the command line does, for itself.
+    By default, glibc returns each activation of a convolutional model to the kernel, and gets it back page fault by
+    page fault in the next step.  With this setting such models train 1.1 to 1.9 times as fast at the same peak memory
+    (`benchmarks/training.py`).  It holds for the whole process and cannot be undone, so a library must not choose it
+    for you: only the command line calls this function.
 
     Returns:
-        Whether it was done. It is not on systems without glibc.
+        Whether it was done: False on systems without glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
+    # No block below 1 GiB is mapped separately, the heap is never trimmed, and it grows in steps of 256 MiB.
     settings = ((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, (1 << 31) - 1), (M_TOP_PAD, 256 << 20))
     return all(mallopt(name, value) for name, value in settings)
 
 
 def room(shape: Sequence[int], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Tensor:
-    """An uninitialised tensor, as `torch.empty` makes it, in large pages of memory where Linux has them.
+    """Return an uninitialised tensor like `torch.empty`, in huge pages where Linux has them.
 
-    Linux hands out new memory page by page, at the first write to each, and torch asks for small pages: to fill 64 MiB
-    takes half as long in room that NumPy has asked for.
+    Linux maps new memory page by page, at the first write to each page, and torch asks for small pages: filling 64 MiB
+    takes half as long in memory that NumPy has allocated.
 
     Args:
         shape: of the tensor.
         dtype: of its entries.
-        device: where it lies.
+        device: of the tensor.
     """
     size = math.prod(shape) * dtype.itemsize
     if torch.device(device).type != "cpu" or size < LARGE:

@@ -1,4 +1,4 @@
-"""Sorting networks: which pairs of entries to put in order, one after the other, whatever the entries are."""
+"""Sorting networks: fixed sequences of comparisons that sort any m entries, so whole rows can be sorted at once."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,41 +8,43 @@ from numpy.typing import NDArray
 
 from phalanx.numerics.column_kernels import SHAPES, A, B, C, D
 
-Pair = tuple[int, int]  # compare entry [0] with entry [1], and leave the smaller one in [0]
-Network = NDArray[np.int64]  # (n, 5): which of `SHAPES`, and the entries that are its a, b, c and d
+Pair = tuple[int, int]  # compare entries [0] and [1], and put the smaller one in [0]
+Network = NDArray[np.int64]  # (n, 5): index into `SHAPES`, and the entries that are its a, b, c and d
 
 
 @lru_cache(maxsize=64)
 def sorting_network(m: int, exact: frozenset[int] | None = None, together: frozenset[int] = frozenset()) -> Network:
-    """Batcher's odd-even merge sort for m entries, without the comparisons that nobody needs.
+    """Return Batcher's odd-even merge sort for m entries, without the comparisons that are not needed.
 
-    Batcher, "Sorting Networks and their Applications", 1968.  Comparisons that follow each other within four entries
-    are one step, so that these are loaded and stored once for all of them.
+    Batcher, "Sorting Networks and their Applications", 1968.  Consecutive comparisons among four
+    entries form one step, so that each entry is loaded and stored once for all of them.
 
     Args:
         m: number of entries.
-        exact: ranks that have to be in their place; all if not given.
-        together: ranks that may be exchanged among each other, for a sum over all of them.
+        exact: ranks that must end in their place; all if not given.
+        together: ranks that may end in each other's places, because the rule only sums over them.
     """
     return np.array(_steps(m, comparisons(m, exact, together)), dtype=np.int64).reshape(-1, 5)
 
 
 def comparisons(m: int, exact: frozenset[int] | None = None, together: frozenset[int] = frozenset()) -> list[Pair]:
-    """The network one comparison at a time; see `sorting_network`."""
+    """Return the network as single comparisons; see `sorting_network`."""
     if exact is None:
         return _odd_even_merge_sort(m)
+    # Go back from the result: a comparison is needed unless both of its entries end among those that are only summed,
+    # or both are dropped.  If it is needed, both of its inputs must be exact.
     role = [("exact" if r in exact else "together" if r in together else "dropped") for r in range(m)]
     needed = []
     for i, j in reversed(_odd_even_merge_sort(m)):
         if role[i] == role[j] != "exact":
-            continue  # it exchanges two that are summed up, or two that are dropped
+            continue
         needed.append((i, j))
         role[i] = role[j] = "exact"
     return needed[::-1]
 
 
 def _odd_even_merge_sort(m: int) -> list[Pair]:
-    pairs, length = [], 1  # of the sorted runs
+    pairs, length = [], 1  # length of the sorted runs
     while length < m:
         distance = length
         while distance >= 1:
@@ -56,17 +58,18 @@ def _odd_even_merge_sort(m: int) -> list[Pair]:
 
 
 def _steps(m: int, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
-    """The comparisons in steps of `SHAPES`, the largest that can be had; each entry's in their order."""
-    due: list[list[int]] = [[] for _ in range(m)]  # the comparisons of each entry, the next one last
+    """Group the comparisons greedily into the largest possible `SHAPES`, in the same order for each entry."""
+    # Comparisons may change places as long as each entry meets the others in the same order.
+    due: list[list[int]] = [[] for _ in range(m)]  # open comparisons of each entry, the next one last
     for n in reversed(range(len(pairs))):
         for entry in pairs[n]:
             due[entry].append(n)
     steps = []
     for n, (i, j) in enumerate(pairs):
-        if n not in due[i][-1:]:  # taken already
+        if n not in due[i][-1:]:  # already in a step
             continue
         shape, entries = 0, [i, j]
-        for pair in _beside(pairs, due, n):
+        for pair in _partners(pairs, due, n):
             for four in ([i, j, *pair], [*pair, i, j]):
                 if (found := _shape(pairs, due, four)) > shape:
                     shape, entries = found, four
@@ -76,8 +79,8 @@ def _steps(m: int, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
     return steps
 
 
-def _beside(pairs: Sequence[Pair], due: Sequence[Sequence[int]], n: int) -> list[Pair]:
-    """Comparisons that can be taken as well as the n-th, with an entry that meets one of its entries right after."""
+def _partners(pairs: Sequence[Pair], due: Sequence[Sequence[int]], n: int) -> list[Pair]:
+    """Return comparisons that are possible now, with an entry that meets one of the n-th comparison right after it."""
     found = []
     for entry in pairs[n]:
         for follows in due[entry][-2:-1]:
@@ -89,7 +92,7 @@ def _beside(pairs: Sequence[Pair], due: Sequence[Sequence[int]], n: int) -> list
 
 
 def _shape(pairs: Sequence[Pair], due: Sequence[Sequence[int]], four: Sequence[int]) -> int:
-    """The largest of `SHAPES` that four entries go through next, of which the first two and the last two meet."""
+    """Return the largest of `SHAPES` that these entries go through next, where the first two and the last two meet."""
     taken, met = [1, 1, 1, 1], [*SHAPES[1][:2]]
     for x, y in ((A, C), (B, D), (B, C), (C, B)):
         of_x, of_y = due[four[x]], due[four[y]]

@@ -1,4 +1,4 @@
-"""Compiled loops in several threads."""
+"""Compiled loops in several threads of one process."""
 
 import ctypes
 import os
@@ -17,17 +17,17 @@ from numba import types
 from numba.extending import intrinsic
 
 T = TypeVar("T")
-Part = tuple[int, ...]  # of some work, told by a few numbers
-SMALL = 1 << 17  # entries, or products of them, below which a second thread costs more than it brings
+Part = tuple[int, ...]  # an item of work, as a few numbers
+SMALL = 1 << 17  # entries or products below which a second thread costs more than it saves
 
 
 @intrinsic
 @no_type_check
 def claim(_, taken):
-    """The number of the next part that nobody has taken; for kernels, which go on while it is one of a part.
+    """Claim the next part for this thread, and return its number; for kernels, which stop when no part has that number.
 
     Args:
-        taken: (1,), int64: how many are taken, by all threads.
+        taken: (1,), int64: number of parts that all threads have claimed so far.
     """
 
     def codegen(context, builder, signature, arguments):
@@ -38,39 +38,41 @@ def claim(_, taken):
 
 
 def in_threads(kernel: Callable[..., T], arguments: tuple[Any, ...], parts: Sequence[Part], size: int) -> list[T]:
-    """Calls `kernel(*arguments, parts, taken)` in as many threads as torch has, this one among them.
+    """Call `kernel(*arguments, parts, taken)` in as many threads as torch uses, this one included.
 
-    Each thread calls once, and takes one part after the other with `claim(taken)`, so that nobody waits for the
-    interpreter between two parts, or for a thread that began late or whose processor is slow.  The work has to be
-    divided into parts without regard to the number of threads, and no two parts may write to the same place; then the
-    result does not depend on that number, nor on who takes what.
+    Each thread calls the kernel once, which claims one part after the other with `claim(taken)`.  So no thread waits
+    for the interpreter between two parts, or for another thread that started late or is slow.  The parts must not
+    depend on the number of threads, and no two parts may write to the same place; then the result depends neither on
+    that number nor on which thread does which part.
 
     Args:
-        kernel: lets others run beside it (`nogil`).
-        arguments: the same for all.
-        parts: of the work, the longest first; the kernel is handed a matrix with a row for each.
-        size: of all the work, in entries that are read or products that are taken; for little one thread will do.
+        kernel: compiled with `nogil`, so that threads run in parallel.
+        arguments: the same for all threads.
+        parts: the work, the longest part first; the kernel receives a matrix with a row for each part.
+        size: of all the work, in entries read or products computed; up to `SMALL` it is done in this thread alone.
 
     Returns:
-        What the calls returned, of those threads that began before all was done.
+        The results of the calls, in those threads that started before all parts were claimed.
     """
     threads = min(torch.get_num_threads(), len(parts)) if size > SMALL else 1
     work, taken = np.array(parts, dtype=np.int64), np.zeros(1, np.int64)
     pool = _pool(os.getpid())
     if threads > 1:
         pool.keep_off()
+    # This thread works too, and the others may start late: parts are claimed, not assigned.
     others = [pool.executor.submit(kernel, *arguments, work, taken) for _ in range(1, threads)]
     results = [kernel(*arguments, work, taken)]
+    # A thread that has not started yet finds no part left: cancel it instead of waiting.
     return results + [other.result() for other in others if not other.cancel()]
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Has torch work in this thread alone, on what is so small that the others only get in the way of ours.
+    """Restrict torch to this thread, for work so small that more threads slow it down.
 
-    Torch's number of threads is kept for each thread that asks. Others keep theirs, but one that turns to torch for the
-    first time meanwhile starts with one: it is slower then, and what torch adds up in as many parts as it has threads,
-    such as gradients, has other last digits.
+    Torch keeps its number of threads per calling thread.  Other threads keep theirs, but a thread that first uses torch
+    in the meantime starts with one: it is slower, and sums that torch divides by the number of threads, such as
+    gradients, differ in the last digits.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -81,26 +83,26 @@ def alone() -> Iterator[None]:
 
 
 class Pool(NamedTuple):
-    """Threads that work for others."""
+    """The worker threads of a process."""
 
     executor: ThreadPoolExecutor
-    members: list[int]  # Linux's numbers of its threads
+    members: list[int]  # native ids of its threads
 
     def keep_off(self) -> None:
-        """Has the threads run on any processor but this one, which the thread that asks them needs for itself.
+        """Keep the worker threads off the processor that the calling thread runs on.
 
-        In virtual machines Linux takes a processor that sleeps for one that its host has taken away, and wakes a thread
-        on the processor of the one that wakes it, where it waits until that one is done.
+        In virtual machines Linux takes an idle processor for one that the host has taken away, and wakes a thread on
+        the processor of the thread that wakes it, where it waits until that one has finished.
         """
         if sys.platform == "linux":
             elsewhere = os.sched_getaffinity(0) - {_here()}
-            with suppress(OSError):  # processors come and go
+            with suppress(OSError):  # a processor may have gone offline
                 for member in self.members if elsewhere else ():
                     os.sched_setaffinity(member, elsewhere)
 
 
 def _here() -> int:
-    """The processor that this thread runs on; -1 where the system does not tell."""
+    """Return the number of the processor that this thread runs on; -1 if the system does not say."""
     try:
         return int(_libc().sched_getcpu())
     except AttributeError:
@@ -114,7 +116,7 @@ def _libc() -> ctypes.CDLL:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> Pool:
-    """The threads of a process, kept since starting one takes as long as a small piece of work; a fork has none."""
+    """Return the threads of a process, kept because starting one is slow; a fork starts its own."""
     members = list[int]()
     executor = ThreadPoolExecutor(
         os.cpu_count() or 1, "phalanx", initializer=lambda: members.append(threading.get_native_id())

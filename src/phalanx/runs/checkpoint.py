@@ -6,8 +6,8 @@ snapshot is written beside the history as one file, which is at every moment the
 
     magic, the length of the header in 8 bytes, the header in JSON, memory from border to border, SHA-256 of all that
 
-`phalanx.runs.packing` says how values become JSON and memory.  The header names the run, and how many lines of history there
-were: on going on, later lines are dropped and computed again.
+`phalanx.runs.packing` says how values become JSON and memory.  The header names the run, and how many lines of history
+there were: on going on, later lines are dropped and computed again.
 """
 
 import dataclasses
@@ -230,7 +230,7 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
     origin, step = saved.origin, saved.step
     why = "it is another" if origin.identity != here.identity else origin.outdated(here)
     if why:
-        warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=3)
+        warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=4)
         return Resumption()
     if why := origin.differences(here):
         raise InfeasibleError(

@@ -1,6 +1,6 @@
 """The clients, data and model of a run, ready to train in this process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -136,12 +136,15 @@ class Federation:
     def measure(self, progress: Progress) -> Mapping[str, Any]:
         """Evaluates the models of a state, if it is time to."""
         due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
-        return self.worth(progress.state) if due else {}
+        return self.worth(progress.state, progress.enrolled) if due else {}
 
-    def worth(self, state: AnyState) -> Mapping[str, Any]:
-        """The figures of a state: what honest clients are served, and what the attacker got."""
-        chosen = self.chosen(state)
-        served = self.tested(state, chosen)
+    def worth(self, state: AnyState, enrolled: Collection[int]) -> Mapping[str, Any]:
+        """Return the figures of a state: of what honest enrolled clients are served, and of what the attacker got."""
+        clients = [i for i in self.honest if i in enrolled]
+        if not clients:
+            return {}
+        chosen = self.chosen(state, clients)
+        served = self.tested(state, clients, chosen)
         distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
         scores = {(at, g): evaluate(self.model, vector, self.tests[g]) for (at, g), vector in distinct.items()}
         aims = [(vector, goal) for (_, g), vector in distinct.items() if (goal := self.goals[g]) is not None]
@@ -159,32 +162,32 @@ class Federation:
                  for g, of in members.items() if of}  # fmt: skip
         return {f"group_{name}": {g: m[k] for g, m in means.items()} for k, name in enumerate(("accuracy", "loss"))}
 
-    def tested(self, state: AnyState, chosen: Mapping[int, int]) -> dict[int, Vector]:
-        """What is evaluated of each honest client: its model, trained further if the run's evaluation says so."""
-        served, tuning = self.served(state, chosen), self.tuning
+    def tested(self, state: AnyState, clients: Sequence[int], chosen: Mapping[int, int]) -> dict[int, Vector]:
+        """Return what is evaluated of each client: its model, trained further if the run's evaluation says so."""
+        served, tuning = self.served(state, clients, chosen), self.tuning
         if tuning is None:
             return served
         return {i: tuning(v, self.data[i], client=i, version=state.version) for i, v in served.items()}
 
-    def served(self, state: AnyState, chosen: Mapping[int, int]) -> dict[int, Vector]:
-        """The model of each honest client, the chosen one if it chooses; the same tensor for those served the same."""
+    def served(self, state: AnyState, clients: Sequence[int], chosen: Mapping[int, int]) -> dict[int, Vector]:
+        """Return the model of each client, the chosen one if it chooses; the same tensor for those served the same."""
         algorithm, model_of = self.plan.algorithm, self.transport.model_of
         downloads = {
             i: algorithm.candidate_models(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
-            for i in self.honest
+            for i in clients
         }
         if algorithm.remembers:
             return {i: model_of(i, download) for i, download in downloads.items()}
         models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
         return {i: models[download.data_ptr()] for i, download in downloads.items()}
 
-    def chosen(self, state: AnyState) -> dict[int, int]:
-        """Which of the models that it is offered each honest client takes, by its number in `Algorithm.candidate_models`.
+    def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
+        """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.
 
-        The one with the least loss on the examples that the client keeps from training; of equals the most specific.
-        Nobody chooses who keeps none, or is offered one model only.
+        It is the one with the least loss on the examples that the client keeps from training; of equals the most
+        specific.  A client that keeps none, or has one candidate only, does not choose.
         """
-        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in self.honest if len(self.kept[i])}
+        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in clients if len(self.kept[i])}
         return {i: self._best(i, models) for i, models in offers.items() if len(models) > 1}
 
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:

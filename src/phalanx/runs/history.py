@@ -95,12 +95,12 @@ class History:
         line |= {name: dict(what) for name, what in (("refused", progress.refused), ("lost", progress.lost)) if what}
         self._write(line)
 
-    def conclude(self, measure: Callable[[AnyState], Mapping[str, Any]]) -> None:
+    def conclude(self, measure: Callable[[AnyState, frozenset[int]], Mapping[str, Any]]) -> None:
         """Measures the last state if that has not been done, as when a run ends at a time and not at a step."""
         last = self._last
         if last is not None and "accuracy" not in self.lines[-1]:
             line = {"step": last.step, "version": last.state.version, "seconds": last.now}
-            self._write(line | dict(measure(last.state)))
+            self._write(line | dict(measure(last.state, last.enrolled)))
 
     def mark(self) -> tuple[int, str]:
         """How many lines there are, and their SHA-256 as `read_lines` computes it."""

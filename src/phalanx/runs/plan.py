@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from phalanx.aggregators import Aggregator
 from phalanx.algorithms import FedAvg, Private
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack
 from phalanx.core import Algorithm, Until
 from phalanx.data import Digits, Groups, Partition, Source, Uniform
 from phalanx.engine.guard import Guard
+from phalanx.engine.participation import Participation, Sampler, everyone
 from phalanx.models import MLP, Model
 from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import canonical, check_fields, configuration, identity_of
@@ -118,9 +118,9 @@ class Run:
                 )
         if self.late is not None:
             self.late.times(self.clients, self.seed)
-            if type(self.algorithm).join is Algorithm.join:
+            if not self.algorithm.can_join:
                 raise ValueError(
-                    f"{type(self.algorithm).__name__} cannot take in clients that come late. "
+                    f"{self.algorithm.title} cannot take in clients that come late. "
                     "Leave late out, or choose an algorithm that can, such as ClusteredFL."
                 )
 
@@ -211,10 +211,17 @@ class Run:
     def title(self) -> str:
         """A name for people, such as `FedAvg(Median), Gaussian x 6`."""
         algorithm = type(self.algorithm).__name__
-        rule = getattr(self.algorithm, "aggregate", None)
-        inner = f"({rule.title})" if isinstance(rule, Aggregator) and algorithm == "FedAvg" else ""
+        rule = self.algorithm.rule
+        inner = f"({rule.title})" if rule is not None and algorithm == "FedAvg" else ""
         enemy = f", {type(self.attack).__name__} x {n}" if (n := len(self.attackers())) else ""
         return f"{algorithm}{inner}{enemy}"
+
+    @property
+    def sampler(self) -> Sampler:
+        """Return how the clients of a round are drawn."""
+        if self.participation == 1:
+            return everyone
+        return Participation(self.participation, self.seed, self.attackers(), self.byzantine_per_round)
 
     @property
     def slug(self) -> str:

@@ -4,25 +4,169 @@ Every parameter that could change a number of a `Run` is part of its identity.  
 computes and where its results go is not: those are arguments of `simulate`.
 """
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from phalanx.core import InfeasibleError, Observer, StalledError
-from phalanx.engine.loop import OnSnapshot, Snapshot, run
-from phalanx.engine.participation import Participation, everyone
+from phalanx.core import (
+    Algorithm,
+    AnyState,
+    InfeasibleError,
+    Observer,
+    Progress,
+    StalledError,
+    Transport,
+    Until,
+    Vector,
+)
+from phalanx.engine.guard import Guard
+from phalanx.engine.loop import run
+from phalanx.engine.participation import Sampler
+from phalanx.engine.reference import Train
 from phalanx.runs.canonical import source
 from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, conditions, resumption
 from phalanx.runs.federation import Federation, population
-from phalanx.runs.history import HISTORY, History, Record
+from phalanx.runs.history import HISTORY, History, Line, Record
 from phalanx.runs.plan import Run
 from phalanx.runs.summary import ending, environment, outcome
 from phalanx.simulation.executor import ExecutorFactory
 from phalanx.version import VERSION
+
+log = logging.getLogger("phalanx.runs")
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def ignore(ending: Mapping[str, Any]) -> None:
+    """Take no notice of how a run ends."""
+
+
+class Session:
+    """A run and its folder: it begins or goes on there, is observed, and leaves a record however it ends.
+
+    It is entered as a context, in which `run` is called.
+
+    Args:
+        name: of the run.
+        config: in the form of its configuration file, for run.json.
+        origin: what decides about its bits.
+        identity: SHA-256 of what it is, for its summary.
+        observed: fields of the algorithm's state that the history holds.
+        measure: evaluates a state, for the history.
+        facts: what the summary says of the run besides how it ended, from its history.
+        folder: where record and checkpoints are kept; None: nowhere.
+        checkpoint: when the run is saved on its way; None: never.
+        device: where it computes.
+        begun: when it began, by `time.perf_counter`; None: now.
+        prepare: called before the first file of a run is written.
+        on_end: called with how the run ended, before its record is made; of a run that raises, only if it has a folder.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        origin: Origin,
+        *,
+        identity: str,
+        observed: Iterable[str],
+        measure: Callable[[Progress], Mapping[str, Any]],
+        facts: Callable[[Sequence[Line]], Mapping[str, Any]],
+        folder: Path | None,
+        checkpoint: Checkpoint | None,
+        device: torch.device,
+        begun: float | None = None,
+        prepare: Callable[[], None] = nothing,
+        on_end: Callable[[Mapping[str, Any]], None] = ignore,
+    ) -> None:
+        begun = time.perf_counter() if begun is None else begun
+        self.name, self.config, self.folder = name, dict(config), folder
+        self.resumed = resumption(folder, checkpoint, origin, device)
+        self.begun = begun - self.resumed.seconds
+        self._identity, self._source, self._facts = identity, origin.source, facts
+        self._prepare, self._on_end = prepare, on_end
+        path = folder / HISTORY if folder else None
+        self.history = History(observed, measure, path, self._make_ready, self.resumed.lines)
+        self.keeper = CheckpointWriter(folder, checkpoint, origin, self.history, self.begun)
+        self.failure: Exception | None = None  # by which the run had to stop, where that is its result
+        self.record: Record | None = None  # once it has ended
+        self.enrolled: frozenset[int] = frozenset()  # as of the last step
+
+    def _make_ready(self) -> None:
+        if self.folder is not None:
+            Record.begin(self.folder, self.config, resumed=self.resumed.snapshot is not None)
+            self._prepare()
+
+    def run(
+        self,
+        algorithm: Algorithm[Any],
+        transport: Transport,
+        model: Vector,
+        *,
+        until: Until | int,
+        sample: Sampler,
+        guard: Guard,
+        reference: Train | None,
+        observers: Sequence[Observer],
+    ) -> AnyState:
+        """Carry out the run from where it is, and return its last state.  The arguments are those of `phalanx.run`."""
+        state: AnyState = run(
+            algorithm,
+            transport,
+            model,
+            until=until,
+            sample=sample,
+            guard=guard,
+            reference=reference,
+            observers=(self.history, self, *observers),
+            on_snapshot=self.keeper,
+            resume=self.resumed.snapshot,
+        )
+        return state
+
+    def __call__(self, progress: Progress) -> None:
+        """See `Observer`."""
+        self.enrolled = progress.enrolled
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        with self.history:
+            if error is None:
+                self._end(self.failure)
+                self.keeper.discard()
+                return
+            self.keeper.leave()
+            if self.folder is None:
+                return
+            try:
+                self._end(error)
+            except OSError as failure:
+                log.error("how the run ended is not all on record: %s", failure)
+                error.add_note(f"How the run ended is not all on record: {failure}")
+
+    def _end(self, error: BaseException | None) -> None:
+        how = ending(error)
+        try:
+            self._on_end(how)
+        finally:
+            if self.history.lines:
+                self.record = self._recorded(how)
+                if self.folder is not None:
+                    self.record.save(self.folder)
+
+    def _recorded(self, how: Mapping[str, Any]) -> Record:
+        seconds, lines = round(time.perf_counter() - self.begun, 3), self.history.lines
+        summary = {**how, "identity": self._identity, "source": self._source, "wall_seconds": seconds}
+        return Record(self.name, self.config, lines, {**summary, **self._facts(lines)})
 
 
 def simulate(
@@ -55,86 +199,65 @@ def simulate(
         error in its summary.
 
     Raises:
-        InfeasibleError: the run cannot even begin; or it was begun under conditions (threads, versions, device, data) that
-            give other bits than those of today.
+        InfeasibleError: the run cannot even begin; or it was begun under conditions (threads, versions, device, data)
+            that give other bits than those of today.
         ValueError: the same, for a part that does not fit another (a model and its data, say), or a file in `folder`
             that is damaged.
         KeyboardInterrupt: the user stopped it. What was done until then is in the folder, with the status "stopped";
             any other mistake of a part of the run leaves the status "failed". Called again, the run goes on.
     """
-    begun, made_by = time.perf_counter(), source(plan)
+    begun = time.perf_counter()
     federation = Federation(plan, data_dir, device, executors)
-    origin = Origin(plan.identity, made_by, VERSION, federation.fingerprint, conditions(federation.device))
-    resumed = resumption(folder, checkpoint, origin, federation.device)
-    begun -= resumed.seconds
-    history = History(
-        plan.algorithm.observed,
-        federation.measure,
-        folder / HISTORY if folder else None,
-        lambda: Record.begin(folder, plan.config, resumed=resumed.snapshot is not None) if folder else None,
-        resumed.lines,
+    session = Session(
+        name or plan.title,
+        plan.config,
+        Origin(plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device)),
+        identity=plan.identity,
+        observed=plan.algorithm.observed,
+        measure=federation.measure,
+        facts=lambda history: {
+            "dimension": len(federation.start),
+            **outcome(history, texts=federation.test.y.ndim == 2),
+            **population(federation, history),
+            "environment": environment(federation.device),
+        },
+        folder=folder,
+        checkpoint=checkpoint,
+        device=federation.device,
+        begun=begun,
     )
-    keeper = CheckpointWriter(folder, checkpoint, origin, history, begun)
-
-    def recorded(error: BaseException | None) -> Record:
-        summary: dict[str, Any] = ending(error) | {"identity": plan.identity, "source": made_by}
-        summary |= {"wall_seconds": round(time.perf_counter() - begun, 3), "dimension": len(federation.start)}
-        summary |= outcome(history.lines, texts=federation.test.y.ndim == 2) | population(federation, history.lines)
-        record = Record(
-            name or plan.title, plan.config, history.lines, summary | {"environment": environment(federation.device)}
-        )
-        if folder is not None:
-            record.save(folder)
-        return record
-
     try:
-        with history, reproducible(federation.device):
-            failure = _carry_out(federation, history, observers, keeper, resumed.snapshot)
-    except BaseException as error:  # a mistake in somebody's class, or Ctrl-C: it goes on its way, and leaves a record
-        if history.lines and folder is not None:
-            keeper.leave()
-            recorded(error)
+        with reproducible(federation.device), session:
+            _carry_out(federation, session, observers)
+    except BaseException as error:  # a mistake in somebody's class, or Ctrl-C
+        if session.record is not None and folder is not None:
             error.add_note(f"What was done until then is in {folder}; phalanx report {folder} shows it.")
-            if keeper.step:
-                error.add_note(f"When it is run again, it goes on after step {keeper.step}.")
+            if session.keeper.step:
+                error.add_note(f"When it is run again, it goes on after step {session.keeper.step}.")
         raise
-    record = recorded(failure)
-    keeper.discard()
-    return record
+    assert session.record is not None
+    return session.record
 
 
-def _carry_out(
-    federation: Federation,
-    history: History,
-    observers: Sequence[Observer],
-    keep: OnSnapshot,
-    resume: Snapshot[Any] | None,
-) -> Exception | None:
-    """The run itself; returns why it had to stop, if it had to."""
-    plan, failure = federation.plan, None
+def _carry_out(federation: Federation, session: Session, observers: Sequence[Observer]) -> None:
+    """The run itself; an error by which it has to stop is its result."""
+    plan = federation.plan
     try:
-        run(
+        session.run(
             plan.algorithm,
             federation.transport,
             federation.start,
             until=plan.until,
-            sample=everyone if plan.participation == 1 else _sampler(plan, federation.byzantine),
+            sample=plan.sampler,
             guard=plan.guard,
             reference=federation.reference,
-            observers=(history, *observers),
-            on_snapshot=keep,
-            resume=resume,
+            observers=observers,
         )
     except (InfeasibleError, StalledError, ValueError) as error:
-        if not history.lines:
+        if not session.history.lines:
             raise
-        failure = error
-    history.conclude(federation.worth)
-    return failure
-
-
-def _sampler(plan: Run, byzantine: frozenset[int]) -> Participation:
-    return Participation(plan.participation, plan.seed, byzantine, plan.byzantine_per_round)
+        session.failure = error
+    session.history.conclude(federation.worth)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Federations in one process, on a virtual clock."""
+"""Simulated federations on a virtual clock."""
 
 from phalanx.simulation.availability import (
     Availability,

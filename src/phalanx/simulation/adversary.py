@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence, Set
 
 import torch
 
-from phalanx.aggregators import Aggregator
 from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
-from phalanx.core import Algorithm, InfeasibleError, Vector
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
 from phalanx.simulation.events import Trained, Wait
-from phalanx.weighting import Preprocess
 
 
 class Adversary:
@@ -45,19 +43,18 @@ class Adversary:
         if strangers := sorted(clients - sizes.keys()):
             raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(sizes)} clients.")
         self.attack, self.clients, self.seed = attack or Attack(), frozenset(clients), seed
-        self.rule = _rule_of(algorithm)
-        if clients and self.attack.needs_rule and self.rule is None:
+        if clients and self.attack.needs_rule and algorithm.rule is None:
             raise InfeasibleError(
-                f"{self.attack} tries out the server's rule, and {type(algorithm).__name__} has none in a field "
-                "`aggregate`. Choose an algorithm that has, such as FedAvg, or set a number where it says search."
+                f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that "
+                "has, such as FedAvg, or set a number where it says search."
             )
-        self.declared = {i: self.attack.declare(size) if i in clients else size for i, size in sizes.items()}
+        self.declared = {i: self.attack.reported_size(size) if i in clients else size for i, size in sizes.items()}
         self.previous = dict[int, Vector]()  # the last download of each attacker
         self.earlier = dict[int, tuple[Answer, ...]]()  # the last answers of each attacker, sent or not
         self.held = dict[int, Trained]()  # tasks whose answer an attacker holds back
         self._none = model.new_empty(0, model.numel())
-        self._preprocess = getattr(algorithm, "preprocess", None)
-        self._enrolled: Mapping[int, float] | None = None  # weights of the declared sizes, computed when first needed
+        self.algorithm = algorithm
+        self.state: AnyState | None = None  # the server's, from which the next downloads are made
 
     def __contains__(self, client: int) -> bool:
         return client in self.clients
@@ -84,7 +81,7 @@ class Adversary:
             self.held[trained.update.client] = trained
         return held
 
-    def speak(self, version: int, others: int) -> list[Trained]:
+    def release(self, version: int, others: int) -> list[Trained]:
         """Release the tasks whose answers are sent now, by increasing client.
 
         Args:
@@ -94,7 +91,7 @@ class Adversary:
         now = [
             client
             for client, trained in sorted(self.held.items())
-            if self.attack.speaks(Meanwhile(version - trained.update.version, others))
+            if self.attack.sends_now(Meanwhile(version - trained.update.version, others))
         ]
         return [self.held.pop(client) for client in now]
 
@@ -125,21 +122,13 @@ class Adversary:
             self.clients,
             tuple(update.client for update in honest),
             tuple(update for update in flying if update.client in self),
-            self.rule,
+            self.algorithm.rule,
             self._weights(flying) if self.attack.needs_rule else None,
         )
 
     def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
-        """The weights of those clients, if the algorithm has a field `preprocess`."""
-        if not isinstance(self._preprocess, Preprocess):
+        """Return the weights with which the rule would combine those updates; None if it would use none of them."""
+        if self.state is None:
             return None
-        if self._enrolled is None:
-            declared = {client: size for client, size in self.declared.items() if size >= 1}
-            self._enrolled = self._preprocess.enrolled(declared)
-        return self._preprocess.among(self._enrolled, [update.client for update in updates])
-
-
-def _rule_of(algorithm: Algorithm) -> Aggregator | None:
-    """The rule in the algorithm's field `aggregate`, if it has one."""
-    rule = getattr(algorithm, "aggregate", None)
-    return rule if isinstance(rule, Aggregator) else None
+        weights = self.algorithm.weights(self.state, [update.client for update in updates])
+        return weights if any(weights.values()) else None

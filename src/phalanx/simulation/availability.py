@@ -1,4 +1,4 @@
-"""When clients can be reached, and which of their tasks come to nothing."""
+"""The availability of clients, and failures of their tasks."""
 
 import itertools
 import math
@@ -17,66 +17,65 @@ FOREVER = math.inf
 
 
 class Period(NamedTuple):
-    """A time in which a client can be reached, in virtual seconds."""
+    """A period in which a client is available, in virtual seconds."""
 
     begin: float
-    end: float  # when it leaves; infinite if it does not
+    end: float  # infinite if it does not leave
 
 
 class Crash(NamedTuple):
-    """What ends a task before its answer."""
+    """A crash that ends a task before its answer."""
 
     after: float  # seconds from the download
-    back: float  # seconds from then until the client can be reached again
+    back: float  # seconds from the crash until the client is available again
 
 
-class Availability(ABC):  # noqa: B024  (each method has an answer, that of a client that is always there)
-    """When clients are there, and whether they answer: always and always, but for what a subclass overrides.
+class Availability(ABC):  # noqa: B024  (each method has a default: the client is always available)
+    """The times at which clients are available, and the failures of their tasks; by default always, and none.
 
-    All methods are pure: they draw from the streams of the run.
+    All methods are pure: they draw from the random streams of the run.
     """
 
     @property
     def keeps(self) -> bool:
-        """Whether a client that leaves in the middle of a task sends its answer when it is back.
+        """Whether a client that leaves during a task sends its answer when it is back.
 
         If not, the task is lost when it leaves.
         """
         return True
 
     def periods(self, client: int, seed: int) -> Iterator[Period]:
-        """When `client` is there, in order and apart; it does not come back after the last one."""
+        """Yield the periods in which `client` is available, in order and disjoint; after the last one it stays away."""
         return iter((Period(0.0, FOREVER),))
 
     def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
-        """What ends a task that would take so many seconds; None if its answer does."""
+        """Return the crash of a task that would take `seconds`; None if there is none."""
         return None
 
     def silent(self, clients: int, seed: int) -> Mapping[int, float]:
-        """Of clients 0 .. clients - 1, those that send nothing any more from some time on, with that time."""
+        """Return the clients, of 0 .. clients - 1, that stop sending at some time, each with that time."""
         return {}
 
     def check(self, clients: int) -> None:
-        """Raises ValueError if it does not say when each of clients 0 .. clients - 1 is there."""
+        """Raise `ValueError` unless the availability of each of clients 0 .. clients - 1 is defined."""
         return
 
     @property
     def fingerprint(self) -> str | None:
-        """What the files hold that it reads; None if it reads none."""
+        """The hash of the files that it reads; None if it reads none."""
         return None
 
 
 @dataclass(frozen=True)
 class OnOff(Availability):
-    """Clients leave and return: they are there and away in turn, for exponential times of their own.
+    """Clients leave and return: each is alternately available and away, for exponential times.
 
-    At the beginning each client is there with probability on / (on + off), as at any later time.
+    At the beginning, as at any later time, each client is available with probability on / (on + off).
 
     Args:
-        on: mean time for which a client is there, in virtual seconds.
-        off: mean time for which it is away, in virtual seconds.
-        answers: whether a client that leaves in the middle of a task sends its answer when it is back; if not, the task
-            is lost when it leaves.
+        on: mean time for which a client is available, in virtual seconds.
+        off: mean time for which a client is away, in virtual seconds.
+        answers: whether a client that leaves during a task sends its answer when it is back; if not, the task is lost.
     """
 
     on: float = 100.0
@@ -96,6 +95,7 @@ class OnOff(Availability):
     def periods(self, client: int, seed: int) -> Iterator[Period]:
         """See `Availability`."""
         rng = numpy_generator(seed, "availability", client)
+        # Exponential times have no memory, so the first period has the same distribution as any other.
         begin = 0.0 if rng.random() * (self.on + self.off) < self.on else self._drawn(rng.exponential(self.off))
         while True:
             end = begin + self._drawn(rng.exponential(self.on))
@@ -109,16 +109,15 @@ class OnOff(Availability):
 
 @dataclass(frozen=True)
 class AvailabilityTrace(Availability):
-    """Clients are there as a CSV file says: the columns `client`, `begin` and `end`, one row for each time that it is.
+    """Clients are available at the times in a CSV file with the columns `client`, `begin` and `end`, a row per period.
 
-    Times are virtual seconds.  Rows of one client are in order and do not overlap; an empty `end`, in its last row,
-    means that it stays.
+    Times are virtual seconds.  The rows of one client are in order and do not overlap; an empty `end` in its last row
+    means that it does not leave.
 
     Args:
-        file: where it is. Its content is no part of a run's identity, but a run that was begun with another one is not
-            gone on with.
-        answers: whether a client that leaves in the middle of a task sends its answer when it is back; if not, the task
-            is lost when it leaves.
+        file: path of the file. Its content is not part of the identity of a run, but a run is not resumed if the
+            content has changed.
+        answers: whether a client that leaves during a task sends its answer when it is back; if not, the task is lost.
     """
 
     file: str
@@ -137,8 +136,8 @@ class AvailabilityTrace(Availability):
         """See `Availability`."""
         if missing := sorted(set(range(clients)) - self._periods.keys()):
             raise ValueError(
-                f"{self.file} does not say when client {missing[0]} is there, nor {plural(len(missing) - 1, 'other')} "
-                f"of clients 0 to {clients - 1}. Add a row for each: {missing[0]},0, for one that always is."
+                f"{self.file} has no row for client {missing[0]} and {plural(len(missing) - 1, 'other')} "
+                f"of clients 0 to {clients - 1}. Add a row for each: {missing[0]},0, for one that is always available."
             )
 
     @property
@@ -163,13 +162,13 @@ class AvailabilityTrace(Availability):
 
 @dataclass(frozen=True)
 class Silent(Availability):
-    """Some clients fall silent: from some time on they send nothing any more, though they can be reached.
+    """Some clients stop sending answers at some time, although they are available.
 
-    The server can only learn this by a deadline.
+    The server can notice this only by a deadline.
 
     Args:
-        share: of the clients, in [0, 1], rounded to the next number of clients; drawn at random.
-        after: when, in virtual seconds.
+        share: share of the clients, in [0, 1], rounded to the nearest number of clients; drawn at random.
+        after: time at which they stop, in virtual seconds.
     """
 
     share: float = 0.1
@@ -188,12 +187,12 @@ class Silent(Availability):
 
 @dataclass(frozen=True)
 class Crashes(Availability):
-    """Tasks crash: at a random moment of the task its client is gone, and it comes back after an exponential time.
+    """Tasks crash: at a random moment of a task its client fails, and returns after an exponential time.
 
-    What it had done of the task is lost; what it remembers of earlier ones is not.
+    The task is lost; the local state of the client from earlier tasks is not.
 
     Args:
-        probability: of each task, in [0, 1].
+        probability: probability that a task crashes, in [0, 1].
         recovery: mean time until the client is back, in virtual seconds.
     """
 
@@ -208,19 +207,20 @@ class Crashes(Availability):
 
     def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
         """See `Availability`."""
+        # The upper 53 bits of the stream's seed are a uniform number in [0, 1).
         if (stream(seed, "crash", task.client, task.turn) >> 11) * 2.0**-53 >= self.probability:
-            return None  # most tasks need no generator
+            return None  # without a generator, which most tasks then do not need
         rng = numpy_generator(seed, "crash time", task.client, task.turn)
         return Crash(seconds * (1 - float(rng.random())), max(SHORTEST, float(rng.exponential(self.recovery))))
 
 
 @dataclass(frozen=True)
 class Both(Availability):
-    """Two reasons to be away or not to answer at once: clients are there when both say so.
+    """Two availabilities combined: clients are available when both say so, and the failures of both occur.
 
     Args:
-        first: one.
-        second: the other.
+        first: the first availability.
+        second: the second availability.
     """
 
     first: Availability
@@ -235,6 +235,7 @@ class Both(Availability):
         """See `Availability`."""
         one, other = self.first.periods(client, seed), self.second.periods(client, seed)
         a, b = next(one, None), next(other, None)
+        # The intersection of two sorted lists of periods.
         while a is not None and b is not None:
             begin, end = max(a.begin, b.begin), min(a.end, b.end)
             if begin < end:
@@ -245,7 +246,7 @@ class Both(Availability):
                 b = next(other, None)
 
     def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
-        """See `Availability`: the earlier one."""
+        """See `Availability`: the earlier crash."""
         found = [crash for part in (self.first, self.second) if (crash := part.crash(task, seconds, seed))]
         return min(found, default=None)
 
@@ -267,11 +268,11 @@ class Both(Availability):
 
 
 class Attendance:
-    """Who is there when, asked in the order of time.
+    """The current period of each client, for queries in the order of time.
 
     Args:
-        availability: says so.
-        seed: the run's.
+        availability: the availability of the clients.
+        seed: seed of the run.
     """
 
     def __init__(self, availability: Availability, seed: int) -> None:
@@ -280,11 +281,11 @@ class Attendance:
         self._current = dict[int, Period]()
 
     def period(self, client: int, at: float) -> Period | None:
-        """The period of `client` that holds the time `at`, or else its next one; None if it does not come back.
+        """Return the period of `client` that contains the time `at`, or else its next one; None if there is none.
 
         Args:
-            client: of whom.
-            at: no earlier than in the call before, for this client.
+            client: id of the client.
+            at: time, no earlier than in the previous call for this client.
         """
         if client not in self._ahead:
             self._ahead[client] = self.availability.periods(client, self.seed)

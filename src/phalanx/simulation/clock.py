@@ -1,4 +1,4 @@
-"""The virtual clock: a heap of events, first in, first out where times are equal."""
+"""The virtual clock: a heap of events; events at the same time happen in the order of scheduling."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -9,56 +9,56 @@ T = TypeVar("T")
 
 @dataclass
 class Clock(Generic[T]):
-    """Events in the order of their time.  Time never goes back, and each event takes some."""
+    """Events in the order of their time.  Time never goes back, and every event lies after the present."""
 
     now: float = 0.0  # seconds since the run began
     events: list[tuple[float, int, T]] = field(default_factory=list)  # a heap: time, ticket, event
-    tickets: int = 0  # given out so far
+    tickets: int = 0  # number of events scheduled so far; orders events at the same time
 
     def __len__(self) -> int:
         return len(self.events)
 
     @property
     def upcoming(self) -> float:
-        """When the next event happens; infinite if nothing is scheduled."""
+        """The time of the next event; infinite if nothing is scheduled."""
         return self.events[0][0] if self.events else float("inf")
 
     def schedule(self, delay: float, event: T) -> None:
-        """Lets `event` happen after `delay` seconds.
+        """Schedule `event` after `delay` seconds.
 
         Raises:
-            ValueError: the delay is not positive and finite. A client that needs no time would stop it for all others.
+            ValueError: if the delay is not positive and finite; a client without delays would stop the clock for all.
         """
         if not 0 < delay < float("inf"):
             raise ValueError(f"A delay must be positive and finite, got {delay} seconds.")
         self.at(self.now + delay, event)
 
     def at(self, time: float, event: T) -> None:
-        """Lets `event` happen at a time.
+        """Schedule `event` at a time.
 
         Raises:
-            ValueError: the time is not after now, or not finite; or a delay was too short to be told from none.
+            ValueError: if the time is not finite and after now, also if a delay is too short to change a float.
         """
         if not self.now < time < float("inf"):
-            raise ValueError(f"An event must come after now, {self.now} seconds, and some day, got {time} seconds.")
+            raise ValueError(f"An event must have a finite time after now, {self.now} seconds, got {time} seconds.")
         heapq.heappush(self.events, (time, self.tickets, event))
         self.tickets += 1
 
     def next(self) -> T:
-        """Goes to the next event.
+        """Advance to the next event, and return it.
 
         Raises:
-            IndexError: nothing is scheduled.
+            IndexError: if nothing is scheduled.
         """
         self.now, _, event = heapq.heappop(self.events)
         return event
 
     def advance(self, time: float) -> None:
-        """Goes to a time before which nothing is scheduled.
+        """Advance to a time before which nothing is scheduled.
 
         Raises:
-            ValueError: it is over, or something comes before it.
+            ValueError: if the time is in the past, or after the next event.
         """
         if not self.now <= time <= self.upcoming:
-            raise ValueError(f"Time goes from {self.now} to at most {self.upcoming} seconds, not to {time}.")
+            raise ValueError(f"The time must be from {self.now} to {self.upcoming} seconds, got {time}.")
         self.now = time

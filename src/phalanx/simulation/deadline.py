@@ -1,4 +1,4 @@
-"""How long the server waits for an answer."""
+"""The time for which the server waits for answers."""
 
 import math
 from dataclasses import dataclass
@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Deadline:
-    """Seconds after which the server does not wait any longer.
+    """The time after which the server no longer waits for an answer.
 
-    A round ends when all answers are there, or at its deadline.  Who has not answered by then is late: it is lost, and
-    asked again; or, with `grace`, its answer still counts in one of the next rounds, and it is not asked anything
-    before.  A round in which nobody answers in time ends with the first late answer, if `grace` lets one count.
+    A round ends when all answers have arrived, or at its deadline.  The task of a client that has not answered by then
+    is lost, and the client gets a new one.  With `grace`, its answer still counts in one of the next rounds, and it
+    gets no new task before.  If no client answers in time, the round ends with the first late answer that `grace`
+    allows.
 
-    An asynchronous algorithm has no rounds: each client has so many seconds from its own download, and is lost and
-    asked again after that.
+    An asynchronous algorithm has no rounds: the time of each client starts with its download; after the deadline the
+    task is lost, and the client gets a new one.
 
     Args:
-        seconds: on the run's clock, from the download.
-        grace: for how many rounds after its own an answer still counts; 0 drops it. Synchronous algorithms only.
+        seconds: seconds from the download, on the clock of the run.
+        grace: number of rounds after its own in which a late answer still counts; 0 drops it. Synchronous algorithms
+            only.
     """
 
     seconds: float = 10.0

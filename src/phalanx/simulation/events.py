@@ -1,4 +1,4 @@
-"""What can happen on the clock of a simulation, and what has happened during one wait."""
+"""The events of a simulation, and the results of one wait of the server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from phalanx.core import Local, Reply, Vector
 
 
 class Trained(NamedTuple):
-    """A client is done with a task; its honest update is on its way."""
+    """A client has finished a task; its honest update arrives."""
 
     update: Update
-    turn: int  # how often the client had trained before
+    turn: int  # number of earlier tasks of the client
     loss: float
-    local: Local | None  # what the client remembers from then on, where its role remembers
-    asked: float  # when, in virtual seconds
-    wait: int  # how many waits there were before
+    local: Local | None  # local state of the client after the task, if its role has one
+    asked: float  # time of the download, in virtual seconds
+    wait: int  # number of earlier waits of the server
 
 
-class Speaks(NamedTuple):
-    """An attacker sends what it held back."""
+class Released(NamedTuple):
+    """An attacker sends the answer that it held back."""
 
     trained: Trained
 
@@ -31,44 +31,44 @@ class Broken(NamedTuple):
     client: int
     turn: int
     why: str
-    away: float  # seconds for which the client cannot be reached from now on
+    away: float  # seconds for which the client is unavailable from now on
 
 
 class Back(NamedTuple):
-    """A client can be reached again."""
+    """A client is available again."""
 
     client: int
 
 
 class Comes(NamedTuple):
-    """A client takes part from now on."""
+    """A client joins the federation."""
 
     client: int
 
 
-Event = Trained | Speaks | Broken | Back | Comes
+Event = Trained | Released | Broken | Back | Comes
 
 
 class Underway(NamedTuple):
-    """What a simulation carries from step to step."""
+    """The state of a simulation between two steps."""
 
     now: float  # virtual seconds
-    events: tuple[tuple[float, int, Event], ...]  # the clock's heap
-    tickets: int  # that the clock has given out
-    waits: int  # so far
-    version: int  # the newest that was sent
-    turns: Mapping[int, int]  # how often each client has trained
-    flying: Mapping[int, Trained]  # the task of each client that has one, in the order of asking
-    held: tuple[int, ...]  # attackers that hold their answer back
-    down: Mapping[int, float]  # until when those cannot be reached that have crashed
+    events: tuple[tuple[float, int, Event], ...]  # heap of the clock
+    tickets: int  # number of events scheduled so far
+    waits: int  # number of waits so far
+    version: int  # newest version that was sent
+    turns: Mapping[int, int]  # number of tasks that each client has had
+    flying: Mapping[int, Trained]  # current task of each client that has one, in the order of downloads
+    held: tuple[int, ...]  # attackers that hold back their answer
+    down: Mapping[int, float]  # until when each crashed client is unavailable
     locals: Mapping[int, Local]
-    previous: Mapping[int, Vector]  # what each attacker was sent last
-    earlier: Mapping[int, tuple[Answer, ...]]  # what each attacker was about to send last
+    previous: Mapping[int, Vector]  # last download of each attacker
+    earlier: Mapping[int, tuple[Answer, ...]]  # last forged answers of each attacker
 
 
 @dataclass
 class Wait:
-    """What has happened since the server began to wait."""
+    """The results since the server began to wait."""
 
     replies: list[Reply] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
@@ -76,8 +76,8 @@ class Wait:
     joined: dict[int, object] = field(default_factory=dict)
     back: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)  # clients whose task is over
-    knowledge: Knowledge | None = None  # of an omniscient attacker, once one has asked
+    knowledge: Knowledge | None = None  # for omniscient attackers, built when the first one needs it
 
     def brought_something(self) -> bool:
-        """Whether a wait for the next event is over."""
+        """Return whether there is a result that ends a wait for the next event."""
         return bool(self.replies or self.lost or self.joined or self.back)

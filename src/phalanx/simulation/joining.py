@@ -1,4 +1,4 @@
-"""Clients that come after a run has begun."""
+"""Clients that join after a run has begun."""
 
 import math
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from phalanx.rng import numpy_generator
 
 @dataclass(frozen=True)
 class Late:
-    """Some clients, drawn at random, come late.  Only some algorithms can take them in, such as ClusteredFL.
+    """Some random clients join late.  Only some algorithms support this, such as ClusteredFL.
 
     Args:
-        count: how many clients, at least 1.
-        after: when they come, in virtual seconds; rounds, where a client takes a second as it does by default. They
-            are let in when the round is over in which they come.
+        count: number of late clients, at least 1.
+        after: time at which they join, in virtual seconds; with the default latency of one second, in rounds. They are
+            enrolled at the end of the current round.
     """
 
     count: int = 1
@@ -26,10 +26,10 @@ class Late:
             raise ValueError(f"after must be positive, got {self.after}.")
 
     def times(self, clients: int, seed: int) -> dict[int, float]:
-        """When each of those comes that come late, drawn by the stream "late".
+        """Return the late clients, drawn by the stream "late", each with its time.
 
         Raises:
-            ValueError: nobody would be there from the start.
+            ValueError: if no client would take part from the start.
         """
         if self.count >= clients:
             raise ValueError(f"late.count must be below the number of clients, {clients}, got {self.count}.")

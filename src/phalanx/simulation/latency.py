@@ -1,4 +1,4 @@
-"""How long a client takes from its download to its reply, in virtual seconds."""
+"""The time of a client from its download to its reply, in virtual seconds."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,35 +10,35 @@ import numpy as np
 from phalanx.rng import numpy_generator
 from phalanx.simulation.traces import number, read_trace, whole
 
-SHORTEST = 1e-3  # seconds; nobody answers faster
-KEPT = 1 << 16  # draws that stay the same for a whole run
+SHORTEST = 1e-3  # seconds; no task is faster
+KEPT = 1 << 16  # number of cached draws, of those that are constant for a run
 
 
 class Workload(NamedTuple):
-    """What a client is asked to do."""
+    """A task of a client, as far as its latency depends on it."""
 
     client: int
-    turn: int = 0  # how many tasks it had before
-    examples: int = 1  # that it holds
-    download: int = 0  # bytes that it is sent
-    upload: int = 0  # bytes that it sends
-    clients: int = 1  # in the federation
+    turn: int = 0  # number of its earlier tasks
+    examples: int = 1  # number of examples that it holds
+    download: int = 0  # bytes
+    upload: int = 0  # bytes
+    clients: int = 1  # number of clients in the federation
 
 
 class Latency(ABC):
-    """A positive delay for each task, drawn from the streams of a run."""
+    """A positive delay for each task, drawn from the random streams of a run."""
 
     @abstractmethod
     def seconds(self, task: Workload, seed: int) -> float:
-        """The time from the download to the reply.  A pure function."""
+        """Return the time from the download to the reply.  A pure function."""
 
     def check(self, clients: int) -> None:
-        """Raises ValueError if it does not say how long each of clients 0 .. clients - 1 takes."""
+        """Raise `ValueError` unless the latency of each of clients 0 .. clients - 1 is defined."""
         return
 
     @property
     def fingerprint(self) -> str | None:
-        """What the files hold that it reads; None if it reads none."""
+        """The hash of the files that it reads; None if it reads none."""
         return None
 
 
@@ -57,7 +57,7 @@ class Constant(Latency):
     """Every client takes the same time for every task.
 
     Args:
-        delay: seconds.
+        delay: time of a task, in seconds.
     """
 
     delay: float = 1.0
@@ -75,9 +75,9 @@ class Normal(Latency):
     """Normal times, folded at zero: |N(mean, std)|.
 
     Args:
-        mean: seconds.
-        std: seconds.
-        each_turn: draw anew for each task, instead of once for each client.
+        mean: mean of the normal distribution, in seconds.
+        std: its standard deviation, in seconds.
+        each_turn: whether to draw a time for each task, instead of once for each client.
     """
 
     mean: float = 100.0
@@ -102,9 +102,9 @@ class Lognormal(Latency):
     """Lognormal times: few clients are much slower than most.
 
     Args:
-        median: seconds.
-        sigma: standard deviation of the logarithm.
-        each_turn: draw anew for each task, instead of once for each client.
+        median: median time, in seconds.
+        sigma: standard deviation of the logarithm of the time.
+        each_turn: whether to draw a time for each task, instead of once for each client.
     """
 
     median: float = 1.0
@@ -126,13 +126,13 @@ class Lognormal(Latency):
 
 @dataclass(frozen=True)
 class Zipf(Latency):
-    """Times with a heavy tail: k times the shortest, with probability in proportion to k^-exponent, k = 1 .. levels.
+    """Heavy-tailed times: k times the shortest with probability proportional to k^-exponent, k = 1 .. levels.
 
     Args:
-        shortest: seconds.
-        exponent: above 0; the smaller, the more clients are slow.
-        levels: how many times the shortest the longest is.
-        each_turn: draw anew for each task, instead of once for each client.
+        shortest: shortest time, in seconds.
+        exponent: exponent, above 0; a smaller one makes more clients slow.
+        levels: longest time divided by the shortest.
+        each_turn: whether to draw a time for each task, instead of once for each client.
     """
 
     shortest: float = 1.0
@@ -158,14 +158,14 @@ class Zipf(Latency):
 
 @dataclass(frozen=True)
 class LatencyTrace(Latency):
-    """Times that were measured, from a CSV file with the columns `client` and `seconds`, and perhaps `turn`.
+    """Measured times, from a CSV file with the columns `client` and `seconds`, and optionally `turn`.
 
-    Rows of one client are its tasks, in the order of `turn` if there is such a column (0, 1, 2, ... without a gap), in
-    that of the file if not.  After the last one the first comes again.
+    The rows of one client are its tasks, in the order of `turn` if there is such a column (0, 1, 2, ... without a gap),
+    otherwise in the order of the file.  After the last row, the first one is used again.
 
     Args:
-        file: where it is. Its content is no part of a run's identity, but a run that was begun with another one is not
-            gone on with.
+        file: path of the file. Its content is not part of the identity of a run, but a run is not resumed if the
+            content has changed.
     """
 
     file: str
@@ -180,7 +180,7 @@ class LatencyTrace(Latency):
         if missing := sorted(set(range(clients)) - self._times.keys()):
             raise ValueError(
                 f"{self.file} has no times for {_some(missing)} of clients 0 to {clients - 1}. "
-                "Add a row for each, or have fewer clients."
+                "Add a row for each, or use fewer clients."
             )
 
     @property
@@ -199,20 +199,21 @@ class LatencyTrace(Latency):
             if seconds <= 0:
                 raise ValueError(f"{row.where}: seconds must be positive, got {row.cells['seconds']}.")
             if turn != len(own):
-                raise ValueError(f"{row.where}: turn {len(own)} of the client was expected, got turn {turn}.")
+                raise ValueError(f"{row.where}: expected turn {len(own)} of the client, got turn {turn}.")
             own[turn] = seconds
         return {client: [own[k] for k in range(len(own))] for client, own in times.items()}
 
 
 @dataclass(frozen=True)
 class Bandwidth(Latency):
-    """The time that a model takes on the network: down, up, and the way there and back.
+    """The time of a model on the network: download, upload, and round trip.
 
     Args:
-        download: of the median client, in Mbit/s.
-        upload: of the median client, in Mbit/s.
-        round_trip: seconds, beside what depends on the size.
-        sigma: standard deviation of the logarithm of a client's bandwidth, which is drawn once; 0: all have the same.
+        download: download bandwidth of the median client, in Mbit/s.
+        upload: upload bandwidth of the median client, in Mbit/s.
+        round_trip: seconds in addition to the times for download and upload.
+        sigma: standard deviation of the logarithm of a client's bandwidth, which is drawn once; 0 gives all clients the
+            same bandwidth.
     """
 
     download: float = 50.0
@@ -239,10 +240,10 @@ class Bandwidth(Latency):
 
 @dataclass(frozen=True)
 class PerExample(Latency):
-    """Times in proportion to the number of examples that a client holds.
+    """Times proportional to the number of examples that a client holds.
 
     Args:
-        each: seconds for one example.
+        each: time for one example.
     """
 
     each: Latency = Constant(0.01)
@@ -263,11 +264,11 @@ class PerExample(Latency):
 
 @dataclass(frozen=True)
 class Parts(Latency):
-    """Times of two parts that add up, such as computing and sending.
+    """The sum of the times for computation and network.
 
     Args:
-        compute: the time for training.
-        network: the time for download and upload.
+        compute: time for training.
+        network: time for download and upload.
     """
 
     compute: Latency = Lognormal()
@@ -291,12 +292,12 @@ class Parts(Latency):
 
 @dataclass(frozen=True)
 class Stragglers(Latency):
-    """Some clients are slower than they would be: a fixed share, drawn at random.
+    """Some random clients are slower than the others.
 
     Args:
-        latency: how long clients would take.
-        share: of the clients, in [0, 1], rounded to the next number of clients.
-        factor: by which they are slower.
+        latency: time of the other clients.
+        share: share of the clients, in [0, 1], rounded to the nearest number of clients.
+        factor: factor on the time of the slow clients, at least 1.
     """
 
     latency: Latency = Constant()
@@ -326,20 +327,21 @@ class Stragglers(Latency):
 
 @lru_cache(maxsize=64)
 def drawn_clients(share: float, clients: int, seed: int, stream: str) -> frozenset[int]:
-    """A share of the clients 0 .. clients - 1, rounded to the next number, drawn by the stream of this name."""
+    """Return a random share of the clients 0 .. clients - 1, rounded to the nearest number, drawn by a named stream."""
     count = int(np.floor(share * clients + 0.5))
     return frozenset(numpy_generator(seed, stream).choice(clients, count, replace=False).tolist())
 
 
 @lru_cache(maxsize=KEPT)
 def _once(latency: Normal | Lognormal | Zipf | Bandwidth, client: int, seed: int) -> float:
-    """What is drawn once for a client: the draw for its first task."""
+    """Return the draw for the first task of a client, which holds for all of its tasks."""
     return latency._drawn(client, 0, seed)
 
 
 @lru_cache(maxsize=8)
 def _zipf(exponent: float, levels: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The probability of at most k times the shortest, for k = 1 .. levels - 1."""
+    """Return the probability of at most k times the shortest time, for k = 1 .. levels - 1."""
+    # Cumulative probabilities, by which a uniform number finds its level with a binary search.
     weights = np.arange(1, levels + 1, dtype=np.float64) ** -exponent
     below: np.ndarray[tuple[int], np.dtype[np.float64]] = np.cumsum(weights)[:-1] / weights.sum()
     return below

@@ -1,4 +1,4 @@
-"""Files of what was measured: CSV with a line of names, in UTF-8.  What cannot be read is refused, with its line."""
+"""Files of measurements: CSV in UTF-8 with a header line.  Errors name the line."""
 
 import csv
 import hashlib
@@ -10,29 +10,29 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """One line of a file."""
+    """A line of a file."""
 
     where: str  # "times.csv, line 3"
     cells: Mapping[str, str]  # column -> text
 
 
 class ClientTrace(NamedTuple):
-    """What a file holds."""
+    """The contents of a file."""
 
     rows: tuple[Row, ...]
     digest: str  # SHA-256 of the file
 
 
 def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> ClientTrace:
-    """Reads a CSV file, comma separated, whose first line names its columns.
+    """Read a CSV file, comma separated, whose first line names its columns.
 
     Args:
-        file: where it is.
+        file: path of the file.
         needed: the columns that it must have.
-        optional: columns that it may have; there are no others.
+        optional: columns that it may have; others are an error.
 
     Raises:
-        ValueError: there is no such file, it is not UTF-8, or a line is not as the first one says. The message names
+        ValueError: if there is no such file, it is not UTF-8, or a line does not match the header. The message names
             file and line.
     """
     path = Path(file)
@@ -43,7 +43,7 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{file}, line {line}: this is not UTF-8. Save the file in UTF-8.") from None
+        raise ValueError(f"{file}, line {line}: the text is not UTF-8. Save the file in UTF-8.") from None
     reader = csv.reader(io.StringIO(text, newline=""))
     names = [cell.strip() for cell in next(reader, [])]
     _check_names(file, names, needed, optional)
@@ -53,25 +53,25 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(names):
-            raise ValueError(f"{where}: {len(names)} cells were expected ({', '.join(names)}), got {len(cells)}.")
+            raise ValueError(f"{where}: expected {len(names)} cells ({', '.join(names)}), got {len(cells)}.")
         rows.append(Row(where, dict(zip(names, (cell.strip() for cell in cells), strict=True))))
     if not rows:
-        raise ValueError(f"{file} holds no row behind its first line. Expected at least one for each client.")
+        raise ValueError(f"{file} has no row after its header. Expected at least one for each client.")
     return ClientTrace(tuple(rows), hashlib.sha256(data).hexdigest())
 
 
 def _check_names(file: str, names: Sequence[str], needed: Sequence[str], optional: Sequence[str]) -> None:
-    """Raises ValueError if the columns are not those that are needed, and perhaps those that may be there."""
+    """Raise `ValueError` unless the columns are the needed ones and any of the optional ones."""
     fine = set(needed) <= set(names) <= {*needed, *optional} and len(set(names)) == len(names)
     if not fine:
-        more = f", and perhaps {', '.join(optional)}" if optional else ""
+        more = f" and optionally {', '.join(optional)}" if optional else ""
         raise ValueError(
-            f"{file}, line 1: the columns {', '.join(needed)} were expected{more}, got {', '.join(names) or 'nothing'}."
+            f"{file}, line 1: expected the columns {', '.join(needed)}{more}, got {', '.join(names) or 'nothing'}."
         )
 
 
 def whole(row: Row, column: str) -> int:
-    """The integer of at least 0 that a cell holds; ValueError with file and line if it holds none."""
+    """Return the integer in a cell, at least 0; raise `ValueError` with file and line if it holds none."""
     text = row.cells[column]
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{row.where}: {column} must be an integer of at least 0, got {text or 'nothing'!r}.")
@@ -79,7 +79,7 @@ def whole(row: Row, column: str) -> int:
 
 
 def number(row: Row, column: str) -> float:
-    """The finite number that a cell holds; ValueError with file and line if it holds none."""
+    """Return the finite number in a cell; raise `ValueError` with file and line if it holds none."""
     text = row.cells[column]
     try:
         value = float(text)

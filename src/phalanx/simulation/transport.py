@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
-from phalanx.core import Algorithm, Arrivals, InfeasibleError, Local, Reply, Vector
+from phalanx.core import Algorithm, AnyState, Arrivals, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
 from phalanx.simulation.adversary import Adversary
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
-from phalanx.simulation.events import Back, Broken, Comes, Event, Speaks, Trained, Underway, Wait
+from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
 from phalanx.simulation.executor import Executor, LocalTask, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
 from phalanx.training.sgd import Trainer
@@ -150,6 +150,10 @@ class Simulation:
 
     # What they are sent
 
+    def reveal(self, state: AnyState) -> None:
+        """See `Revealing`: omniscient attackers know it."""
+        self.adversary.state = state
+
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
         """See `Transport`.  All clients train, into one matrix."""
         model = self.trainer.model
@@ -238,8 +242,8 @@ class Simulation:
     def _pass(self, wait: Wait, limit: float, enough: Callable[[], bool]) -> None:
         """Lets happen what comes, until it is enough, or nothing comes up to the limit."""
         while not enough():
-            for late in self.adversary.speak(self._version, self._others):
-                self.clock.schedule(SHORTEST, Speaks(late))
+            for late in self.adversary.release(self._version, self._others):
+                self.clock.schedule(SHORTEST, Released(late))
             upcoming, overdue = self.clock.upcoming, self._overdue()
             if min(upcoming, overdue) > limit or min(upcoming, overdue) == math.inf:
                 return
@@ -259,7 +263,7 @@ class Simulation:
         match event:
             case Trained():
                 self._finish(event, wait)
-            case Speaks(trained):
+            case Released(trained):
                 if self._outstanding(trained.update.client, trained.turn, wait):
                     self._answer(trained, wait)
             case Broken(client, turn, why, away):

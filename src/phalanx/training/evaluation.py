@@ -1,4 +1,4 @@
-"""What a model is worth: accuracy, loss, what each client gets of it, what an attacker got out of it."""
+"""Evaluation of models: accuracy, loss, accuracy for each client, success of an attack."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -16,23 +16,23 @@ from phalanx.rng import stream
 from phalanx.training.sgd import LocalSGD, Trainer, batches
 from phalanx.training.vector import FlatModule
 
-BATCH = 1000  # examples evaluated at once,
-SCORES = 2**24  # or fewer, so that they have no more scores than this (64 MiB), though one example may
-CLASSES = 100  # at most, for their accuracies to be told one by one
+BATCH = 1000  # examples evaluated at once, at most
+SCORES = 2**24  # scores computed at once, at most (64 MiB), unless a single example has more
+CLASSES = 100  # largest number of classes whose accuracies are recorded one by one
 
 
 class Score(NamedTuple):
-    """What a model does on a set of examples."""
+    """The performance of a model on a set of examples."""
 
-    accuracy: float  # share of labels that are the most likely class
+    accuracy: float  # share of labels that are predicted correctly
     loss: float  # mean cross-entropy, nats per label; its exponential is the perplexity
-    by_class: Float[Tensor, "classes"]  # accuracy on the labels of each class; NaN where there are none
+    by_class: Float[Tensor, "classes"]  # accuracy on the labels of each class; NaN for a class without labels
 
 
 def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
-    """Loads `vector` into `model` and evaluates it on `data`.
+    """Load `vector` into `model` and evaluate it on `data`.
 
-    Every label counts alike: where examples have sequences of labels, a long one counts for more than a short one.  A
+    Every label has the same weight, so a long sequence of labels has more weight than a short one.  A
     model with NaN parameters predicts the first class, as the arg max of NaN does, and has a loss of NaN.
     """
     if not len(data):
@@ -52,28 +52,29 @@ def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
 
 
 def least_loss(model: FlatModule, offers: Mapping[int, Vector], data: Dataset) -> int:
-    """The number of the model with the least loss on some examples; of equals the last one.
+    """Return the number of the model with the smallest loss on some examples; at a tie the last one.
 
     Args:
-        model: overwritten.
-        offers: models by number.
+        model: the module for the evaluation; its parameters are overwritten.
+        offers: parameters of the models, by number.
         data: the examples.
     """
+    # Reversed, since `min` returns the first of equals and the last one is wanted.
     losses = {number: evaluate(model, vector, data).loss for number, vector in reversed([*offers.items()])}
     return min(losses, key=lambda number: math.inf if math.isnan(losses[number]) else losses[number])
 
 
 def _at_once(data: Dataset) -> int:
-    """How many examples to evaluate at once: a vocabulary's scores at every position of a text are many."""
+    """Return the number of examples to evaluate at once, fewer if they have many scores, such as texts."""
     return min(BATCH, max(1, SCORES // (data.classes * data.y[0].numel())))
 
 
 def client_accuracy(score: Score, holdings: Int[Tensor, "classes"]) -> float:
-    """The accuracy that a client sees whose labels are distributed over the classes as `holdings` are.
+    """Return the accuracy under the label distribution of a client.
 
-    The test accuracy of each class, weighted by how many labels of it the client holds: what a test set of its own,
-    drawn from its own distribution of labels, would show on average.  Classes that are not in the test set are left
-    out; NaN if the client holds no others.
+    It is the test accuracy of each class, weighted by the number of labels of that class that the client holds: the
+    expected accuracy on a test set with the client's distribution of labels.  Classes without test labels are left out;
+    NaN if the client holds no other classes.
     """
     held = (holdings > 0) & ~score.by_class.isnan()
     shares = holdings[held].double() / holdings[held].sum()
@@ -82,14 +83,13 @@ def client_accuracy(score: Score, holdings: Int[Tensor, "classes"]) -> float:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """When models are evaluated, and in which form.
+    """The schedule and the form of evaluations.
 
     Args:
-        every: steps between two evaluations. The first and the last state are always evaluated.
-        local_epochs: how many epochs each client trains the model that it is served on its own data before that is
-            tested; the training itself goes on without them. One is what Xu and Lyu, "Towards Building a Robust and
-            Fair Federated Learning System", 2020, grant algorithms that serve everybody the same. 0 tests models as
-            they are served.
+        every: number of steps between two evaluations. The first and the last state are always evaluated.
+        local_epochs: number of epochs for which each client fine-tunes its model on its own data before the test, for
+            the evaluation only. 0 tests models without fine-tuning. Xu and Lyu, "Towards Building a Robust and Fair
+            Federated Learning System", 2020, use 1 for algorithms that send all clients the same model.
     """
 
     every: int = 1
@@ -103,28 +103,28 @@ class Evaluation:
 
 
 class FineTuning:
-    """Trains what clients are served a little further on their own data, for evaluation only.
+    """Fine-tuning of models on the data of each client, for evaluation only.
 
-    Minibatches and dropout come from streams of their own, so that nothing of the run's training changes.
+    Minibatches and dropout come from separate random streams, so the training of the run does not change.
 
     Args:
         model: the module, bound to its vector.
-        recipe: how clients train; its epochs and steps are replaced.
-        epochs: passes over the client's data, at least 1.
-        seed: the run's.
+        recipe: the local training of clients; its epochs and steps are replaced.
+        epochs: number of passes over the data of the client, at least 1.
+        seed: seed of the run.
     """
 
     def __init__(self, model: FlatModule, recipe: LocalSGD, epochs: int, seed: int) -> None:
         self._trainer = Trainer(model, replace(recipe, epochs=epochs, steps=None), stream(seed, "fine-tuning"))
 
     def __call__(self, vector: Vector, data: Dataset, *, client: int, version: int) -> Vector:
-        """The vector after training; itself if there are no examples.
+        """Return the parameters after fine-tuning, unchanged if there are no examples.
 
         Args:
-            vector: what the client is served.
-            data: the client's, on the model's device.
-            client: names the random streams.
-            version: of the state that is evaluated; names the random streams, and tells a schedule the learning rate.
+            vector: parameters of the client's model.
+            data: data of the client, on the device of the model.
+            client: id of the client, which names the random streams.
+            version: version of the evaluated state; names the random streams and sets the learning rate of a schedule.
         """
         if not len(data):
             return vector
@@ -136,20 +136,20 @@ class FineTuning:
 def figures(
     scores: Mapping[int, Score], holdings: Mapping[int, Int[Tensor, "classes"]], success: float | None
 ) -> dict[str, Any]:
-    """The figures of one evaluation.
+    """Return the metrics of one evaluation.
 
     Args:
-        scores: of the model that each honest client is served.
-        holdings: how many labels of each class each honest client holds.
-        success: share of the attacker's wishes that the model fulfils; None if it has none.
+        scores: score of the model of each honest client.
+        holdings: number of labels of each class that each honest client holds.
+        success: accuracy on the goal of the attack; None if it has none.
 
     Returns:
         accuracy and loss: mean over honest clients of their model on the whole test set;
         received_accuracy: for each honest client, the accuracy of its model on the whole test set;
         client_accuracy: for each honest client, the accuracy under its own distribution of labels;
-        worst_client_accuracy: the smallest of these, of clients that hold examples;
-        attack_success, if there is one, and with it class_accuracy: for each class of the test set, the mean over
-            honest clients of their model's accuracy on it, where there are not too many classes to tell.
+        worst_client_accuracy: the smallest of these, among clients that hold examples;
+        attack_success, if `success` is given, and with it class_accuracy: for each class of the test set, the mean
+            accuracy of the models of honest clients, if there are at most `CLASSES` classes.
     """
     own = {i: client_accuracy(scores[i], holdings[i]) for i in scores}
     known = [accuracy for accuracy in own.values() if not math.isnan(accuracy)]
@@ -164,7 +164,7 @@ def figures(
 
 
 def _by_class(scores: Collection[Score]) -> dict[str, dict[int, float]]:
-    """The mean accuracy on each class that is tested; nothing if there are too many classes."""
+    """Return the mean accuracy on each class of the test set; nothing if there are too many classes."""
     means = torch.stack([score.by_class for score in scores]).mean(0).tolist()
     known = {label: accuracy for label, accuracy in enumerate(means) if not math.isnan(accuracy)}
     return {"class_accuracy": known} if len(means) <= CLASSES else {}

@@ -1,7 +1,7 @@
 """Local training: stochastic gradient descent on the data of one client.
 
-No data loader, no copy of the module and no new optimiser per round: the client's tensors are resident, the module's
-parameters are views of one vector (`phalanx.training.vector.FlatModule`), and a step is an addition to it.
+No data loader, no copy of the module and no new optimiser per round: the client's tensors stay in memory, the
+parameters of the module are views of one vector (`phalanx.training.vector.FlatModule`), and a step is one addition.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -21,11 +21,11 @@ from phalanx.training.vector import FlatModule
 
 
 class Schedule(ABC):
-    """A learning rate that changes with the age of the model."""
+    """A learning rate that depends on the version of the global model."""
 
     @abstractmethod
     def __call__(self, version: int) -> float:
-        """The learning rate for training from this version."""
+        """Return the learning rate for training that starts from this version."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class StepLR(Schedule):
 
     Args:
         start: learning rate at version 0.
-        every: versions between two drops.
-        decay: factor per drop, in (0, 1].
+        every: number of versions between two reductions.
+        decay: factor of a reduction, in (0, 1].
     """
 
     start: float = 0.1
@@ -77,20 +77,20 @@ class StepLR(Schedule):
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """How a client trains between a download and its upload.
+    """The local training of a client between a download and its upload, by stochastic gradient descent.
 
-    Each epoch visits every example once, in a new order; the last minibatch of an epoch may be smaller.
+    Each epoch visits every example once, in a random order; the last minibatch of an epoch may be smaller.
 
     Args:
-        epochs: passes over the client's data.
-        steps: number of minibatches instead, over as many passes as that takes.
-        batch_size: examples per minibatch: a number, or a share of the client's examples below 1, rounded down but at
-            least one.
-        lr: learning rate, or a schedule by the version of the model that was received.
-        momentum: in [0, 1); the velocity starts at zero with every download.
+        epochs: number of passes over the client's data.
+        steps: number of minibatches; if given, it replaces `epochs`.
+        batch_size: number of examples per minibatch, or, below 1, a share of the client's examples, rounded down but at
+            least one example.
+        lr: learning rate, or a schedule by the version of the downloaded model.
+        momentum: momentum, in [0, 1); the velocity starts at zero after every download.
         weight_decay: lambda of the penalty lambda/2 |w|^2.
-        clip_norm: largest norm of a minibatch's gradient; longer ones are scaled down. None: no limit.
-        proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is what the client received; in FedProx (Li et al.,
+        clip_norm: largest norm of the gradient of a minibatch; longer gradients are scaled down. Null: no limit.
+        proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is the downloaded model, as in FedProx (Li et al.,
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
     """
 
@@ -121,11 +121,11 @@ class LocalSGD:
             raise ValueError("; ".join(problems) + ".")
 
     def learning_rate(self, version: int) -> float:
-        """The learning rate for a model of this version."""
+        """Return the learning rate for a model of this version."""
         return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
 
     def examples(self, held: int) -> int:
-        """The examples per minibatch of a client that holds so many."""
+        """Return the number of examples per minibatch of a client with `held` examples."""
         if self.batch_size >= 1:
             return int(self.batch_size)
         return max(1, math.floor(self.batch_size * held + 1e-9))
@@ -133,12 +133,12 @@ class LocalSGD:
     def minibatches(
         self, data: Dataset, rng: torch.Generator, *, alone: bool = True
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """The minibatches of one turn, each with the epoch that it belongs to, counted from 0.
+        """Yield the minibatches of one task, each with its epoch, counted from 0.
 
         Args:
-            data: the client's.
-            rng: orders the examples.
-            alone: whether an epoch's last minibatch may be a single example; else it joins the one before.
+            data: data of the client.
+            rng: random numbers for the order of the examples.
+            alone: whether the last minibatch of an epoch may be a single example; if not, it joins the previous one.
         """
         count = epoch = 0
         if not len(data):
@@ -147,7 +147,7 @@ class LocalSGD:
             order = torch.randperm(len(data), generator=rng).to(data.x.device)
             size = self.examples(len(data))
             if self.steps is not None and alone:
-                order = order[: (self.steps - count) * size]  # what is not trained on is not gathered
+                order = order[: (self.steps - count) * size]  # do not gather examples that are not used
             minibatches = batches(data.of(order), size)
             for x, y in minibatches if alone else _without_a_last_one(minibatches):
                 if count == self.steps:
@@ -158,7 +158,7 @@ class LocalSGD:
 
 
 def _without_a_last_one(minibatches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The minibatches, a last one of a single example joined to the one before."""
+    """Yield the minibatches, with a last one of a single example joined to the previous one."""
     held: tuple[Tensor, Tensor] | None = None
     for x, y in minibatches:
         if held is not None and len(y) == 1 < len(held[1]):
@@ -171,16 +171,17 @@ def _without_a_last_one(minibatches: Iterator[tuple[Tensor, Tensor]]) -> Iterato
 
 
 def batches(data: Dataset, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The examples in their order, `size` at a time; images channels last, as convolutions are fastest."""
+    """Return the examples in their order, `size` at a time; images are channels last, the fastest layout."""
     x = _channels_last(data.x) if data.x.ndim == 4 else data.x
     return zip(torch.split(x, size), torch.split(data.y, size), strict=True)
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """Images (n, c, h, w) laid out with a pixel's channels side by side.
+    """Return images (n, c, h, w) in the memory layout "channels last".
 
-    Images of one channel lie so already, and torch leaves their strides alone.  But strides are what convolution and
-    pooling choose their kernels by: with those of channels first, they take some that are ten times slower.
+    Images of one channel have this layout already, and torch does not change their strides.  But convolution and
+    pooling choose their kernels by the strides, and with those of "channels first" they choose kernels that are ten
+    times slower.
     """
     x = x.contiguous(memory_format=torch.channels_last)
     channels, height, width = x.shape[1:]
@@ -188,17 +189,18 @@ def _channels_last(x: Tensor) -> Tensor:
 
 
 def _labels(y: Tensor) -> int | Tensor:
-    """How many labels there are in y; in sequences counted on y's device, so that nobody waits for a GPU."""
+    """Return the number of labels in y; for sequences as a tensor on its device, so that no step waits for a GPU."""
     return len(y) if y.ndim == 1 else (y != NO_LABEL).sum()
 
 
 class Trainer:
-    """Trains one model after the other in the same memory.
+    """A trainer that trains one model after the other in the same memory.
 
     Args:
         model: the module, bound to its vector.
-        recipe: how to train.
-        seed: the run's; minibatches come from the stream "batches", dropout from the stream "dropout" of each turn.
+        recipe: the local training.
+        seed: seed of the run; minibatches come from the stream "batches", dropout from the stream "dropout" of each
+            task.
     """
 
     def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int) -> None:
@@ -207,21 +209,21 @@ class Trainer:
         self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
         self._received = torch.empty_like(self._parameters) if recipe.proximal else None
         layers = model.module.modules()
-        self._alone = not any(isinstance(layer, _BatchNorm) for layer in layers)  # one example has no variance
+        self._alone = not any(isinstance(layer, _BatchNorm) for layer in layers)  # a variance needs two
 
     def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
-        """Trains from `start`, and writes the change to `out`.
+        """Train from `start`, and write the change of the parameters to `out`.
 
         Args:
-            start: parameters.
-            data: the client's, on the model's device.
-            client: names the random streams.
-            turn: how often this client has trained before; names the random streams.
-            version: of the model that was received, for the schedule.
-            out: receives trained minus start.
+            start: (d,), the initial parameters.
+            data: data of the client, on the device of the model.
+            client: id of the client, which names the random streams.
+            turn: number of earlier tasks of the client, which names the random streams.
+            version: version of the downloaded model, for a schedule of the learning rate.
+            out: (d,), receives trained minus initial parameters.
 
         Returns:
-            Mean loss over the minibatches of the first epoch, in nats per label. NaN if there are no examples.
+            Mean loss over the minibatches of the first epoch, in nats per label; NaN if there are no examples.
         """
         recipe, model, lr = self.recipe, self.model, self.recipe.learning_rate(version)
         model.load(start)
@@ -230,6 +232,7 @@ class Trainer:
             self._velocity.zero_()
         if self._received is not None:
             self._received.copy_(self._parameters)
+        # Sums stay on the device: a GPU is read only once, at the end.
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), _labels(data.y[:0])
         minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
         with borrowed(self.seed, "dropout", client, turn, device=model.device):
@@ -246,9 +249,10 @@ class Trainer:
         return float(total) / int(seen) if seen else math.nan
 
     def _descend(self, lr: float) -> None:
-        """One step of gradient descent, in place."""
+        """Take one step of gradient descent, in place."""
         recipe, gradient, parameters = self.recipe, self.model.gradient, self._parameters
         if recipe.clip_norm is not None:
+            # Clipping comes first: weight decay and the proximal term are not clipped.
             norm = torch.linalg.vector_norm(gradient)
             gradient *= (recipe.clip_norm / norm).clamp(max=1.0)
         if recipe.weight_decay:
@@ -260,18 +264,18 @@ class Trainer:
         parameters.add_(gradient, alpha=-lr)
 
 
-SERVER = -1  # stands for the server where random streams are named by client
+SERVER = -1  # id of the server in the names of random streams
 
 
 @dataclass(frozen=True, eq=False)
 class ServerTraining:
-    """The server's own training, on a few examples that it holds itself: `reference` of `phalanx.run`.
+    """The training of the server on its own examples: `reference` of `phalanx.run`.
 
-    Its minibatches come from streams of its own, named by the version, so that no client's change.
+    Its minibatches come from separate random streams, named by the version, so those of clients do not change.
 
     Args:
-        trainer: may be that of the clients of a simulation.
-        data: the server's examples, on the trainer's device.
+        trainer: the trainer, which may be that of the clients of a simulation.
+        data: the examples of the server, on the device of the trainer.
     """
 
     trainer: Trainer
@@ -279,10 +283,10 @@ class ServerTraining:
 
     def __post_init__(self) -> None:
         if not len(self.data):
-            raise ValueError("The server trains on examples of its own, and was given none.")
+            raise ValueError("The server needs examples to train on, got none.")
 
     def __call__(self, model: Vector, version: int) -> Vector:
-        """The change that training makes to the model of a version."""
+        """Return the change of the model of this version by training."""
         change = torch.empty_like(model)
         self.trainer.train(model, self.data, client=SERVER, turn=version, version=version, out=change)
         return change

@@ -1,8 +1,8 @@
 """Modules as flat vectors.
 
-A model travels as one `(d,)` tensor: its trainable parameters in the order of `module.parameters()`, each in row-major
+A model is sent as one `(d,)` tensor: its trainable parameters in the order of `module.parameters()`, each in row-major
 order, one after the other.  `FlatModule` binds a module to such vectors without rebuilding it: its parameters and their
-gradients are views of two flat tensors, so that loading a model is a copy, and a step of gradient descent one addition.
+gradients are views of two flat tensors, so loading a model is a copy, and a step of gradient descent is one addition.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ BufferPolicy = Literal["refuse", "average", "freeze"]
 
 
 def rows_as_matrix(rows: Sequence[Vector]) -> Tensor:
-    """The rows as an `(m, d)` tensor: without a copy where they already lie one behind the other in one storage."""
+    """Return the rows as an `(m, d)` tensor, without a copy if they are adjacent in one storage."""
     if len(rows) == 1 and rows[0].is_contiguous():
-        return rows[0][None]  # an arrival: nothing to look at
+        return rows[0][None]  # the single update of an asynchronous step
     first, d = rows[0], rows[0].numel()
     origin, storage = first.storage_offset(), first.untyped_storage().data_ptr()
     adjacent = all(
@@ -33,17 +33,17 @@ def rows_as_matrix(rows: Sequence[Vector]) -> Tensor:
 
 
 class FlatModule:
-    """A module and the vectors that it reads and writes.
+    """A module whose parameters are views of one flat vector.
 
     Args:
-        module: taken over: its parameters are moved into one flat tensor.
-        buffers: what becomes of buffers, such as the running statistics of batch normalisation.  "refuse": a module
-            with buffers is an error; "average": floating-point buffers travel behind the parameters, and are aggregated
-            like them, the others keep the values that they have now; "freeze": all keep the values that they have now.
-        device: where it computes.
+        module: the module, which is changed: its parameters are moved into one flat tensor.
+        buffers: policy for buffers, such as the running statistics of batch normalisation. "refuse": a module with
+            buffers is an error. "average": floating-point buffers are sent after the parameters and aggregated like
+            them; the others keep their current values. "freeze": all keep their current values.
+        device: device for the computations.
 
     Raises:
-        ValueError: nothing to train, parameters of several dtypes, or buffers without a policy.
+        ValueError: if the module has no trainable parameters, several dtypes, or buffers and no policy for them.
     """
 
     def __init__(self, module: nn.Module, buffers: BufferPolicy = "refuse", device: torch.device | str = "cpu") -> None:
@@ -55,7 +55,7 @@ class FlatModule:
         if len(dtypes := {p.dtype for p in travelling}) > 1:
             names = ", ".join(sorted(map(str, dtypes)))
             raise ValueError(
-                f"A model travels as one vector of one dtype, got {names}. Convert it, e.g. by module.float()."
+                f"A model is sent as one vector of one dtype, got {names}. Convert it, e.g. by module.float()."
             )
         self.size = sum(p.numel() for p in travelling)
         self.trainable = sum(p.numel() for p in parameters)
@@ -69,7 +69,7 @@ class FlatModule:
         ]
 
     def load(self, vector: Vector) -> None:
-        """Sets all parameters."""
+        """Set all parameters, and reset the buffers that are not part of the vector."""
         with torch.no_grad():
             for view, (start, stop) in self._entries:
                 view.copy_(vector[start:stop].view(view.shape))
@@ -77,7 +77,7 @@ class FlatModule:
                 buffer.copy_(value)
 
     def read(self, out: Vector | None = None) -> Vector:
-        """All parameters as a vector, written to `out` if given."""
+        """Return all parameters as a vector, in `out` if it is given."""
         out = torch.empty(self.size, dtype=self.dtype, device=self.device) if out is None else out
         with torch.no_grad():
             for view, (start, stop) in self._entries:
@@ -91,16 +91,16 @@ def _travelling_buffers(module: nn.Module, policy: BufferPolicy) -> list[Tensor]
         some = ", ".join(list(buffers)[:3])
         raise ValueError(
             f"{type(module).__name__} has {len(buffers)} buffers ({some}, ...), which gradient descent does not train. "
-            'Choose what becomes of them: buffers="average" or buffers="freeze".'
+            'Set buffers="average" to aggregate them, or buffers="freeze" to keep their values.'
         )
     return [b for b in buffers.values() if b.is_floating_point()] if policy == "average" else []
 
 
 def _bind(tensors: Iterable[Tensor], values: Tensor, gradient: Tensor) -> list[tuple[Tensor, tuple[int, int]]]:
-    """Moves each tensor into its part of `values`, and the gradient of parameters into that of `gradient`.
+    """Make each tensor a view of its part of `values`, and its gradient, if any, a view of its part of `gradient`.
 
-    Convolution weights are laid out channels last inside their part, which is what convolutions are fastest with; the
-    vectors that are loaded and read are row-major all the same.
+    Convolution weights are stored channels last inside their part, the fastest layout for convolutions; the vectors
+    that are loaded and read are row-major nevertheless.
     """
     entries, start = [], 0
     for tensor in tensors:

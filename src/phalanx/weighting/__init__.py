@@ -1,4 +1,4 @@
-"""What the sizes that clients declare count for, and how much a liar can make of it.
+"""Weights from the sizes that clients report, and bounds on the influence of false sizes.
 
 Portnoy, Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020.
 """

@@ -1,4 +1,4 @@
-"""What weights do to a federation, in figures that need no training."""
+"""Diagnostics of weights that need no training: concentration, shift between weightings, shift of the objective."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from phalanx.weighting.truncation import check_sizes, mwp
 
 
 class Concentration(NamedTuple):
-    """How unequal weights are."""
+    """Measures of how unequal weights are."""
 
     largest: float  # share of the weight that the heaviest client holds
     top_tenth: float  # share of the weight that the heaviest 10 % of the clients hold, rounded up to whole clients
-    effective: float  # clients of equal weight that would average as much noise away: (sum w)^2 / sum w^2
+    effective: float  # number of equally weighted clients with the same noise of the mean: (sum w)^2 / sum w^2
 
 
 def concentration(weights: Mapping[int, float]) -> Concentration:
-    """How unequal weights are.
+    """Return measures of how unequal weights are.
 
     Args:
         weights: a positive weight for each client.
 
     Raises:
-        ValueError: there are no clients, or a weight is not positive.
+        ValueError: if there are no clients, or a weight is not positive.
     """
     tenth, total = mwp(weights, 0.1), sum(weights.values())
     shares = [weight / total for weight in weights.values()]
@@ -30,17 +30,17 @@ def concentration(weights: Mapping[int, float]) -> Concentration:
 
 
 def weight_shift(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """The share of the weight that changes hands between two weightings, in [0, 1].
+    """Return the share of the weight that moves between clients from one weighting to another, in [0, 1].
 
-    Half the L1 distance of the two vectors of shares.  No objective with losses in [a, b] changes by more than (b - a)
-    times this number.
+    It is half the L1 distance of the two vectors of shares.  An objective with losses in [a, b] changes by at most
+    (b - a) times this number.
 
     Args:
         before: a weight for each client, at least one positive.
-        after: the same for other weights.
+        after: other weights of the same clients, at least one positive.
 
     Raises:
-        ValueError: the weightings are not of the same clients, or one has no positive weight.
+        ValueError: if the weightings are of different clients, or one has no positive weight.
     """
     if before.keys() != after.keys():
         raise ValueError("Both weightings must be of the same clients.")
@@ -52,27 +52,27 @@ def weight_shift(before: Mapping[int, float], after: Mapping[int, float]) -> flo
 
 @dataclass(frozen=True)
 class ObjectiveShift:
-    """How far truncation moves the objective at one model."""
+    """The change of the objective by truncation, at one model."""
 
-    shift: float  # |F(w) with declared sizes - F(w) with truncated ones|, nats per example
+    shift: float  # |F(w) with reported sizes - F(w) with truncated sizes|, nats per example
     printed_bound: float  # right side of Theorem 3.2; can be smaller than the shift
     safe_bound: float  # (largest loss - smallest loss) x weight_shift; never smaller than the shift
 
 
 def objective_shift(sizes: Mapping[int, int], bound: int, losses: Mapping[int, float]) -> ObjectiveShift:
-    """The difference of the weighted objectives before and after truncation (Portnoy et al. 2020, Theorem 3.2).
+    """Return the difference of the weighted objectives before and after truncation (Portnoy et al. 2020, Theorem 3.2).
 
-    The proof of the theorem puts 1 / K for U / n~ inside a norm, where n~ is the sum of the truncated sizes.  That
-    makes one term larger, but the other has the opposite sign, so the norm can become smaller: the printed bound is a
-    diagnostic, not an invariant.  `safe_bound` is one.
+    The proof of the theorem replaces U / n~ by 1 / K inside a norm, where n~ is the sum of the truncated sizes.  That
+    makes one term larger, but the other term has the opposite sign, so the norm can become smaller.  So the printed
+    bound is a diagnostic and can be violated; `safe_bound` always holds.
 
     Args:
-        sizes: what each client declares, at least 1.
+        sizes: the size that each client reports, at least 1.
         bound: U, at least 1.
         losses: F_k(w), the mean loss of the model on each client's examples; nats per example.
 
     Raises:
-        ValueError: an argument is not as described, or losses are not of the same clients.
+        ValueError: if an argument is not as described, or losses are of other clients.
     """
     check_sizes(sizes)
     if bound < 1:

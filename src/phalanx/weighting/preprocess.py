@@ -1,6 +1,6 @@
-"""Preprocessors: what makes weights of declared sizes.
+"""Preprocessors, which turn reported sizes into weights.
 
-Algorithm 2, line 2, of Portnoy et al. (2020).  A size is declared once, at enrolment; no later message can change it.
+Algorithm 2, line 2, of Portnoy et al. (2020).  A size is reported once, at enrolment; no later message can change it.
 """
 
 from abc import ABC, abstractmethod
@@ -14,38 +14,38 @@ Scope = Literal["population", "cohort"]
 
 
 class Preprocess(ABC):
-    """Turns declared sizes into weights: `weights = preprocess(sizes)`.
+    """Turns reported sizes into weights: `weights = preprocess(sizes)`.
 
-    Its scope says whose sizes it looks at: those of the whole population, when a run begins and when a client joins;
-    or, in each step, those of the clients that took part in it.
+    Its scope says which sizes it uses: those of the whole population, when a run begins and when a client joins; or, in
+    each step, those of the clients that take part in the step.
     """
 
     scope: Scope = "population"
 
     @abstractmethod
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
-        """A finite non-negative weight for each client, at least one positive.  Only ratios matter.
+        """Return a finite non-negative weight for each client, at least one positive.  Only ratios matter.
 
         Args:
-            sizes: what each client declares, at least 1.
+            sizes: the size that each client reports, at least 1.
 
         Raises:
-            ValueError: these sizes cannot be made into such weights.
+            ValueError: if these sizes have no such weights.
         """
 
     def enrolled(self, sizes: Mapping[int, int]) -> dict[int, float]:
-        """What is fixed at enrolment: the weights, or, for the scope "cohort", the sizes from which they are made."""
+        """Return the values that are fixed at enrolment: the weights, or the sizes for the scope "cohort"."""
         return self(sizes) if self.scope == "population" else {i: float(size) for i, size in sizes.items()}
 
     def among(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> dict[int, float]:
-        """The weights of those clients that take part in a step.
+        """Return the weights of the clients that take part in a step.
 
         Args:
-            enrolled: what `enrolled` returned.
-            clients: who takes part.
+            enrolled: the result of `enrolled`.
+            clients: ids of the clients that take part.
 
         Raises:
-            ValueError: as for a call.
+            ValueError: as in a call.
         """
         those = {i: enrolled[i] for i in clients}
         return those if self.scope == "population" else self({i: int(size) for i, size in those.items()})
@@ -53,7 +53,7 @@ class Preprocess(ABC):
 
 @dataclass(frozen=True)
 class AsReported(Preprocess):
-    """Weighs each client by the size that it declares, as FedAvg does.  One lie breaks it."""
+    """Weighs each client by the size that it reports, as FedAvg does.  A single false size breaks it."""
 
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
         """See `Preprocess`."""
@@ -62,7 +62,7 @@ class AsReported(Preprocess):
 
 @dataclass(frozen=True)
 class Ignore(Preprocess):
-    """Weighs all clients alike, whatever they declare."""
+    """Gives all clients the same weight, whatever they report."""
 
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
         """See `Preprocess`."""
@@ -71,23 +71,23 @@ class Ignore(Preprocess):
 
 @dataclass(frozen=True)
 class Truncate(Preprocess):
-    """Weighs each client by min(n_k, U*), the size that it declares, truncated (Portnoy et al. 2020, Equation 4).
+    """Weighs each client by its reported size, truncated to min(n_k, U*) (Portnoy et al. 2020, Equation 4).
 
-    U* is the largest bound with which no alpha of the clients can hold more than alpha* of the weight, whatever they
-    declare.  Truncation is no defence by itself: it makes true what a weighted robust rule assumes.  So `alpha_star` is
-    what the rule stands: less than 1/2 for the median, at most beta for the trimmed mean.  The mean stands nothing, and
-    can do worse under attack with truncated sizes than with `Ignore`.
+    U* is the largest bound with which no share alpha of the clients can hold more than alpha* of the weight, whatever
+    they report.  Truncation alone is no defence: it ensures the assumption of a weighted robust rule.  So set
+    `alpha_star` to the share that the rule tolerates: below 1/2 for the median, at most beta for the trimmed mean.  The
+    mean tolerates no attacker, and can be worse under attack with truncated sizes than with `Ignore`.
 
     Args:
-        alpha: largest share of the clients that may be Byzantine, in [0, 1). Attackers that enrol under many names
-            are many clients.
-        alpha_star: largest share of the weight that they may get, in (0, 1).
-        scope: "population": U* is found once, for all clients that enrol. "cohort": anew in each step, for those that
-            take part in it; then alpha must hold of every cohort.
+        alpha: largest share of the clients that may be Byzantine, in [0, 1). An attacker that enrols under several
+            names counts as several clients.
+        alpha_star: largest share of the weight that Byzantine clients may have, in (0, 1).
+        scope: "population": U* is computed once, for all clients that enrol. "cohort": U* is computed in each step, for
+            the clients that take part in it; then alpha must hold for every cohort.
 
     Raises:
-        ValueError: a share is out of range; when called, no bound can keep the promise: the message names the
-            largest feasible alpha.
+        ValueError: if a share is out of range; in a call, if no bound is feasible: the message gives the largest
+            feasible alpha.
     """
 
     alpha: float = 0.1

@@ -3,14 +3,14 @@
 Portnoy, Tirosh and Hendler, "Towards Federated Learning With Byzantine-Robust Client Weighting", 2020: Definition 1,
 Equations 4 and 5, Algorithm 3.
 
-Where the paper is silent, or its code does something else:
+Where the paper is silent, or its code differs:
 
 * The top p of K clients are the ceil(p K) largest: that many indices i satisfy (1 - p) K < i.  The authors' code takes
-  floor(p K) + 1, one too many where p K is an integer.
-* If even equal weights give ceil(alpha K) clients more than alpha*, no U will do.  The authors' code then falls back to
-  the declared sizes without a word.  Here it is an error.
-* If nothing needs truncation, every U is right.  The bound is then the largest size.
-* Sizes are integers, and alpha* is read as the simple fraction that it stands for, so that all comparisons are exact.
+  floor(p K) + 1, one too many if p K is an integer.
+* If even equal weights give ceil(alpha K) clients more than alpha*, no U is feasible.  The authors' code then silently
+  uses the reported sizes.  Here it is an error.
+* If nothing needs truncation, every U is feasible.  The bound is then the largest size.
+* Sizes are integers, and alpha* is converted to the simple fraction that was meant, so that all comparisons are exact.
 """
 
 from collections.abc import Mapping
@@ -24,24 +24,24 @@ from phalanx.wording import plural
 
 
 class TradeOff(NamedTuple):
-    """A point of the trade-off between tolerance and accuracy."""
+    """A point of the trade-off between robustness and accuracy."""
 
     alpha: float  # share of the clients that may be Byzantine
-    bound: int  # U*, the largest size that counts in full
+    bound: int  # U*, the largest size that is not truncated
 
 
 def mwp(sizes: Mapping[int, float], p: float) -> float:
-    """The maximal weight proportion: what the p of the clients with the largest sizes hold of all (Definition 1).
+    """Return the maximal weight proportion: the share that the largest p of the clients hold (Definition 1).
 
     Args:
         sizes: a positive size, or weight, for each client.
         p: share of the clients, in [0, 1].
 
     Returns:
-        In [0, 1].
+        The share, in [0, 1].
 
     Raises:
-        ValueError: there are no clients, a size is not positive, or p is out of range.
+        ValueError: if there are no clients, a size is not positive, or p is out of range.
 
     Example:
         >>> mwp({0: 1, 1: 2, 2: 3, 3: 6}, p=0.5)
@@ -56,21 +56,21 @@ def mwp(sizes: Mapping[int, float], p: float) -> float:
 
 
 def truncation_bound(sizes: Mapping[int, int], alpha: float, alpha_star: float) -> int:
-    """The largest U with mwp(trunc(N, U), alpha) <= alpha*, U* of Equation 4.
+    """Return the largest U with mwp(trunc(N, U), alpha) <= alpha*, U* of Equation 4.
 
-    Takes O(K log K) steps for K clients, to sort their sizes.
+    O(K log K) time for K clients, to sort their sizes.
 
     Args:
-        sizes: N, what each client declares, at least 1.
+        sizes: N, the size that each client reports, at least 1.
         alpha: largest share of the clients that may be Byzantine, in [0, 1).
-        alpha_star: largest share of the weight that they may get, in (0, 1).
+        alpha_star: largest share of the weight that Byzantine clients may have, in (0, 1).
 
     Returns:
-        U*, at least the smallest size; the largest size if nothing has to be truncated.
+        U*, at least the smallest size; the largest size if no truncation is needed.
 
     Raises:
-        ValueError: an argument is not as described.
-        InfeasibleError: even with equal weights ceil(alpha K) clients hold more than alpha*.
+        ValueError: if an argument is not as described.
+        InfeasibleError: if even with equal weights ceil(alpha K) clients hold more than alpha*.
 
     Example:
         >>> truncation_bound({0: 1, 1: 2, 2: 3, 3: 1000}, alpha=0.25, alpha_star=0.5)
@@ -82,21 +82,21 @@ def truncation_bound(sizes: Mapping[int, int], alpha: float, alpha_star: float) 
 
 
 def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeOff]:
-    """U* for every alpha that makes a difference (Algorithm 3).
+    """Return U* for every alpha at which it changes (Algorithm 3).
 
-    Between two neighbours alpha_1 < alpha_2 of the list, the bound is that of alpha_2: it depends on the number of
-    clients, ceil(alpha K), alone.  One sweep, O(K log K) steps for K clients, to sort their sizes.
+    Between two neighbours alpha_1 < alpha_2 of the list, the bound is that of alpha_2, since it depends only on the
+    number of clients ceil(alpha K).  One sweep, O(K log K) time for K clients, to sort their sizes.
 
     Args:
-        sizes: N, what each client declares, at least 1.
-        alpha_star: largest share of the weight that attackers may get, in (0, 1).
+        sizes: N, the size that each client reports, at least 1.
+        alpha_star: largest share of the weight that Byzantine clients may have, in (0, 1).
 
     Returns:
-        One point for each alpha = 1/K, 2/K, ... up to the largest feasible one, by increasing alpha; the bound falls.
-        None if there are fewer than 1 / alpha* clients.
+        One point for each alpha = 1/K, 2/K, ... up to the largest feasible one, by increasing alpha and
+        decreasing bound.  Empty if there are fewer than 1 / alpha* clients.
 
     Raises:
-        ValueError: an argument is not as described.
+        ValueError: if an argument is not as described.
     """
     check_shares(0, alpha_star)
     N, limit = Sorted(sizes), _exact(alpha_star)
@@ -109,13 +109,13 @@ def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeO
 
 
 class Sorted:
-    """N = (n_1 <= ... <= n_K), with prefix sums: what any number of the largest hold, truncated anywhere.
+    """The sorted sizes N = (n_1 <= ... <= n_K) with prefix sums, for O(1) sums of truncated sizes.
 
     Args:
-        sizes: what each client declares.
+        sizes: the size that each client reports.
 
     Raises:
-        ValueError: there are no clients, or a size is not an integer of at least 1.
+        ValueError: if there are no clients, or a size is not an integer of at least 1.
     """
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
@@ -127,10 +127,10 @@ class Sorted:
         return len(self.n)
 
     def linear(self, u: int, t: int) -> tuple[int, int, int, int]:
-        """a, b, c, d of Equation 5: for n_u <= U <= n_{u+1} the top t hold a + b U of all c + d U.
+        """Return a, b, c, d of Equation 5: for n_u <= U <= n_{u+1} the top t hold a + b U of the total c + d U.
 
         Args:
-            u: number of sizes that U leaves as they are.
+            u: number of sizes that U does not truncate.
             t: number of the largest clients, ceil(alpha K).
         """
         K, sums = len(self), self._sums
@@ -138,40 +138,41 @@ class Sorted:
         return a, min(t, K - u), sums[u], K - u
 
     def keeps(self, u: int, t: int, limit: Fraction) -> bool:
-        """Whether the top t hold no more than `limit` of the weight when all sizes are truncated at n_{u+1}."""
+        """Return whether the top t hold at most `limit` of the weight if all sizes are truncated at n_{u+1}."""
         a, b, c, d = self.linear(u, t)
+        # Cross-multiplied integers, so the comparison is exact.
         return (a + b * self.n[u]) * limit.denominator <= limit.numerator * (c + d * self.n[u])
 
     def bound(self, t: int, limit: Fraction) -> int:
-        """U* of Equation 4, for a feasible t: mwp rises with U, so the right segment is found by bisection."""
+        """Return U* of Equation 4, for a feasible t: mwp rises with U, so the right segment is found by bisection."""
         low, high = 0, len(self)
-        while low < high:  # how many of n_1, n_2, ... are bounds that keep the promise
+        while low < high:  # the number of n_1, n_2, ... that are feasible bounds
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self.keeps(middle, t, limit) else (low, middle)
         return self.solve(low, t, limit)
 
     def solve(self, u: int, t: int, limit: Fraction) -> int:
-        """The largest U within [n_u, n_{u+1}] that keeps the promise; n_K where n_u is that (Equation 5)."""
+        """Return the largest feasible U within [n_u, n_{u+1}], by Equation 5; n_K if u = K."""
         if u == len(self):
             return self.n[-1]
         a, b, c, d = self.linear(u, t)
         p, q = limit.numerator, limit.denominator
-        return (p * c - q * a) // (q * b - p * d)  # n_{u+1} breaks the promise, so q b > p d
+        return (p * c - q * a) // (q * b - p * d)  # n_{u+1} is infeasible, so q b > p d
 
 
 def top(p: float, K: int) -> int:
-    """ceil(p K), the number of clients that p of K are at most; 0.1 of 10 are 1, whatever the rounding of 0.1."""
+    """Return ceil(p K), safe against rounding: 0.1 of 10 clients is 1 client."""
     return min(max(ceil(p * K - 1e-9), int(p > 0)), K)
 
 
 def shortest(t: int, K: int) -> str:
-    """The shortest decimal fraction alpha for which alpha of K clients are t."""
+    """Return the shortest decimal fraction alpha for which `top(alpha, K)` is t."""
     digits = next(d for d in range(1, 20) if t * 10**d // K * K > (t - 1) * 10**d)
     return f"{t * 10**digits // K / 10**digits:.{digits}f}"
 
 
 def check_shares(alpha: float, alpha_star: float) -> None:
-    """Raises ValueError if a share is out of range."""
+    """Raise `ValueError` if a share is out of range."""
     if not 0 <= alpha < 1:
         raise ValueError(f"alpha must lie in [0, 1), got {alpha}: it is a share of the clients.")
     if not 0 < alpha_star < 1:
@@ -179,7 +180,7 @@ def check_shares(alpha: float, alpha_star: float) -> None:
 
 
 def check_sizes(sizes: Mapping[int, int]) -> None:
-    """Raises ValueError if there are no sizes, or one is not an integer of at least 1."""
+    """Raise `ValueError` if there are no sizes, or one is not an integer of at least 1."""
     if not sizes:
         raise ValueError("sizes must hold at least one client, got none.")
     for client, size in sizes.items():
@@ -188,18 +189,19 @@ def check_sizes(sizes: Mapping[int, int]) -> None:
 
 
 def _exact(share: float) -> Fraction:
-    """The fraction that is meant: 1/3 for the number that is nearest to it, 1/10 for 0.1."""
+    """Return the fraction that a float is meant to be: 1/3 for the float nearest to it, 1/10 for 0.1."""
+    # A float is rarely the number that was typed: 0.1 is a little more than 1/10, which would change comparisons.
     near = Fraction(share).limit_denominator(10**6)
     return near if float(near) == share else Fraction(repr(float(share)))
 
 
 def _largest(limit: Fraction, K: int) -> int:
-    """The largest number of K clients that hold no more than `limit` of the weight when all weigh the same."""
+    """Return the largest number of K equally weighted clients that hold at most `limit` of the weight."""
     return int(limit * K)
 
 
 def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
-    """ceil(alpha K); raises InfeasibleError if that many clients cannot be held to alpha*."""
+    """Return ceil(alpha K); raise `InfeasibleError` if no truncation limits that many clients to alpha*."""
     K, t = len(N), top(alpha, len(N))
     most = _largest(_exact(alpha_star), K)
     if t <= most:
