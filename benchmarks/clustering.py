@@ -1,13 +1,12 @@
-"""What a bi-partition costs, against SciPy's linkage: time on one core, and memory beside the similarities.
+"""Cost of a bi-partition, compared with SciPy's linkage: time on one core, and memory in addition to the similarities.
 
 python benchmarks/clustering.py [--sizes 100 1000 10000] [--repeats 7] [--dtype float32] [--output clustering.json]
 
-Each measurement is a process of its own, with one thread.  Ours starts from the (m, m) matrix, as it does in a run.
-SciPy's starts from the condensed distances 1 - alpha, in float64: making them is timed as a part of it, and counts as
-its memory, because somebody who has similarities must make them; its linkage alone stands beside it.  Times are the
-best and the median of the repeats, after a first call that compiles; memory is what the process holds at most, on top
-of what it held with the matrix: 0 where it fits into what was free.  The similarities are cosines of random vectors in
-64 dimensions.  Those who should agree are compared.
+Each measurement is a separate process with one thread.  Ours starts from the (m, m) matrix, as in a run.  SciPy's
+starts from the condensed distances 1 - alpha in float64: converting the similarities counts as part of its time and
+memory; the time of the linkage alone is in a separate column.  Times are the best and the median of the repeats, after
+a first call that compiles.  Memory is the peak of the process above its use with the matrix: 0 if freed memory was
+enough.  The similarities are cosines of random vectors in 64 dimensions.  Equivalent methods must give equal results.
 """
 
 import argparse
@@ -76,7 +75,7 @@ print(json.dumps(found | {"cross": cross_similarity(alpha, groups)}))
 
 
 def measured(what: str, m: int, repeats: int, dtype: str) -> dict[str, Any]:
-    """Seconds in increasing order, kibibytes, and alpha_cross of the result."""
+    """Return sorted seconds, kibibytes, and alpha_cross of the result."""
     environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     command = [sys.executable, "-c", MEASURE, what, str(m), str(repeats), dtype]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -85,7 +84,7 @@ def measured(what: str, m: int, repeats: int, dtype: str) -> dict[str, Any]:
 
 
 def compare(m: int, repeats: int, dtype: str) -> dict[str, Any]:
-    """All contestants on one matrix; who should agree must agree."""
+    """Measure all contestants on one matrix; equivalent methods must give equal results."""
     names = [name for name in CONTESTANTS if m <= PRINTED_UP_TO or not name.startswith("Algorithm")]
     found = {name: measured(name, m, repeats, dtype) for name in names}
     exact = [found[name]["cross"] for name in names if "complete" not in name]

@@ -1,4 +1,4 @@
-"""What the engine costs per arrival, beyond the algorithm's own arithmetic.
+"""Cost of the engine per arrival, beyond the algorithm's own arithmetic.
 
 python benchmarks/engine.py [--clients 100 1000 10000] [--arrivals 5000] [--repeats 5] [--profile]
 
@@ -41,7 +41,7 @@ class NoTraining(Trainer):
 
 @dataclass(frozen=True)
 class Setting:
-    """What can happen to clients."""
+    """Departures and delays of clients."""
 
     name: str
     latency: Latency
@@ -63,7 +63,7 @@ SETTINGS = (
 
 
 def federation(clients: int, setting: Setting) -> tuple[Simulation, Vector]:
-    """A simulation of clients that hold one example and do not train."""
+    """Return a simulation of clients that hold one example and do not train."""
     model = FlatModule(MLP(()).build((4,), 2))
     one = Dataset(torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64), 2)
     simulation = Simulation(
@@ -80,7 +80,7 @@ def federation(clients: int, setting: Setting) -> tuple[Simulation, Vector]:
 
 
 def arrival(clients: int, arrivals: int, setting: Setting) -> tuple[float, float]:
-    """Microseconds per arrival of the engine, and of the algorithm, after the first round, in which all are asked."""
+    """Return microseconds per arrival of engine and algorithm, without the first round, which starts all clients."""
     simulation, start = federation(clients, setting)
     warm, times = clients // 10 + 200, list[float]()
     steps = list[tuple[FedAsyncState, Updates]]()
@@ -98,14 +98,14 @@ def arrival(clients: int, arrivals: int, setting: Setting) -> tuple[float, float
 
 
 def replayed(state: FedAsyncState, updates: Updates) -> float:
-    """Seconds for a step."""
+    """Return the seconds of a step."""
     begun = time.thread_time()
     FedAsync().step(state, updates)
     return time.thread_time() - begun
 
 
 def addition(times: int = 20_000) -> float:
-    """Microseconds for the addition of two tensors of 10 numbers."""
+    """Return the microseconds to add two tensors of 10 numbers."""
     a, b = torch.ones(10), torch.ones(10)
     seconds = list[float]()
     for _ in range(times):
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--arrivals", type=int, default=5000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--profile", action="store_true", help="where the time goes, of the first setting")
+    parser.add_argument("--profile", action="store_true", help="profile the first setting")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.profile:

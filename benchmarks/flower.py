@@ -1,4 +1,4 @@
-"""What Phalanx costs beside Flower: time per update, memory of the server, and updates per minute with real nodes.
+"""Cost of Phalanx on top of Flower: time per update, memory of the server, and updates per minute with real nodes.
 
 python benchmarks/flower.py time        # of our own code, per update of 1,000,000 parameters
 python benchmarks/flower.py memory      # of the server, 100 clients x 1,000,000 parameters
@@ -8,7 +8,6 @@ python benchmarks/flower.py live --clients 1 --training 10
 
 import argparse
 import itertools
-import json
 import os
 import resource
 import statistics
@@ -28,9 +27,10 @@ import phalanx
 from phalanx.algorithms import FedAvg
 from phalanx.engine.guard import Guard
 from phalanx.flower import FlowerTransport, InProcessGrid, Member, Roster, Timeouts, codec
-from phalanx.flower.codec import WORDS, Answer, TaskMessage
+from phalanx.flower.codec import WORDS, AnswerMessage, TaskMessage
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
+from phalanx.flower.live import lines
 from phalanx.flower.local import LocalFederation, marked
 from phalanx.flower.signals import stopped_like_ctrl_c
 
@@ -39,7 +39,7 @@ KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(1, 
 
 
 def milliseconds(work: Callable[[], object], times: int = 15) -> float:
-    """The median time of some work, after it was done once."""
+    """Return the median time of some work, after one warm-up."""
     work()
     seen = []
     for _ in range(times):
@@ -50,15 +50,15 @@ def milliseconds(work: Callable[[], object], times: int = 15) -> float:
 
 
 def answered(task: TaskMessage, key: Ed25519PrivateKey, vector: torch.Tensor) -> RecordDict:
-    """What a client makes of its update."""
-    answer = Answer(task.nonce, public_bytes(key), task.version, 0.5, b"")
+    """Return a client's signed answer."""
+    answer = AnswerMessage(task.nonce, public_bytes(key), task.version, 0.5, b"")
     content = codec.answer_content(answer, codec.encode(vector, task.transfer))
-    content[WORDS]["signature"] = key.sign(codec.stated(task, content))
+    content[WORDS]["signature"] = key.sign(codec.signing_input(task, content))
     return content
 
 
 def time_per_update() -> None:
-    """CPU time of what is done for each update, by Flower's records alone and by us."""
+    """Measure the CPU time per update, of Flower's records alone and of ours."""
     vector, out = torch.randn(D), torch.empty(D)
     print(
         f"{'CPU milliseconds':22} {'server sends':>13} {'client reads':>13} {'client sends':>13} {'server reads':>13}"
@@ -76,7 +76,7 @@ def time_per_update() -> None:
 
         def read() -> None:
             answer = codec.read_answer(content)
-            assert signed_by(public_bytes(key), answer.signature, codec.stated(task, content))
+            assert signed_by(public_bytes(key), answer.signature, codec.signing_input(task, content))
             codec.read_update(content, transfer, out)
 
         return [
@@ -95,7 +95,7 @@ def time_per_update() -> None:
 
 
 class Canned(InProcessGrid):
-    """Replies are made when they are pulled, so that the server alone holds memory."""
+    """A grid that makes each reply when it is pulled, so that only the server uses memory."""
 
     def __init__(self, clients: int) -> None:
         super().__init__({})
@@ -121,34 +121,35 @@ class Canned(InProcessGrid):
     def pull_messages(self, message_ids):
         replies = []
         for number in message_ids:
-            asked, task = self.tasks.pop(number)
-            key = KEYS[asked.metadata.dst_node_id - 100]
-            answer = Answer(task.nonce, public_bytes(key), task.version, 10 if task.kind == "enrol" else 0.5, b"")
+            sent_to, task = self.tasks.pop(number)
+            key = KEYS[sent_to.metadata.dst_node_id - 100]
+            value = 10 if task.kind == "enrol" else 0.5
+            answer = AnswerMessage(task.nonce, public_bytes(key), task.version, value, b"")
             update = None
-            if task.kind == "train":  # bytes of its own, as if they had come over the wire
+            if task.kind == "train":  # a copy of the bytes, as after a transfer
                 sent = self.update["values"]
                 data = bytes(bytearray(sent.data))
                 update = ArrayRecord({"values": Array(sent.dtype, sent.shape, sent.stype, data)})
             content = codec.answer_content(answer, update)
-            content[WORDS]["signature"] = key.sign(codec.stated(task, content))
-            replies.append(Message(content, reply_to=asked))
+            content[WORDS]["signature"] = key.sign(codec.signing_input(task, content))
+            replies.append(Message(content, reply_to=sent_to))
         return replies
 
 
 def resident() -> float:
-    """MB that this process holds."""
+    """Return the memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
 
 def peak() -> float:
-    """MB that this process has held at most since `clear_peak`."""
+    """Return the peak memory of this process in MB since the last reset."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1e3
 
 
 def memory(clients: int = 100) -> None:
-    """How much more the server holds in two rounds than before."""
+    """Measure the additional memory of the server in a round."""
     roster = Roster(tuple(Member(i, f"c{i}", public_bytes(KEYS[i])) for i in range(clients)))
     matrix = clients * D * 4 / 1e6
     with FlowerTransport(Canned(clients), roster, timeouts=Timeouts(roll_call=0.5, poll=0.05)) as transport:
@@ -193,7 +194,7 @@ def train(message, context):
 
 
 class Watched(NamedTuple):
-    """Between two steps of a run."""
+    """Measurements between two steps of a run."""
 
     updates: int
     seconds: float
@@ -204,7 +205,7 @@ class Watched(NamedTuple):
 
 
 def cpu_seconds(mark: str) -> float:
-    """What the processes of a federation have used, and those that they have started and that have ended."""
+    """Return the CPU time of a federation's processes and of their finished child processes."""
     ticks = 0
     for pid in marked(mark):
         with suppress(OSError):
@@ -213,21 +214,20 @@ def cpu_seconds(mark: str) -> float:
 
 
 def busy_seconds() -> float:
-    """What all processes of this machine have used, and what was taken from it."""
+    """Return the CPU time of all processes of this machine, including time stolen by its host."""
     user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
 def watch(federation: LocalFederation, history: Path, run: subprocess.Popen[bytes], first: int, last: int) -> Watched:
-    """Looks on from the first step to the last."""
+    """Measure a run from the first step to the last."""
     before: tuple[float, float, float] | None = None
 
     def now() -> tuple[float, float, float]:
         return time.monotonic(), cpu_seconds(federation.mark), busy_seconds()
 
     while True:
-        lines = [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
-        steps = {line["step"]: line for line in lines if line.get("verdicts")}
+        steps = {line.step: line for line in lines(history.parent) if line.verdicts}
         if before is None and first in steps:
             before = now()
         if last in steps:
@@ -237,30 +237,31 @@ def watch(federation: LocalFederation, history: Path, run: subprocess.Popen[byte
         time.sleep(0.05)
     passed, cpu, busy = (b - a for a, b in zip(before or now(), now(), strict=True))
     counted = [steps[k] for k in range(first, last + 1)]
-    at = dict[str, list[float]]()
+    at = dict[int, list[float]]()
     for line in counted:
-        for client in line["verdicts"]:
-            at.setdefault(client, []).append(line["seconds"])
+        for client in line.verdicts:
+            at.setdefault(client, []).append(line.seconds)
     cycles = [b - a for times in at.values() for a, b in itertools.pairwise(times)]
-    ages = [verdict["score"] for line in counted for verdict in line["verdicts"].values()]
-    seconds = counted[-1]["seconds"] - counted[0]["seconds"]
+    ages = [verdict.score for line in counted for verdict in line.verdicts.values()]
+    seconds = counted[-1].seconds - counted[0].seconds
     return Watched(last - first, seconds, cpu, (busy - cpu) / passed, cycles, ages)
 
 
 def live(clients: int, updates: int, training: float) -> None:
-    """Updates per minute over a real SuperLink, without and with a second task at each client."""
+    """Measure updates per minute over a real SuperLink, without and with a second task at each client."""
     print(f"{clients} SuperNodes, FedAsync, {updates} updates, {training:g} s of training that needs no CPU here")
     heads = ("updates/min", "s per task", "beyond training", "CPU s per task", "mean age", "cores of others", "load")
     print(f"{'':20}" + "".join(f"{head:>17}" for head in heads))
     for prefetch in (False, True):
         with tempfile.TemporaryDirectory() as name:
-            folder, told = Path(name), {"clients": clients, "steps": 10**6, "asynchronous": True, "prefetch": prefetch}
-            told |= {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run")}
+            folder = Path(name)
+            config = {"clients": clients, "steps": 10**6, "asynchronous": True, "prefetch": prefetch}
+            config |= {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run")}
             app = write_app(folder / "app")
             (app / "phalanx_demo.py").write_text(APP.format(training=training))
             nodes = deal(folder / "data", clients)
             with stopped_like_ctrl_c(), LocalFederation(folder, clients, nodes) as federation:
-                run = federation.run(app, told)
+                run = federation.run(app, config)
                 first = 2 * clients  # until then processes start, and second tasks are not there yet
                 seen = watch(federation, folder / "run" / "history.jsonl", run, first, first + updates)
         cycle = statistics.mean(seen.cycles)
@@ -274,7 +275,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["time", "memory", "live"])
     parser.add_argument("--clients", type=int, default=4, help="live: SuperNodes")
-    parser.add_argument("--updates", type=int, default=40, help="live: how many are counted")
+    parser.add_argument("--updates", type=int, default=40, help="live: number of updates to count")
     parser.add_argument("--training", type=float, default=0.0, help="live: seconds that a client waits in each task")
     torch.set_num_threads(1)
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Environments of the libraries that benchmarks/rules.py compares Phalanx with: one each, so that none bends another.
+"""Virtual environments of the libraries that benchmarks/rules.py compares with Phalanx, one for each library.
 
 python benchmarks/peers.py FOLDER [byzfl byzpy flwr] [--torch-index https://download.pytorch.org/whl/cpu]
 
@@ -7,9 +7,9 @@ few minutes.  They compute with the torch, NumPy and SciPy of constraints.txt, s
 of the libraries underneath; ByzPy has the last NumPy below 2.1, which it asks for.  On Linux PyPI's torch brings CUDA
 along, some gigabytes: --torch-index takes the CPU build instead.
 
-ByzFL and ByzPy are installed without what they ask for, and then with what their rules need: both ask for torchvision,
-which they use for data sets only (a placeholder stands in its place), and ByzPy 0.1.4 asks for torch below 2.6 and
-runs with later ones.
+ByzFL and ByzPy are installed without their declared dependencies, and then with those that their rules need: both
+require torchvision, which they use for data sets only (a placeholder replaces it), and ByzPy 0.1.4 requires torch below
+2.6 but runs with later versions.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 
 CONSTRAINTS = Path(__file__).parent.parent / "constraints.txt"
 
-PLACEHOLDER = '''"""Stands for torchvision, which is imported for data sets that the rules do not use."""
+PLACEHOLDER = '''"""A placeholder for torchvision, which is imported for data sets that the rules do not use."""
 
 
 class _Anything:
@@ -38,17 +38,17 @@ datasets, transforms = _Anything(), _Anything()
 
 @dataclass(frozen=True)
 class Peer:
-    """One library of robust aggregation, and how to make it run.
+    """A library of robust aggregation, and how to install it.
 
     Args:
         requirement: the version that is compared.
-        beside: packages installed first, at the versions of constraints.txt where it names them and this does not.
-        bare: install it without the dependencies that it declares.
-        probe: what has to run for the environment to be of use.
+        first: packages to install first, at the versions of constraints.txt unless a version is given here.
+        bare: whether to install it without its declared dependencies.
+        probe: a statement that must run in the finished environment.
     """
 
     requirement: str
-    beside: tuple[str, ...]
+    first: tuple[str, ...]
     bare: bool
     probe: str
 
@@ -66,28 +66,28 @@ PEERS = {
 
 
 def interpreter(folder: Path, peer: str) -> Path:
-    """The Python of a peer's environment."""
+    """Return the Python interpreter of a peer's environment."""
     return folder / peer / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
 def pinned(package: str) -> str:
-    """The requirement of `package` at the version of constraints.txt, or at any version."""
+    """Return the requirement of `package` at the version of constraints.txt, or at any version."""
     lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
     return next((line for line in lines if line.lower().startswith(package.lower() + "==")), package)
 
 
 def make(folder: Path, name: str, torch_index: str | None) -> None:
-    """Makes the environment of one peer, or completes it, and tries it.
+    """Make or complete the environment of one peer, and run its probe.
 
     Raises:
-        subprocess.CalledProcessError: pip or the trial failed; both have said why.
+        subprocess.CalledProcessError: pip or the probe failed; their output has the reason.
     """
     peer, python = PEERS[name], interpreter(folder, name)
     if not python.exists():
         venv.create(folder / name, with_pip=True)
-    if "torch" in peer.beside:  # alone and first: whatever else asks for torch is content with what is there
+    if "torch" in peer.first:  # alone and first: packages that require torch then accept this version
         _pip(python, pinned("torch"), *(("--index-url", torch_index) if torch_index else ()))
-    _pip(python, *(pinned(package) for package in peer.beside))
+    _pip(python, *(pinned(package) for package in peer.first))
     _pip(python, peer.requirement, *(("--no-deps",) if peer.bare else ()))
     if peer.bare:
         _stand_in_for_torchvision(python)

@@ -1,4 +1,4 @@
-"""Phalanx's rules against those of ByzFL, ByzPy and Flower: same matrices, same machine, same threads, turn by turn.
+"""Phalanx's rules compared with those of ByzFL, ByzPy and Flower: same matrices, machine and threads, in alternation.
 
 python benchmarks/peers.py FOLDER                       once: makes the environments of the others
 python benchmarks/rules.py --peers FOLDER [--threads 2] [--large] [--check] [--output rules.json]
@@ -47,11 +47,11 @@ SLOWER_FORM = 3.0  # a form that takes so many times the library's fastest one i
 
 
 class Failed(RuntimeError):
-    """A library could not do what it was asked; the message is what the table shows."""
+    """A library failed; the table shows the message."""
 
 
 class Contestant:
-    """A library at work in a process of its own, started again if it had to be stopped."""
+    """A library in a separate process, which is restarted if it had to be stopped."""
 
     def __init__(self, name: str, python: Path, threads: int, limit: float, memory: float) -> None:
         self.name, self.python, self.threads, self.limit, self.memory = name, python, threads, limit, memory
@@ -59,7 +59,7 @@ class Contestant:
         self.answers: queue.Queue[str] = queue.Queue()
 
     def ask(self, order: str, **details: Any) -> Any:
-        """The answer to an order.
+        """Send an order and return the answer.
 
         Raises:
             Failed: the library raised, ran out of memory, or did not answer in time.
@@ -83,7 +83,7 @@ class Contestant:
         return answer["answer"]
 
     def close(self) -> None:
-        """Lets the process end by itself, so that it can clean up."""
+        """Let the process end by itself, so that it can clean up."""
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -91,7 +91,7 @@ class Contestant:
         self.stop()
 
     def stop(self) -> None:
-        """Ends the process and whatever it started."""
+        """Kill the process and its descendants."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 if sys.platform == "win32":
@@ -126,7 +126,7 @@ class Contestant:
 
 @dataclass
 class Measurement:
-    """What one form of one library's rule took."""
+    """The times of one form of a library's rule."""
 
     workload: str
     rule: str
@@ -144,7 +144,7 @@ class Measurement:
 
 @dataclass
 class Difference:
-    """How far the result of a library's form is from ours, in units of our largest entry."""
+    """The distance of a form's result from ours, in units of our largest entry."""
 
     workload: str
     rule: str
@@ -159,13 +159,13 @@ class Difference:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """The environment of a process that computes with so many threads."""
+    """Return the environment variables of a process with so many threads."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
     return {**os.environ, **dict.fromkeys(names, str(threads))}
 
 
 def measure(work: Workload, contestants: Sequence[Contestant], repeats: int) -> list[Measurement]:
-    """Times a workload: each form once to warm up, then all forms turn by turn, beginning with another each time."""
+    """Time a workload: each form once to warm up, then all forms in alternation, with another one first each time."""
     entered = [entry for contestant in contestants for entry in _warmed_up(work, contestant)]
     racing = [(contestant, measurement) for contestant, measurement in entered if not measurement.failure]
     for turn in range(repeats):
@@ -177,7 +177,7 @@ def measure(work: Workload, contestants: Sequence[Contestant], repeats: int) -> 
 
 
 def _warmed_up(work: Workload, contestant: Contestant) -> list[tuple[Contestant, Measurement]]:
-    """The forms of a contestant that are worth timing, or why there is none."""
+    """Return the forms of a contestant to time, or the reason why there is none."""
     tried = [_once(work, contestant, form) for form in _forms(work, contestant)]
     fastest = min(m.median for m in tried)
     kept = [m for m in tried if m.median <= SLOWER_FORM * fastest] if fastest < math.inf else tried[:1]
@@ -187,7 +187,7 @@ def _warmed_up(work: Workload, contestant: Contestant) -> list[tuple[Contestant,
 
 
 def _forms(work: Workload, contestant: Contestant) -> list[str]:
-    """The names of a contestant's forms; one empty name if it has none, one that begins with "!" if it failed."""
+    """Return the names of a contestant's forms; one empty name if it has none, one starting with "!" if it failed."""
     try:
         return contestant.ask("prepare", **asdict(work)) or [""]
     except Failed as failed:
@@ -213,13 +213,13 @@ def _time(work: Workload, contestant: Contestant, measurement: Measurement) -> N
 
 
 def _ready(work: Workload, contestant: Contestant) -> None:
-    """Gives the workload again to a contestant that had to be stopped since."""
+    """Give the workload again to a contestant that was stopped."""
     if contestant.process is None:
         contestant.ask("prepare", **asdict(work))
 
 
 def compare(work: Workload, contestants: Sequence[Contestant]) -> list[Difference]:
-    """The results of all forms against ours; nothing where ours is not there."""
+    """Compare the results of all forms with ours; return nothing if ours is missing."""
     with tempfile.TemporaryDirectory() as folder:
         results = {
             (contestant.name, form): np.load(path)
@@ -265,7 +265,7 @@ def fastest(measurements: Sequence[Measurement], contestant: str) -> Measurement
 
 
 def ratio(measurements: Sequence[Measurement]) -> float | None:
-    """How many times as long as ours the fastest other takes; None without a time of either."""
+    """Return the fastest other time divided by ours; None if either is missing."""
     ours = min((m.median for m in measurements if m.contestant == OURS), default=math.inf)
     theirs = min((m.median for m in measurements if m.contestant != OURS), default=math.inf)
     return theirs / ours if ours < math.inf and theirs < math.inf else None
@@ -320,7 +320,7 @@ def check(options: argparse.Namespace, contestants: Sequence[Contestant]) -> lis
 
 
 def huge(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Ours on the huge matrix, each rule in a fresh process."""
+    """Time our rules on the huge matrix, each in a new process."""
     print(f"{'seconds':<24} {'rows x columns':>16} {'ours':>8} {'reading':>8} {'ratio':>6} {'memory above, MiB':>18}")
     found = []
     for work in selected(HUGE, options.only):
@@ -353,7 +353,7 @@ def workloads(options: argparse.Namespace) -> list[Workload]:
 
 
 def conditions(threads: int) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return the versions and the hardware that the numbers depend on."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -373,7 +373,7 @@ def _processor() -> str:
 
 
 def open_contestants(options: argparse.Namespace) -> list[Contestant]:
-    """Ours and those peers whose environment is there."""
+    """Return our contestant and the peers with an environment."""
     pythons = {OURS: Path(sys.executable)}
     if options.peers is not None:
         pythons |= {name: interpreter(options.peers.resolve(), name) for name in PEERS}
@@ -388,7 +388,7 @@ def open_contestants(options: argparse.Namespace) -> list[Contestant]:
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Everything as JSON, or the measurements alone as CSV."""
+    """Write everything as JSON, or only the measurements as CSV."""
     if path.suffix != ".csv":
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         return
@@ -434,7 +434,7 @@ def main() -> int:
 
 
 def compete(options: argparse.Namespace, record: dict[str, Any]) -> list[Difference]:
-    """Times or compares all libraries, and adds to the record what came out."""
+    """Time or compare all libraries, and add the results to the record."""
     contestants, differences = open_contestants(options), []
     try:
         record["versions"] = {contestant.name: contestant.ask("hello") for contestant in contestants}

@@ -3,7 +3,7 @@
 python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
 python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
 python benchmarks/simulation.py flower      # the same, Flower's run_simulation, with the same local training
-python benchmarks/simulation.py task        # what a client costs on the cluster beside its training
+python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
 Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
 depend on who else uses the machine, and how long it takes to the end of the first round.  `flower` needs an environment
@@ -32,7 +32,7 @@ from phalanx.simulation.executor import Blueprint
 from phalanx.training.evaluation import Evaluation
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
-MARK = "PHALANX_BENCHMARK"  # environment variable by which the processes of a measurement are known
+MARK = "PHALANX_BENCHMARK"  # environment variable that identifies the processes of a measurement
 RECIPE = LocalSGD(batch_size=32, lr=0.05)
 MODEL = MLP((64,))
 
@@ -50,7 +50,7 @@ def plan(clients: int = CLIENTS, held: int = EXAMPLES, recipe: LocalSGD = RECIPE
 
 
 def cpu_seconds(mark: str) -> float:
-    """CPU time of all processes that were started for a measurement and still live, this one included."""
+    """Return the CPU time of all running processes of a measurement, this one included."""
     ticks, wanted = 0, f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -63,7 +63,7 @@ def cpu_seconds(mark: str) -> float:
 
 
 class Rounds:
-    """Notes when rounds end, and what they have cost until then."""
+    """Records wall time and CPU time at the end of each round."""
 
     def __init__(self) -> None:
         self.mark = os.environ[MARK] = secrets.token_hex(8)
@@ -72,8 +72,8 @@ class Rounds:
     def __call__(self, *_: object) -> None:
         self.seen.append((time.perf_counter(), cpu_seconds(self.mark)))
 
-    def tell(self, name: str) -> None:
-        """The medians, without the first round, in which processes warm up."""
+    def show(self, name: str) -> None:
+        """Print the medians, without the first round, in which processes warm up."""
         later = list(zip(self.seen[1:], self.seen[2:], strict=False))
         wall, cpu = (statistics.median(b[k] - a[k] for a, b in later) for k in (0, 1))
         first = self.seen[1][0] - self.begun
@@ -84,7 +84,7 @@ class Rounds:
 def here(epochs: int) -> None:
     rounds = Rounds()
     simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds])
-    rounds.tell("one process")
+    rounds.show("one process")
 
 
 def on_ray(epochs: int) -> None:
@@ -93,11 +93,11 @@ def on_ray(epochs: int) -> None:
     rounds = Rounds()
     with RayExecutors("local") as cohorts:
         simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds], executors=cohorts)
-        rounds.tell(f"{len(cohorts.crew.members)} workers on Ray")
+        rounds.show(f"{len(cohorts.crew.members)} workers on Ray")
 
 
 def task() -> None:
-    """Rounds of clients that hold one example, so that their training is next to nothing."""
+    """Time rounds of clients with one example, so that training takes almost no time."""
     from phalanx.ray import RayExecutors  # noqa: PLC0415
 
     recipe, costs = LocalSGD(steps=1, batch_size=1), dict[str, tuple[float, float]]()
@@ -117,7 +117,7 @@ def task() -> None:
 
 
 def flower() -> None:
-    """Flower's own simulation, with FedAvg and the training of this library."""
+    """Time Flower's own simulation, with FedAvg and the training of this library."""
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict  # noqa: PLC0415
     from flwr.clientapp import ClientApp  # noqa: PLC0415
     from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
@@ -153,7 +153,7 @@ def flower() -> None:
         "init_args": {"address": "local", "include_dashboard": False},
     }
     run_simulation(server, client, num_supernodes=CLIENTS, backend_config=options)
-    rounds.tell("Flower's simulation")
+    rounds.show("Flower's simulation")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Local training of many clients against plain centralised PyTorch on the same number of samples.
+"""Local training of many clients compared with centralised PyTorch on the same number of samples.
 
 python benchmarks/training.py [--keep-freed-memory] [--threads 2] [--repeats 5]
 

@@ -1,4 +1,4 @@
-"""Runs the examples of tests/aggregators/published_vectors.yaml through the libraries that they are from.
+"""Run the examples of tests/aggregators/published_vectors.yaml with the libraries that they come from.
 
 python benchmarks/vectors.py --peers FOLDER
 
@@ -19,11 +19,11 @@ from rules import Contestant, Failed
 VECTORS = Path(__file__).parent.parent / "tests" / "aggregators" / "published_vectors.yaml"
 TOLERANCE = {"torch": 1e-5}  # ByzFL turns tensors into float32
 EXACT = 1e-8
-CALLS = 30  # of a rule with chance in it: one of them has to give what is written down
+CALLS = 30  # of a randomised rule: one of them must give the published result
 
 
 def parameters(vector: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters in the words of the workloads: a number of rows in place of a share of them."""
+    """Return the parameters as the workloads expect them: a number of rows instead of a share."""
     given = dict(vector["parameters"])
     if vector["rule"] == "TrimmedMean":
         f = given.pop("beta") * len(vector["input"])
@@ -32,7 +32,7 @@ def parameters(vector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failures(vector: Mapping[str, Any], contestant: Contestant) -> Iterator[str]:
-    """What the forms of a library give instead of what is written down; where chance is at work, in each call."""
+    """Yield the results of a library that differ from the published ones, for randomised rules in every call."""
     allowed = [vector["output"], *vector.get("also", [])]
     for form, results in _results(vector, contestant, CALLS if vector.get("random") else 1).items():
         if not any(_same(result, output, TOLERANCE.get(form, EXACT)) for result in results for output in allowed):

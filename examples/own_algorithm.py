@@ -1,4 +1,4 @@
-"""An algorithm of one's own: federated averaging with momentum on the server (FedAvgM, Hsu et al. 2019).
+"""A custom algorithm: federated averaging with momentum on the server (FedAvgM, Hsu et al. 2019).
 
 phalanx run --algorithm own_algorithm.FedAvgM --algorithm.momentum 0.8        (from the folder examples)
 """
@@ -21,7 +21,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class FedAvgM(Algorithm[State]):
-    """Averages updates, and adds a decaying sum of them to the model.
+    """Averages updates, and adds their decaying sum to the model.
 
     Args:
         momentum: share of the last step that is taken again, in [0, 1).

@@ -1,4 +1,4 @@
-"""An attack of one's own: attackers that know the honest updates and send their mean, turned round.
+"""A custom attack: attackers that know the honest updates send their negative mean.
 
 phalanx run --attack own_attack.Opposite --byzantine 6        (from the folder examples)
 """
@@ -10,10 +10,10 @@ from phalanx.attacks import Colluding
 
 @dataclass(frozen=True)
 class Opposite(Colluding):
-    """Sends the mean of the honest updates of its round times a negative number.
+    """Sends the mean of the honest updates of its round times a negative factor.
 
     Args:
-        strength: how many times as long.
+        strength: the factor without its sign.
     """
 
     strength: float = 2.0

@@ -1,4 +1,4 @@
-"""A data set of one's own: whatever gives inputs and labels.
+"""A custom data set: any source of inputs and labels.
 
 phalanx run --data own_dataset.Moons --data.noise 0.2        (from the folder examples)
 

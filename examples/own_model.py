@@ -1,4 +1,4 @@
-"""A model of one's own, for images of any size.
+"""A custom model, for images of any size.
 
 phalanx run --model own_model.Softmax        (from the folder examples)
 """

@@ -10,5 +10,5 @@ attacked = Run(clients=20, byzantine=6, attack=Rescale(-10.0))  # on scikit-lear
 
 for algorithm in (FedAvg(), ByzantineCFL()):
     record = simulate(replace(attacked, algorithm=algorithm))
-    final, found = record.summary["final"], record.summary["detection"]
-    print(f"{record.name}: accuracy {final['accuracy']:.1%}, {found['true_positives']} of 6 attackers removed")
+    final, found = record.summary.final, record.summary.detection
+    print(f"{record.name}: accuracy {final.accuracy:.1%}, {found.true_positives} of 6 attackers excluded")

@@ -32,4 +32,4 @@ def run(algorithm: Algorithm, attack: Attack | None = None, steps: int = 600) ->
 
 def accuracy(algorithm: Algorithm, attack: Attack | None = None, steps: int = 600) -> float:
     """Accuracy of the last model of such a run."""
-    return float(run(algorithm, attack, steps).summary["final"]["accuracy"])
+    return float(run(algorithm, attack, steps).summary.final.accuracy)

@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 def forms(
     rule: str, parameters: Parameters, matrix: np.ndarray, weights: np.ndarray | None, threads: int
 ) -> dict[str, Form]:
-    """The forms of a rule by name; none where ByzFL does not have it: no rule of ByzFL's takes weights."""
+    """Return the forms of a rule by name; none if ByzFL lacks it or weights are given: its rules take no weights."""
     if rule not in MAKERS or weights is not None:
         return {}
     if rule == "MultiKrum" and parameters["m"] != len(matrix) - parameters["f"]:

@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 def forms(
     rule: str, parameters: Parameters, matrix: np.ndarray, weights: np.ndarray | None, threads: int
 ) -> dict[str, Form]:
-    """The forms of a rule by name; none where ByzPy does not have it: no rule of ByzPy's takes weights."""
+    """Return the forms of a rule by name; none if ByzPy lacks it or weights are given: its rules take no weights."""
     if rule not in MAKERS or weights is not None:
         return {}
     rows = list(torch.from_numpy(matrix))
@@ -67,7 +67,7 @@ def _pooled(operator: Any, rows: list[torch.Tensor], workers: int) -> Callable[[
 
 @cache
 def _pool(workers: int) -> tuple[asyncio.AbstractEventLoop, ActorPool]:
-    """Processes of one thread each, started once: their start is not timed."""
+    """Return a pool of processes with one thread each, started once: their start is not timed."""
     ours = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     os.environ.update(dict.fromkeys(ours, "1"))
     loop, pool = asyncio.new_event_loop(), ActorPool([ActorPoolConfig(backend="process", count=workers)])

@@ -1,4 +1,4 @@
-"""Where a peer's rule is another rule than ours: why `rules.py --check` finds a difference that is no mistake."""
+"""Deliberate differences between a peer's rule and ours, reported by `rules.py --check` but not errors."""
 
 ONE_NEIGHBOUR_MORE = "sums the n - f - 1 nearest distances, the paper n - f - 2"
 LOWER_MEDIAN = "of an even number of entries takes the lower middle one (torch.median), not the mid-point"

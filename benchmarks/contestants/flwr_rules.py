@@ -1,4 +1,4 @@
-"""Flower's rules, as functions on lists of arrays, and as its message API runs them, where that is another program."""
+"""Flower's rules, as functions on lists of arrays, and as its message API runs them, if that code is different."""
 
 from collections.abc import Callable
 from importlib.metadata import version
@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
 def forms(
     rule: str, parameters: Parameters, matrix: np.ndarray, weights: np.ndarray | None, threads: int
 ) -> dict[str, Form]:
-    """The forms of a rule by name; none where Flower does not have it: only its mean takes weights."""
+    """Return the forms of a rule by name; none if Flower lacks it: only its mean takes weights."""
     if rule not in FUNCTIONS or (weights is not None and rule != "Mean"):
         return {}
     counts = [1] * len(matrix) if weights is None else [int(w) for w in weights]
@@ -48,7 +48,7 @@ def forms(
 
 
 def _messages(rule: str, results: Results, parameters: Parameters) -> Form:
-    """As the strategies of the message API do it: to read messages is part of it and timed, to make them is not."""
+    """Aggregate like the strategies of the message API: reading messages is timed, making them is not."""
     contents = [
         RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": count})})
         for arrays, count in results

@@ -17,7 +17,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def resident(peak: bool) -> int | None:
-    """Bytes that this process holds, or held at most; None where the system does not say."""
+    """Return the current or peak memory of this process in bytes; None if the system does not report it."""
     if not STATUS.exists():
         return None
     field = "VmHWM:" if peak else "VmRSS:"

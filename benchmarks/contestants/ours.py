@@ -21,7 +21,7 @@ def versions() -> dict[str, str]:
 def forms(
     rule: str, parameters: Parameters, matrix: np.ndarray, weights: np.ndarray | None, threads: int
 ) -> dict[str, Form]:
-    """The forms of a rule by name; none where Phalanx does not have the rule (yet)."""
+    """Return the forms of a rule by name; none if Phalanx lacks it."""
     if (kind := getattr(phalanx.aggregators, rule, None)) is None:
         return {}
     instance = kind(**_arguments(rule, parameters, len(matrix)))

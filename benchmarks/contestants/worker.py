@@ -1,4 +1,4 @@
-"""One library in a process of its own: takes orders line by line, and answers line by line.
+"""A library in a separate process, which reads one order per line and writes one answer per line.
 
 python -m contestants.worker ours|byzfl|byzpy|flwr THREADS GIGABYTES
 
@@ -22,7 +22,7 @@ MODULES = {"ours": "ours", "byzfl": "byzfl_rules", "byzpy": "byzpy_rules", "flwr
 
 
 class Worker:
-    """The library, and the workload that is before it."""
+    """The library and its current workload."""
 
     def __init__(self, name: str, threads: int) -> None:
         self.library = importlib.import_module("contestants." + MODULES[name])
@@ -36,20 +36,20 @@ class Worker:
         return {"python": sys.version.split()[0], **self.library.versions()}
 
     def prepare(self, **workload: Any) -> list[str]:
-        """Makes the matrix, and says in which forms the library has the rule."""
+        """Make the matrix, and return the forms in which the library has the rule."""
         self.forms, self.took = {}, {}  # gives back the previous matrix
         work = Workload(**workload)
         self.forms = self.library.forms(work.rule, work.parameters, work.matrix(), work.weights(), self.threads)
         return list(self.forms)
 
     def given(self, rule: str, parameters: Parameters, matrix: list[Any], weights: list[Any] | None) -> dict[str, Any]:
-        """What each form makes of a matrix that is written out, in float64 where the form keeps it."""
+        """Return each form's result for a given matrix, in float64 if the form preserves it."""
         w = None if weights is None else np.array(weights)
         found = self.library.forms(rule, parameters, np.array(matrix, dtype=np.float64), w, self.threads)
         return {name: self.library.array(form.call(form.prepare())).tolist() for name, form in found.items()}
 
     def run(self, form: str, path: str | None = None) -> float:
-        """Runs one form once, and says how many milliseconds it took; saves the result where there is a path.
+        """Run one form once and return the milliseconds; save the result if a path is given.
 
         A quick form is run once more before, untimed: its threads are awake then, and the matrix is where it can be.
         """
@@ -67,7 +67,7 @@ class Worker:
 
 
 def limit_memory(gigabytes: float) -> None:
-    """Makes the library fail rather than the machine: some rules of others list all subsets."""
+    """Limit memory, so that the library fails and not the machine: some rules list all subsets."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415
 

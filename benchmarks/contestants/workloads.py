@@ -1,4 +1,4 @@
-"""What is timed: a rule with its parameters on a matrix, in words that belong to no library."""
+"""Workloads: a rule with its parameters on a matrix, in terms independent of any library."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ class Workload:
     """A rule on a matrix of random numbers.
 
     Args:
-        name: in the table.
+        name: label in the table.
         rule: Phalanx's name of the rule.
-        parameters: what the rule needs to know: f, radius, iterations, s, m, reference; steps of a geometric median,
-            where a library does not take as many as it needs.
+        parameters: parameters of the rule: f, radius, iterations, s, m, reference; the number of steps of a geometric
+            median, for libraries with a fixed number.
         rows: number of clients.
         columns: number of parameters of a model.
         weighted: counts of examples as weights.
-        seed: of the matrix and the weights.
+        seed: seed of the matrix and the weights.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Workload:
     seed: int = 0
 
     def matrix(self) -> np.ndarray:
-        """Standard normal numbers, float32: the worst case for rules that look for a tight group of rows."""
+        """Return standard normal float32 numbers, the worst case for rules that look for a tight group of rows."""
         return np.random.default_rng(self.seed).standard_normal((self.rows, self.columns), dtype=np.float32)
 
     def weights(self) -> np.ndarray | None:
-        """Numbers of examples between 1 and 100, or None."""
+        """Return numbers of examples between 1 and 100, or None."""
         return np.random.default_rng(self.seed + 1).integers(1, 101, self.rows) if self.weighted else None
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to run a rule: `call` is timed, `prepare` is not and makes what `call` is given, anew each time."""
+    """One way to run a rule: `call` is timed; `prepare` makes its argument before each call and is not timed."""
 
     call: Callable[[Any], Any]
     prepare: Callable[[], Any] = lambda: None

@@ -72,13 +72,13 @@ def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
 
 def _last(trace: Trace) -> float:
     """The round in which the last adversary was separated; 0 if one was not."""
-    gone = {r.client: r.step for r in trace.removed if r.client in trace.byzantine}
+    gone = {r.client: r.step for r in trace.excluded if r.client in trace.byzantine}
     return max(gone.values()) if gone.keys() == set(trace.byzantine) else 0
 
 
 def _rounds(trace: Trace) -> float:
     """In how many rounds adversaries were separated."""
-    return len({r.step for r in trace.removed if r.client in trace.byzantine})
+    return len({r.step for r in trace.excluded if r.client in trace.byzantine})
 
 
 def _least(trace: Trace) -> float:
@@ -113,8 +113,8 @@ def _draw(axes: "Axes", trace: Trace) -> None:
     cross = dict(zip(trace.state["step"], trace.state["alpha_cross"], strict=True))
     axes.plot(list(cross), [float("nan") if c is None else c for c in cross.values()], color=COLOURS[0])
     events = dict[int, list[int]]()
-    for removed in trace.removed:
-        events.setdefault(removed.step, []).append(removed.client)
+    for excluded in trace.excluded:
+        events.setdefault(excluded.step, []).append(excluded.client)
     crowded = len(events) > 8
     for step, clients in events.items():
         honest = len(set(clients) - set(trace.byzantine))

@@ -150,7 +150,7 @@ def accuracies(entry: str, clients: int, records: Mapping[str, Sequence[Trace]],
 
 def separated(trace: Trace) -> tuple[int, int]:
     """How many adversaries and how many honest clients were removed."""
-    removed = {r.client for r in trace.removed}
+    removed = {r.client for r in trace.excluded}
     bad = len(removed & set(trace.byzantine))
     return bad, len(removed) - bad
 
@@ -180,7 +180,7 @@ def removals(clients: int, records: Mapping[str, Sequence[Trace]], context: Cont
 
 def _told(traces: Sequence[Trace]) -> list[str]:
     found = [separated(trace) for trace in traces]
-    steps = [sorted({r.step for r in trace.removed}) for trace in traces]
+    steps = [sorted({r.step for r in trace.excluded}) for trace in traces]
     when = ["-" if not s else f"{s[0]}" if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in steps]
     good = sum(map(correct, traces))
     cells = [", ".join(str(bad) for bad, _ in found), ", ".join(str(honest) for _, honest in found), ", ".join(when)]

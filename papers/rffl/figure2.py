@@ -91,8 +91,8 @@ def _draw(axes: "Axes", trace: Trace) -> None:
         bad = client in trace.byzantine
         told = [(0, 1 / trace.clients)]
         told += [(step, r[str(client)]) for step, r in zip(steps, reputations, strict=True) if str(client) in r]
-        gone = [(removed.step, below) for removed in trace.removed
-                if removed.client == client and (below := _below(removed.reason)) is not None]  # fmt: skip
+        gone = [(excluded.step, below) for excluded in trace.excluded
+                if excluded.client == client and (below := _below(excluded.reason)) is not None]  # fmt: skip
         x, y = zip(*told, *gone, strict=True)
         axes.plot(
             x, y, color=COLOURS[1 if bad else 0], linewidth=1.8 if bad else 0.9, alpha=1.0 if bad else 0.7,

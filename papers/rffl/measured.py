@@ -23,23 +23,23 @@ class Pair(NamedTuple):
     @property
     def fairness(self) -> Correlation:
         """Of what participants receive with what they can do alone."""
-        return collaborative_fairness(self.alone.received, self.run.received)
+        return collaborative_fairness(self.alone.received_accuracy, self.run.received_accuracy)
 
     @property
     def gain(self) -> float:
         """Mean over participants, in points."""
-        return 100 * fmean(gains(self.alone.received, self.run.received).values())
+        return 100 * fmean(gains(self.alone.received_accuracy, self.run.received_accuracy).values())
 
     @property
     def gain_of_best(self) -> float:
         """What the participant with the best model of this run gains by it, in points."""
-        best = max(self.run.received, key=lambda i: self.run.received[i])
-        return 100 * (self.run.received[best] - self.alone.received[best])
+        best = max(self.run.received_accuracy, key=lambda i: self.run.received_accuracy[i])
+        return 100 * (self.run.received_accuracy[best] - self.alone.received_accuracy[best])
 
     @property
     def best_over_best(self) -> float:
         """The best model of the run over the best standalone model, in points."""
-        return 100 * (max(self.run.received.values()) - max(self.alone.received.values()))
+        return 100 * (max(self.run.received_accuracy.values()) - max(self.alone.received_accuracy.values()))
 
 
 def traces(records: Records, federation: Federation, method: str, enemy: Enemy | None = None) -> Sequence[Trace]:
@@ -67,12 +67,12 @@ def compared_by(
 
 def best(trace: Trace) -> float | None:
     """The accuracy of the best participant's model at the end, in percent."""
-    return 100 * max(trace.received.values(), default=math.nan) if trace.received else None
+    return 100 * max(trace.received_accuracy.values(), default=math.nan) if trace.received_accuracy else None
 
 
 def mean(trace: Trace) -> float | None:
     """The mean accuracy over participants at the end, in percent."""
-    return 100 * fmean(trace.received.values()) if trace.received else None
+    return 100 * fmean(trace.received_accuracy.values()) if trace.received_accuracy else None
 
 
 def interval(found: Iterable[Correlation], level: float = 0.95) -> str:

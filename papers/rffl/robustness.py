@@ -179,8 +179,8 @@ COLUMNS = ("gain, points", "adversaries removed", "honest removed")
 
 def each(found: Sequence[Trace]) -> str:
     """What each participant's model is worth in the first seed, rounded, in percent: once if all have the same."""
-    done = [trace for trace in found if not trace.failed and trace.received]
-    return _listed([100 * value for _, value in sorted(done[0].received.items())]) if done else "-"
+    done = [trace for trace in found if not trace.failed and trace.received_accuracy]
+    return _listed([100 * value for _, value in sorted(done[0].received_accuracy.items())]) if done else "-"
 
 
 def each_published(numbers: Sequence[Published]) -> str:

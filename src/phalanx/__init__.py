@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     )
     from phalanx.engine.guard import Guard
     from phalanx.engine.loop import run
-    from phalanx.runs.history import Record
     from phalanx.runs.plan import Run
+    from phalanx.runs.record import Record
     from phalanx.runs.session import simulate
     from phalanx.training.sgd import LocalSGD
 
@@ -55,7 +55,7 @@ HOMES = {  # the modules of the names above that are not in `phalanx.core`: torc
     "Aggregator": "phalanx.aggregators",
     "Guard": "phalanx.engine.guard",
     "LocalSGD": "phalanx.training.sgd",
-    "Record": "phalanx.runs.history",
+    "Record": "phalanx.runs.record",
     "Run": "phalanx.runs.plan",
     "run": "phalanx.engine.loop",
     "simulate": "phalanx.runs.session",

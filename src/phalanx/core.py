@@ -94,7 +94,8 @@ class Updates:
         )
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """What became of one client's update in one step.
 
     The weight is how much of the update is in the step, in [0, 1]: its share in a mean, its weight in a mixture, its

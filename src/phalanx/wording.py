@@ -9,5 +9,5 @@ def plural(count: int, noun: str) -> str:
 
 
 def percent(share: Any) -> str:
-    """A share in percent, or a dash for None: "12.5 %"."""
+    """Return a share in percent, such as "12.5 %", or a dash for None."""
     return "-" if share is None else f"{100 * share:.1f} %"

@@ -83,13 +83,13 @@ def test_out_of_range(options):
 @pytest.mark.parametrize("attack", [Rescale(-10.0), pytest.param(Gaussian(1.0), marks=pytest.mark.slow)])
 def test_rejects_every_such_attack_on_the_digits(attack):
     record = run(AFLGuard(), attack)
-    assert record.summary["rejected"]["byzantine"] == 1.0
-    assert record.summary["final"]["accuracy"] > 0.75
+    assert record.summary.filtered.byzantine == 1.0
+    assert record.summary.final.accuracy > 0.75
 
 
 @pytest.mark.slow
 def test_learns_without_attack_and_rejects_many_honest_updates_that_are_stale():
     record = run(AFLGuard())
-    assert record.summary["final"]["accuracy"] > 0.75
-    assert record.summary["rejected"]["honest"] > 0.1
+    assert record.summary.final.accuracy > 0.75
+    assert record.summary.filtered.honest > 0.1
     assert accuracy(AFLGuard(radius=2.0)) > 0.75

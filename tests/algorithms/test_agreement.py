@@ -164,6 +164,6 @@ def test_a_label_flipper_among_digits_leaves_and_the_honest_stay():
     record = phalanx.simulate(plan)
     assert fairness.detection(record).after == {6: 5}
     assert not fairness.detection(record).honest
-    assert record.history[5]["state"]["agreement"]["6"] == [pytest.approx(-0.14, abs=0.05), 1]
+    assert record.history[5].state["agreement"][6] == [pytest.approx(-0.14, abs=0.05), 1]
     plain = phalanx.simulate(replace(plan, algorithm=RFFL()))
     assert fairness.detection(plain).after == {6: None}

@@ -12,7 +12,7 @@ from phalanx.algorithms import FLAME, Catalyst, FedAsync
 from phalanx.algorithms.catalyst import Inverse
 from phalanx.algorithms.staleness import Hinge
 from phalanx.attacks import Rescale
-from phalanx.core import InfeasibleError, StalledError
+from phalanx.core import InfeasibleError, StalledError, Verdict
 from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import AsReported, Truncate
@@ -60,7 +60,7 @@ def test_a_quorum_waits_and_is_served_together():
     for k, row in enumerate(THREE[:2]):
         state, ready = algorithm.step(state, updates([row], clients=[k]))
         assert (state.version, state.waiting, set(ready)) == (0, k + 1, set())
-        assert state.verdicts == {k: (True, 0.0, None, f"waits for a quorum, {k + 1} of 3", False, True)}
+        assert state.verdicts == {k: Verdict(True, 0.0, None, f"waits for a quorum, {k + 1} of 3", waits=True)}
         assert state.model.tolist() == [0.0, 0.0]
     state, ready = algorithm.step(state, updates(THREE[2:], clients=[2]))
     assert (state.version, state.waiting, set(ready)) == (1, 0, {0, 1, 2}), "the last one too"
@@ -188,7 +188,7 @@ def test_one_update_of_a_client_for_each_version():
     state, _ = arrive(algorithm, start(algorithm), THREE[:1], 0, clients=[0])
     again, ready = arrive(algorithm, state, THREE[:1], 0, clients=[0])
     assert (again.waiting, ready) == (1, set()), "it waits already"
-    assert again.verdicts[0] == (False, 0.0, None, "has answered version 0 already", False, False)
+    assert again.verdicts[0] == Verdict(False, 0.0, None, "has answered version 0 already")
     state, _ = arrive(algorithm, state, THREE[1:], 0, clients=[1, 2])
     again, ready = arrive(algorithm, state, THREE[:1], 0, clients=[0])
     assert (again.late, ready) == (0, {0})

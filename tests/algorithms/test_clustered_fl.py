@@ -16,7 +16,7 @@ from phalanx.attacks import SignFlip
 from phalanx.clustering import bipartition
 from phalanx.core import InfeasibleError
 from phalanx.data import PermutedLabels
-from phalanx.runs.history import plain
+from phalanx.runs.schema import plain
 from phalanx.weighting import AsReported, Truncate
 from toys import close, updates
 

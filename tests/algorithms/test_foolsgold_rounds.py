@@ -138,6 +138,6 @@ def test_sybils_are_the_majority_and_fail_where_the_honest_differ():
     """The setting of the paper: honest clients of one class each, as many Sybils as of those, who call 1 a 7."""
     guarded = simulate(DIFFERENT)
     plain = simulate(dataclasses.replace(DIFFERENT, algorithm=FedAvg()))
-    assert guarded.summary["rejected"]["byzantine"] > 0.9
-    assert guarded.summary["rejected"]["honest"] < 0.3
-    assert guarded.summary["final"]["attack_success"] < 0.1 < plain.summary["final"]["attack_success"]
+    assert guarded.summary.filtered.byzantine > 0.9
+    assert guarded.summary.filtered.honest < 0.3
+    assert guarded.summary.final.attack_success < 0.1 < plain.summary.final.attack_success

@@ -14,13 +14,15 @@ from scipy.stats import kstest, norm
 from flower.federations import KEYS, SMALL
 from phalanx.algorithms import FedAvg, Permuted, Private, QFedAvg, Quorum
 from phalanx.algorithms.private import entropy, privately, secretly
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, Verdict
 from phalanx.flower import participant_of
 from phalanx.flower.client import ClientWorker
 from phalanx.flower.codec import TaskMessage, read_answer, task_content
 from phalanx.installation import installation
 from phalanx.runs import accounting as privacy
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record
+from phalanx.runs.schema import ClientRecord, StepRecord
+from summaries import summary
 
 D = 20_000
 
@@ -144,12 +146,13 @@ def test_an_account_of_nonsense_is_refused(wrong):
 
 
 def test_uploads_in_a_simulation_are_counted_from_its_history_and_never_too_few():
+    used = Verdict(True, 1.0)
     history = [
-        {"step": 0, "refused": {"9": "declares nothing"}},
-        {"step": 1, "verdicts": {"0": {}, "1": {}}, "lost": {"2": "silent"}},
-        {"step": 2, "verdicts": {"1": {}}, "refused": {"0": "NaN"}},
+        StepRecord(step=0, version=0, seconds=0.0, not_enrolled={9: "reports nothing"}),
+        StepRecord(step=1, version=1, seconds=1.0, verdicts={0: used, 1: used}, lost={2: "silent"}),
+        StepRecord(step=2, version=2, seconds=2.0, verdicts={1: used}, invalid={0: "NaN"}),
     ]
-    assert privacy.uploads(Record("", {}, history, {"clients": {"0": {}}})) == {0: 2, 1: 2, 2: 1}
+    assert privacy.uploads(Record({}, history, summary(clients={0: ClientRecord()}))) == {0: 2, 1: 2, 2: 1}
 
 
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):

@@ -158,7 +158,7 @@ def test_a_larger_q_makes_losses_more_alike_on_the_digits():
     spread, largest = [], []
     for q in (0.0, 1.0):
         record = simulate(dataclasses.replace(UNEQUAL, algorithm=QFedAvg(q=q, lr=0.2)))
-        losses = torch.tensor(list(record.history[-1]["state"]["losses"].values()))
+        losses = torch.tensor(list(record.history[-1].state["losses"].values()))
         spread.append(float(losses.std()))
         largest.append(float(losses.max()))
     assert spread[1] < 0.9 * spread[0]

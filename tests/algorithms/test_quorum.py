@@ -10,7 +10,7 @@ import phalanx
 from phalanx.aggregators import Bucketing, Krum, MeaMed, Median
 from phalanx.algorithms import FLAME, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Quorum
 from phalanx.attacks import Gaussian, Rescale
-from phalanx.core import InfeasibleError, QuorumStatus, StalledError
+from phalanx.core import InfeasibleError, QuorumStatus, StalledError, Verdict
 from phalanx.data import PermutedLabels
 from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
@@ -49,7 +49,7 @@ def test_a_quorum_by_hand():
     assert ready == {0, 1, 2}
     state, ready = algorithm.step(state, arrival([2.0, 0.0], 2))
     assert (state.version, state.collected, set(ready)) == (0, 1, set())
-    assert state.verdicts == {2: (True, 0.0, None, "waits for a quorum, 1 of 2", False, True)}
+    assert state.verdicts == {2: Verdict(True, 0.0, None, "waits for a quorum, 1 of 2", waits=True)}
     state, ready = algorithm.step(state, arrival([0.0, 4.0], 0))
     assert (state.version, state.collected, set(ready)) == (1, 0, {0, 1, 2}), "1 is not disturbed: it trains still"
     assert state.model.tolist() == [1.0, 2.0]

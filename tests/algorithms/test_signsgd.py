@@ -88,7 +88,7 @@ DIGITS = Run(
 def test_clients_remember_in_a_run():
     """One step of minibatch each: with momentum other signs are sent than without."""
     models = [
-        simulate(dataclasses.replace(DIGITS, algorithm=SignSGD(0.005, momentum=b), until=Until(5))).history[-1]["loss"]
+        simulate(dataclasses.replace(DIGITS, algorithm=SignSGD(0.005, momentum=b), until=Until(5))).summary.final.loss
         for b in (0.0, 0.9)
     ]
     assert models[0] != models[1]
@@ -98,11 +98,11 @@ def test_clients_remember_in_a_run():
 @pytest.mark.parametrize("attack", [Rescale(-100.0), SignFlip()])
 def test_three_of_eleven_attackers_do_not_stop_it(attack):
     """The claim of the paper: convergence with less than half of the votes adversarial, whatever they send."""
-    clean = simulate(DIGITS).summary["final"]["accuracy"]
+    clean = simulate(DIGITS).summary.final.accuracy
     attacked = dataclasses.replace(DIGITS, attack=attack, byzantine=3)
-    signs = simulate(attacked).summary["final"]["accuracy"]
+    signs = simulate(attacked).summary.final.accuracy
     assert clean > 0.85
     assert signs > 0.8
     if attack == Rescale(-100.0):
         mean = dataclasses.replace(attacked, algorithm=FedAvg())
-        assert simulate(mean).summary["final"]["accuracy"] < 0.5
+        assert simulate(mean).summary.final.accuracy < 0.5

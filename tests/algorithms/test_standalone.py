@@ -64,11 +64,11 @@ def test_a_run_is_training_alone_to_the_bit():
 
 def test_clients_differ_and_attackers_reach_nobody():
     record = simulate(ALONE)
-    received = record.history[-1]["received_accuracy"]
+    received = record.history[-1].metrics.received_accuracy
     assert len(set(received.values())) > 1
-    assert record.history[-1]["accuracy"] == pytest.approx(sum(received.values()) / 4)
+    assert record.history[-1].accuracy == pytest.approx(sum(received.values()) / 4)
     attacked = simulate(dataclasses.replace(ALONE, attack=Rescale(-100.0), byzantine=1))
-    honest = attacked.history[-1]["received_accuracy"]
+    honest = attacked.history[-1].metrics.received_accuracy
     assert len(honest) == 3
     assert {i: received[i] for i in honest} == honest
 
@@ -77,7 +77,7 @@ def test_clients_differ_and_attackers_reach_nobody():
 def test_a_federation_is_worth_more_than_training_alone():
     """What a lower bound is for: on the digits, 72 examples each, trained until nobody learns much more."""
     plan = dataclasses.replace(ALONE, clients=20, until=Until(20), training=LocalSGD(epochs=2))
-    together = simulate(dataclasses.replace(plan, algorithm=FedAvg())).history[-1]["accuracy"]
-    alone = simulate(plan).history[-1]["received_accuracy"].values()
+    together = simulate(dataclasses.replace(plan, algorithm=FedAvg())).history[-1].accuracy
+    alone = simulate(plan).history[-1].metrics.received_accuracy.values()
     assert together > max(alone)
     assert together > sum(alone) / len(alone) + 0.05

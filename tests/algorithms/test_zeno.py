@@ -88,8 +88,8 @@ def test_out_of_range(options):
 @pytest.mark.slow
 def test_stands_gradient_inversion_on_the_digits():
     record = run(ZenoPlusPlus(), Rescale(-10.0))
-    assert record.summary["final"]["accuracy"] > 0.75
-    assert record.summary["rejected"]["byzantine"] > 2 * record.summary["rejected"]["honest"]
+    assert record.summary.final.accuracy > 0.75
+    assert record.summary.filtered.byzantine > 2 * record.summary.filtered.honest
 
 
 @pytest.mark.slow
@@ -100,5 +100,5 @@ def test_learns_the_digits():
 @pytest.mark.slow
 def test_noise_has_the_right_sign_half_of_the_time_and_no_more_length_than_the_server():
     record = run(ZenoPlusPlus(), Gaussian(100.0))
-    assert record.summary["final"]["accuracy"] > 0.7
-    assert 0.3 < record.summary["rejected"]["byzantine"] < 0.95
+    assert record.summary.final.accuracy > 0.7
+    assert 0.3 < record.summary.filtered.byzantine < 0.95

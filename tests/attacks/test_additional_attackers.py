@@ -63,8 +63,8 @@ def test_summary_and_report_know_them():
     plan = beside(3, Rescale(-1.0))
     record, clean = simulate(plan), simulate(ALONE)
     assert "rescale" in plan.slug
-    assert [c["byzantine"] for c in record.summary["clients"].values()] == [False] * 10 + [True] * 3
-    assert record.history[-1]["received_accuracy"].keys() == {str(i) for i in range(10)}
+    assert [c.byzantine for c in record.summary.clients.values()] == [False] * 10 + [True] * 3
+    assert record.history[-1].metrics.received_accuracy.keys() == set(range(10))
     assert attacked(record)
     assert not attacked(clean)
     assert _twin(record, [record, clean]) is clean
@@ -72,9 +72,9 @@ def test_summary_and_report_know_them():
 
 def test_a_fixed_number_of_them_in_each_round():
     plan = beside(10, Rescale(1.0), participation=0.5, byzantine_per_round=4)
-    took_part = [line["verdicts"].keys() for line in simulate(plan).history[1:]]
+    took_part = [line.verdicts.keys() for line in simulate(plan).history[1:]]
     assert [len(clients) for clients in took_part] == [10] * 3
-    assert [sum(int(i) >= 10 for i in clients) for clients in took_part] == [4] * 3
+    assert [sum(i >= 10 for i in clients) for clients in took_part] == [4] * 3
 
 
 @pytest.mark.parametrize(

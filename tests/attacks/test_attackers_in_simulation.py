@@ -206,23 +206,23 @@ SHORT = Run(
 
 
 def final(attack, **changes):
-    return simulate(replace(SHORT, attack=attack, **changes)).summary["final"]
+    return simulate(replace(SHORT, attack=attack, **changes)).summary.final
 
 
 def test_a_backdoor_opens_and_leaves_accuracy_alone():
     opened = final(Together(Backdoor(target=0), Rescale(10 / 3)))
-    assert opened["attack_success"] > 0.8
-    assert opened["accuracy"] > 0.8
+    assert opened.attack_success > 0.8
+    assert opened.accuracy > 0.8
     closed = final(Together(Rescale(1.0), Backdoor(target=0)), byzantine=1, algorithm=FedAvg(aggregate=Median()))
-    assert closed["attack_success"] < 0.3
+    assert closed.attack_success < 0.3
 
 
 def test_flipped_labels_do_what_they_want_with_a_lie_about_the_size():
     alone, lying = final(LabelFlip(1, 7)), final(Together(LabelFlip(1, 7), ReportSize(10_000_000)))
-    assert alone["attack_success"] < 0.3
-    assert lying["attack_success"] > 0.7
+    assert alone.attack_success < 0.3
+    assert lying.attack_success > 0.7
 
 
 def test_a_shift_of_labels_with_a_lie_about_the_size_takes_over():
     lying = final(Together(LabelShift(), ReportSize(10_000_000)), byzantine=1)
-    assert lying["accuracy"] < 0.1
+    assert lying.accuracy < 0.1

@@ -14,8 +14,8 @@ from phalanx.cli.main import main
 from phalanx.cli.progress import follow, progress_bar
 from phalanx.core import Progress, Until
 from phalanx.runs.checkpoint import Checkpoint
-from phalanx.runs.history import Record
 from phalanx.runs.plan import Run
+from phalanx.runs.record import Record
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +47,10 @@ def test_run_leaves_a_folder_and_shows_a_table(capsys, tmp_path):
     assert {f.name for f in folder.iterdir()} == {"run.json", "history.jsonl", "summary.json", "report.html"}
     assert "FedAvg(Mean), Gaussian" in out
     assert "0 of 1" in out
-    assert "rejected" not in out
-    assert json.loads((folder / "summary.json").read_text())["environment"]["threads"] == 1
+    assert "filtered" not in out
+    assert json.loads((folder / "summary.json").read_text())["provenance"]["threads"] == 1
     assert str(folder / "report.html").replace(str(tmp_path) + os.sep, "") in out
-    assert Record.load(folder).summary["identity"].startswith(folder.name.rsplit("-", 1)[1])
+    assert Record.load(folder).summary.identity.startswith(folder.name.rsplit("-", 1)[1])
 
 
 def test_a_run_that_is_done_is_not_repeated_and_another_does_not_replace_it(capsys, tmp_path):
@@ -286,7 +286,7 @@ def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_finished(
     status, out, _ = phalanx(capsys, own_attack(tmp_path, body))
     assert (status, "Goes on after step 2 of 3." in out) == (0, saved)
     assert ("This run is repeated: it was stopped after step 2." in out) != saved
-    assert Record.load(tmp_path / "here").summary["status"] == "finished"
+    assert Record.load(tmp_path / "here").summary.status == "finished"
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ STOP = """if update.version == 2 and __import__("os").path.exists("stop"):
 def test_a_stopped_run_is_begun_again_on_request(capsys, tmp_path):
     status, out, _ = phalanx(capsys, own_attack(tmp_path, STOP) + " --again")
     assert (status, "Goes on" in out) == (0, False)
-    assert Record.load(tmp_path / "here").summary["status"] == "finished"
+    assert Record.load(tmp_path / "here").summary.status == "finished"
 
 
 @pytest.mark.usefixtures("_stopped")
@@ -404,26 +404,26 @@ def test_runs_of_one_title_are_told_apart_and_a_folder_will_do_for_the_page(caps
         assert f"<b>FedAvg(Mean), {name}</b>" in page
 
 
-def test_what_was_removed_rejected_and_refused_has_tables_and_lines_of_its_own(capsys):
+def test_what_was_excluded_filtered_and_invalid_has_tables_and_lines_of_its_own(capsys):
     options = "--clients 8 --byzantine 2 --until.steps 2"
     _, out, _ = phalanx(capsys, f"run {options} --attack Gaussian --algorithm.aggregate Krum --algorithm.aggregate.f 2")
-    assert "Updates that were rejected or refused" in out
+    assert "Updates that were filtered or invalid" in out
     assert re.search(r"FedAvg\(Krum\), Gaussian x 2\s+100.0 %\s+83.3 %", out)
-    assert "Removed clients" not in out
+    assert "Excluded clients" not in out
     assert "0 of 2" in out
     _, out, _ = phalanx(capsys, f"run {options} --attack Gaussian --algorithm ByzantineCFL")
-    assert "Removed clients" in out
+    assert "Excluded clients" in out
     _, out, _ = phalanx(capsys, f"run {options} --attack NonFinite")
     assert re.search(r"FedAvg\(Mean\), NonFinite x 2\s+100.0 %\s+0.0 %", out)
-    assert "Removed clients" not in out
-    assert "refused 4 times (clients " in out
+    assert "Excluded clients" not in out
+    assert "invalid 4 times (clients " in out
 
 
 def test_clients_that_never_took_part_are_named_with_the_reason(capsys):
     options = "--partition Dirichlet --partition.alpha 0.01 --partition.allow_empty true --clients 30 --until.steps 1"
     out = " ".join(phalanx(capsys, f"run {options}")[1].split())
     assert re.search(r"client \d+ never took part: declares 0 examples, allowed are 1 to 1,000,000,000", out)
-    assert "Removed clients" not in out
+    assert "Excluded clients" not in out
 
 
 @pytest.mark.parametrize(

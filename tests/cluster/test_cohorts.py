@@ -7,6 +7,7 @@ import torch
 
 pytest.importorskip("ray")
 
+
 from cluster.clusters import Mortal
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, FedAsync, QFedAvg

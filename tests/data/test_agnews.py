@@ -175,9 +175,9 @@ def test_a_run_with_topics(tmp_path):
     places = [f"--data_dir={tmp_path}/data", f"--folder={tmp_path}/run"]
     assert cli.main(["run", *options, *places]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["status"] == "finished"
-    assert summary["steps"] == 2
-    assert [client["group"] for client in summary["clients"].values()] == [0, 1, 2, 3]
+    assert summary.status == "finished"
+    assert summary.steps == 2
+    assert [client.group for client in summary.clients.values()] == [0, 1, 2, 3]
 
 
 def test_a_run_with_another_number_of_clients_than_corpora_is_refused(tmp_path, capsys):

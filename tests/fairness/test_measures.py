@@ -1,5 +1,6 @@
 """Measures against scipy and by hand, and on the records of small runs."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import stats
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, FedAvg, Standalone
 from phalanx.attacks import RandomFreeRider
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, Verdict
 from phalanx.fairness import (
     Correlation,
     Detection,
@@ -25,7 +26,10 @@ from phalanx.fairness import (
 from phalanx.models import MLP
 from phalanx.reproduce.trace import Trace
 from phalanx.rng import numpy_generator
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record
+from phalanx.runs.schema import StepRecord
+from phalanx.training.evaluation import Metrics
+from summaries import summary
 
 
 def named(values):
@@ -122,13 +126,13 @@ def vars_of(plan):
 def test_of_a_run_with_free_riders(records):
     found = compare(records["alone"], records["rffl"])
     assert found.gain.keys() == set(range(6)), "attackers have no gain"
-    assert found.received.mean == pytest.approx(records["rffl"].summary["final"]["accuracy"])
+    assert found.received.mean == pytest.approx(records["rffl"].summary.final.accuracy)
     assert found.mean_gain == pytest.approx(found.received.mean - found.alone.mean)
     assert found.detection.after.keys() == {6, 7}
-    assert found.detection.removed == 1.0
+    assert found.detection.excluded == 1.0
     assert found.detection.longest <= 5
     assert found.detection.honest == {}
-    assert "removed    100.0 % of the attackers, 0 honest" in str(found)
+    assert "excluded   100.0 % of the attackers, 0 honest" in str(found)
 
 
 def test_of_a_run_in_which_all_get_the_same(records):
@@ -139,8 +143,10 @@ def test_of_a_run_in_which_all_get_the_same(records):
     assert found.detection.longest is None
 
 
-def test_a_record_and_its_trace_tell_the_same_of_removals(records):
-    assert detection(records["rffl"]) == detection(Trace.of(records["rffl"]))
+def test_a_record_and_its_trace_tell_the_same_of_exclusions(records):
+    assert detection(records["rffl"]) == detection(
+        Trace.of(dataclasses.replace(PLAN, algorithm=RFFL()), records["rffl"])
+    )
 
 
 def test_reputations_over_rounds(records):
@@ -157,17 +163,19 @@ def test_reputations_over_rounds(records):
 
 
 def line(step, scores, threshold=0.1):
-    verdicts = {
-        str(i): {"accepted": True, "weight": 0.5, "score": s, "reason": "", "final": False} for i, s in scores.items()
-    }
-    return {"step": step, "state": {"reputation": scores, "threshold": threshold}, "verdicts": verdicts}
+    verdicts = {i: Verdict(True, 0.5, score) for i, score in scores.items()}
+    state = {"reputation": scores, "threshold": threshold}
+    return StepRecord(step=step, version=step, seconds=1.0, state=state, verdicts=verdicts)
 
 
-def test_below_the_threshold_is_told_without_a_removal():
-    history = [{"step": 0}, line(1, {0: 0.5, 1: 0.2}), line(2, {0: 0.5, 1: 0.05}), line(3, {0: 0.05, 1: 0.01})]
-    assert below_threshold(Record("warm-up", {}, history, {})) == {0: 3, 1: 2}
+BEGUN = StepRecord(step=0, version=0, seconds=0.0, metrics=Metrics(accuracy=0.5))
+
+
+def test_below_the_threshold_is_told_without_an_exclusion():
+    history = [BEGUN, line(1, {0: 0.5, 1: 0.2}), line(2, {0: 0.5, 1: 0.05}), line(3, {0: 0.05, 1: 0.01})]
+    assert below_threshold(Record({}, history, summary())) == {0: 3, 1: 2}
 
 
 def test_a_record_without_the_figure_says_what_to_do():
-    with pytest.raises(InfeasibleError, match=r"no line has received_accuracy\. Repeat the run"):
-        received_accuracy(Record("old", {}, [{"step": 0, "accuracy": 0.5}], {}))
+    with pytest.raises(InfeasibleError, match=r"no step has received_accuracy\. Repeat the run"):
+        received_accuracy(Record({}, [BEGUN], summary()))

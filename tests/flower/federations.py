@@ -114,7 +114,7 @@ def attacked(app, change, kind="train"):
 def resigned(message, content, key):
     """The content, signed by a key as the client of the task would."""
     task = codec.TaskMessage(**{name: message.content[codec.WORDS][name] for name in codec.TaskMessage._fields})
-    content[codec.WORDS]["signature"] = key.sign(codec.stated(task, content))
+    content[codec.WORDS]["signature"] = key.sign(codec.signing_input(task, content))
     return content
 
 

@@ -20,7 +20,7 @@ PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(5))
 @pytest.fixture
 def trail(tmp_path):
     """What the audit trail says so far, as event and client."""
-    return lambda: [(line["event"], line["client"]) for line in read(tmp_path / "run" / "audit.jsonl")]
+    return lambda: [(line.event, line.client) for line in read(tmp_path / "run" / "audit.jsonl")]
 
 
 def once(fact):
@@ -76,8 +76,8 @@ def test_a_client_keeps_its_strikes_under_a_new_key(trail, tmp_path):
     made = coordinator(PLAN, roster=file, folder=tmp_path / "run", observers=[observer], suspension=suspension)
     with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
-    assert [client for event, client in trail() if event == "refused"] == [1] * 4
-    (why,) = [line["why"] for line in read(tmp_path / "run" / "audit.jsonl") if line["event"] == "suspended"]
+    assert [client for event, client in trail() if event == "invalid"] == [1] * 4
+    (why,) = [line.why for line in read(tmp_path / "run" / "audit.jsonl") if line.event == "suspended"]
     assert why.startswith("for 3600 s, after 4 strikes")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flower.federations import KEYS
 from phalanx.flower import Malformed, codec
-from phalanx.flower.codec import BLOCK, VECTOR, WORDS, Answer, TaskMessage
+from phalanx.flower.codec import BLOCK, VECTOR, WORDS, AnswerMessage, TaskMessage
 from phalanx.flower.identity import signed_by, statement
 
 D = 300
@@ -184,7 +184,7 @@ def test_a_record_of_another_kind_is_refused():
 
 
 def answered(value=0.5, **more):
-    content = codec.answer_content(Answer(bytes(32), bytes(32), 7, value, b""), codec.encode(vector()))
+    content = codec.answer_content(AnswerMessage(bytes(32), bytes(32), 7, value, b""), codec.encode(vector()))
     for name, record in more.items():
         content[name] = record
     return content
@@ -245,7 +245,7 @@ def test_an_answer_without_words_is_refused():
 
 
 def signature(task=TASK, content=None):
-    return KEYS[0].sign(codec.stated(task, answered() if content is None else content))
+    return KEYS[0].sign(codec.signing_input(task, answered() if content is None else content))
 
 
 def public(key):
@@ -253,15 +253,15 @@ def public(key):
 
 
 def test_a_signature_holds_for_what_was_signed():
-    assert signed_by(public(KEYS[0]), signature(), codec.stated(TASK, answered()))
-    assert not signed_by(public(KEYS[1]), signature(), codec.stated(TASK, answered()))
+    assert signed_by(public(KEYS[0]), signature(), codec.signing_input(TASK, answered()))
+    assert not signed_by(public(KEYS[1]), signature(), codec.signing_input(TASK, answered()))
 
 
 @pytest.mark.parametrize(
     "field", [{"session": "other"}, {"nonce": bytes(31) + b"x"}, {"client": 4}, {"version": 8}, {"turn": 3}]
 )
 def test_a_signature_holds_for_no_other_task(field):
-    assert not signed_by(public(KEYS[0]), signature(), codec.stated(TASK._replace(**field), answered()))
+    assert not signed_by(public(KEYS[0]), signature(), codec.signing_input(TASK._replace(**field), answered()))
 
 
 def changed_contents():
@@ -283,7 +283,7 @@ def changed_contents():
 def test_a_signature_holds_for_no_other_content(change):
     content = answered()
     change(content)
-    assert not signed_by(public(KEYS[0]), signature(), codec.stated(TASK, content))
+    assert not signed_by(public(KEYS[0]), signature(), codec.signing_input(TASK, content))
 
 
 def test_statements_of_different_parts_are_different():

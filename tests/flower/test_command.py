@@ -14,13 +14,17 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from phalanx.cli.flower import cause, clear, excluded
 from phalanx.cli.main import main
+from phalanx.core import Verdict
 from phalanx.flower import Roster, load_key
+from phalanx.flower.audit import Entry
 from phalanx.flower.demo import plan_of
 from phalanx.flower.identity import public_bytes
-from phalanx.flower.live import told
+from phalanx.flower.live import in_words
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.register import SERVED
+from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import simulate
+from phalanx.training.evaluation import Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 
@@ -135,13 +139,13 @@ def test_a_run_that_failed_is_told_by_its_error_alone():
 
 
 def entry(event, client, score=None, why="far away", step=2):
-    return {"event": event, "client": client, "name": "Lyon", "step": step, "why": why, "score": score}
+    return Entry("2026-11-21T20:16:00.000Z", 1.0, step, step, event, client, "Lyon", why, score)
 
 
 def test_who_was_excluded_is_said_at_the_end_with_reason_and_figure():
-    trail = [entry("enrolled", 0), entry("rejected", 1, 0.5), entry("removed", 2, -0.123456), entry("suspended", 3)]
+    trail = [entry("enrolled", 0), entry("filtered", 1, 0.5), entry("excluded", 2, -0.123456), entry("suspended", 3)]
     assert list(excluded(trail)) == [
-        "Client 2 (Lyon): removed in step 2: far away (-0.123)",
+        "Client 2 (Lyon): excluded in step 2: far away (-0.123)",
         "Client 3 (Lyon): suspended in step 2: far away",
     ]
 
@@ -157,24 +161,24 @@ def test_who_takes_part_again_was_not_excluded_and_others_are_named_once():
         entry("revoked", 3, why="by the roster"),
         entry("re-admitted", 3, why=SERVED),
         entry("suspended", 4),
-        entry("removed", 4, 0.5, "for good"),
+        entry("excluded", 4, 0.5, "for good"),
         entry("re-admitted", 4, why=SERVED),
     ]
     assert [*excluded(trail)] == [
         "Client 0 (Lyon): suspended in step 2: far away",
         "Client 3 (Lyon): revoked in step 2: by the roster",
-        "Client 4 (Lyon): removed in step 2: for good (0.5)",
+        "Client 4 (Lyon): excluded in step 2: for good (0.5)",
     ]
 
 
 @pytest.mark.parametrize("clients", [4, 10])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_demonstration_removes_its_attackers_and_nobody_else(clients, seed):
+def test_the_demonstration_excludes_its_attackers_and_nobody_else(clients, seed):
     plan = dataclasses.replace(plan_of(clients, 5, asynchronous=False), seed=seed)
     summary = simulate(plan).summary
-    assert summary["detection"]["true_positives"] == clients // 4
-    assert summary["detection"]["false_positives"] == 0
-    assert summary["final"]["accuracy"] > 0.75
+    assert summary.detection.true_positives == clients // 4
+    assert summary.detection.false_positives == 0
+    assert summary.final.accuracy > 0.75
 
 
 def test_a_new_run_in_a_folder_removes_all_but_audit_trails_and_how_often_clients_were_asked(tmp_path):
@@ -203,10 +207,16 @@ def shaken_hands(client, server, host):
     return one.version() is not None
 
 
-def test_a_line_of_the_history_for_people():
-    line = {"step": 3, "seconds": 17.25, "accuracy": 0.5, "lost": {"2": "no answer within 90 s"}}
-    line |= {"verdicts": {"0": {"accepted": True, "reason": ""}, "1": {"accepted": False, "reason": "far away"}}}
-    assert told(line) == (
+def test_a_step_of_the_history_in_words():
+    step = StepRecord(
+        step=3,
+        version=3,
+        seconds=17.25,
+        metrics=Metrics(accuracy=0.5),
+        verdicts={0: Verdict(True, 1.0), 1: Verdict(False, 0.0, reason="far away")},
+        lost={2: "no answer within 90 s"},
+    )
+    assert in_words(step) == (
         "step   3    17.2 s  accuracy 50.0 %  updates of clients 0, 1  not used: 1 (far away)  "
         "lost: 2 (no answer within 90 s)"
     )

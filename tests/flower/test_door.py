@@ -19,7 +19,7 @@ from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, codec
 from phalanx.flower.audit import Note
-from phalanx.flower.codec import VECTOR, WORDS, Answer, Malformed, TaskMessage, answer_content, stated
+from phalanx.flower.codec import VECTOR, WORDS, AnswerMessage, Malformed, TaskMessage, answer_content, signing_input
 from phalanx.flower.register import Register
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
@@ -250,7 +250,7 @@ def answering_another_task():
         task = codec.TaskMessage(**{name: message.content[WORDS][name] for name in codec.TaskMessage._fields})
         other = task._replace(client=0, nonce=b"x" * 32)
         reply.content[WORDS]["nonce"] = other.nonce
-        reply.content[WORDS]["signature"] = KEYS[BAD].sign(codec.stated(other, reply.content))
+        reply.content[WORDS]["signature"] = KEYS[BAD].sign(codec.signing_input(other, reply.content))
         return reply
 
     return change
@@ -451,8 +451,8 @@ def test_an_integer_of_any_length_is_not_let_in():
 
     def introduced(size):
         key = KEYS[BAD].public_key().public_bytes_raw()
-        content = answer_content(Answer(task.nonce, key, 0, size, b""))
-        content[WORDS]["signature"] = KEYS[BAD].sign(stated(task, content))
+        content = answer_content(AnswerMessage(task.nonce, key, 0, size, b""))
+        content[WORDS]["signature"] = KEYS[BAD].sign(signing_input(task, content))
         return register._introduced(Message(content, FIRST_NODE, "query"), task)
 
     assert introduced(2**63 - 1)[1] == 2**63 - 1

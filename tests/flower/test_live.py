@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.flower import live
 from phalanx.flower.audit import read
 from phalanx.flower.certificates import make_certificates, make_node_key
 from phalanx.flower.demo import deal, write_app
 from phalanx.flower.local import MARK, LocalFederation, free_ports, marked
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record
 
 pytestmark = pytest.mark.slow
 
@@ -38,9 +39,7 @@ def wait_until(fact, seconds=PATIENT, pause=0.2):
     raise AssertionError(f"nothing came within {seconds} s")
 
 
-def lines_of(folder):
-    path = folder / "history.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+lines_of = live.lines
 
 
 class Federation(LocalFederation):
@@ -70,7 +69,7 @@ def four(tmp_path):
 
 def clients_of(line):
     """Whose updates came in a step."""
-    return set(line.get("verdicts", {}))
+    return set(line.verdicts)
 
 
 def brought_back(federation, client, fact):
@@ -91,15 +90,15 @@ def brought_back(federation, client, fact):
 def test_rounds_go_on_without_a_node_that_was_killed_and_a_killed_server_goes_on_where_it_was(four):
     results, run = four.train("rounds", 20, answer=150)
     wait_until(lambda: len(lines_of(results)) > 1)
-    assert clients_of(lines_of(results)[1]) == {"0", "1", "2", "3"}
+    assert clients_of(lines_of(results)[1]) == {0, 1, 2, 3}
     four.kill_node(3)
     wait_until(lambda: len(lines_of(results)) > 2)
     second = lines_of(results)[2]
-    assert second["step"] == 2
-    assert "3" not in clients_of(second)
-    assert re.match("no answer within 150 s|it is no longer connected", second["lost"]["3"])
-    later = brought_back(four, 3, lambda: [line for line in lines_of(results)[3:] if "3" in clients_of(line)])
-    assert "lost" not in later[-1], "under another number of Flower's perhaps, and the same key"
+    assert second.step == 2
+    assert 3 not in clients_of(second)
+    assert re.match("no answer within 150 s|it is no longer connected", second.lost[3])
+    later = brought_back(four, 3, lambda: [line for line in lines_of(results)[3:] if 3 in clients_of(line)])
+    assert not later[-1].lost, "under another number of Flower's perhaps, and the same key"
 
     four.kill_server_app()
     run.kill()
@@ -112,23 +111,23 @@ def test_rounds_go_on_without_a_node_that_was_killed_and_a_killed_server_goes_on
     ends(four, run)
     after = lines_of(results)
     assert after[: len(before) - 1] == before[:-1]
-    assert after[-1]["step"] == last
+    assert after[-1].step == last
     assert (results / "model.pt").is_file()
-    assert "accuracy" in after[-1]
+    assert after[-1].accuracy is not None
 
 
 def test_an_asynchronous_run_waits_for_nobody_who_was_killed_and_asks_it_again_when_it_is_back(four):
     deadline = 150
     results, run = four.train("arrivals", 1000, asynchronous=True, answer=deadline)
-    wait_until(lambda: {"0", "1", "2", "3"} <= {i for line in lines_of(results) for i in clients_of(line)})
+    wait_until(lambda: {0, 1, 2, 3} <= {i for line in lines_of(results) for i in clients_of(line)})
     four.kill_node(3)
     killed = len(lines_of(results))
     wait_until(lambda: len(lines_of(results)) >= killed + 4)
     before = len(lines_of(results))
-    brought_back(four, 3, lambda: any("3" in clients_of(line) for line in lines_of(results)[before:]))
-    seconds = [line["seconds"] for line in lines_of(results)[killed - 1 :]]
+    brought_back(four, 3, lambda: any(3 in clients_of(line) for line in lines_of(results)[before:]))
+    seconds = [line.seconds for line in lines_of(results)[killed - 1 :]]
     assert max(later - earlier for earlier, later in itertools.pairwise(seconds)) < deadline
-    assert {i for line in lines_of(results)[killed:] for i in clients_of(line)} == {"0", "1", "2", "3"}
+    assert {i for line in lines_of(results)[killed:] for i in clients_of(line)} == {0, 1, 2, 3}
     assert run.poll() is None
 
 
@@ -157,7 +156,7 @@ def test_where_all_of_the_coordinator_was_killed_the_run_goes_on_with_the_same_c
         after = lines_of(results)
         assert after[: len(before) - 1] == before[:-1]
         assert [clients_of(line) for line in after[1:]] == [{"0", "1"}] * 3
-        enrolled = [line["client"] for line in read(results / "audit.jsonl") if line["event"] == "enrolled"]
+        enrolled = [line.client for line in read(results / "audit.jsonl") if line.event == "enrolled"]
         assert sorted(enrolled) == [0, 1], "nobody is new"
 
         def known():
@@ -173,7 +172,7 @@ def test_where_all_of_the_coordinator_was_killed_the_run_goes_on_with_the_same_c
 def nginx_configuration(folder, door, address):
     """That of the page, with the folders and addresses of this machine."""
     (block,) = re.findall(r"^```nginx\n(.*?)^```$", DEPLOYMENT.read_text(), re.MULTILINE | re.DOTALL)
-    block = block.replace("/srv/phalanx/door", str(folder / "door")).replace("/srv/phalanx", str(folder))
+    block = block.replace("/srv/phalanx/proxy", str(folder / "proxy")).replace("/srv/phalanx", str(folder))
     block = block.replace("listen 443 ssl", f"listen {door} ssl").replace("127.0.0.1:8000", address)
     temporary = "".join(
         f"{name}_temp_path {folder / 'nginx'};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -189,10 +188,10 @@ def nginx_configuration(folder, door, address):
 def behind_a_proxy(federation, host):
     """The proxy of the page, before the SuperLink of a federation that has not begun; gives the certificate's file."""
     folder = federation.folder
-    make_certificates(folder / "door", [host, "coordinator.example"])
+    make_certificates(folder / "proxy", [host, "coordinator.example"])
     (folder / "nginx").mkdir()
-    (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.door, federation.address))
-    federation.node_certificates = folder / "door" / "ca.crt"
+    (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.node_address, federation.address))
+    federation.node_certificates = folder / "proxy" / "ca.crt"
     proxy = subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf")], env=os.environ | {MARK: federation.mark})
     try:
         yield federation.node_certificates
@@ -207,7 +206,7 @@ needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="there is
 @needs_nginx
 def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
     (door,) = free_ports(1)
-    federation = Federation(tmp_path, 2, deal(tmp_path / "data", 2), door=f"127.0.0.1:{door}")
+    federation = Federation(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"127.0.0.1:{door}")
     with behind_a_proxy(federation, "127.0.0.1") as certificate, federation:
         context = ssl.create_default_context(cafile=str(certificate))
         for path in ("/", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task"):
@@ -215,10 +214,10 @@ def test_the_proxy_of_the_page_lets_clients_in_and_nobody_else(tmp_path):
                 urllib.request.urlopen(f"https://127.0.0.1:{door}{path}", b"", timeout=10, context=context)
         results, run = federation.train("rounds", 1)
         ends(federation, run)
-        assert set(lines_of(results)[1]["verdicts"]) == {"0", "1"}
+        assert set(lines_of(results)[1].verdicts) == {0, 1}
 
         federation.kill_node(1)
-        federation.node_certificates = tmp_path / "certificates" / "ca.crt"  # not of whom it finds at the door
+        federation.node_certificates = tmp_path / "certificates" / "ca.crt"  # not of whom it finds at the proxy
         assert "CERTIFICATE_VERIFY_FAILED" in refused(federation, 1)
         federation.node_certificates = certificate
         for half in ("node-1", "node-1.pub"):
@@ -285,17 +284,17 @@ class Apart(Federation):
 @needs_nginx
 def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
     (door,) = free_ports(1)
-    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), door=f"{HERE}:{door}")
+    federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"{HERE}:{door}")
     federation.namespace = elsewhere
     with behind_a_proxy(federation, HERE), federation:
         ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]
         for host, wanted in ((HERE, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
             asked = [*ask, host, str(door), str(federation.ports[0])]
             out = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
-            assert out.split() == wanted, "of the coordinator's machine, clients reach the door and nothing else"
+            assert out.split() == wanted, "of the coordinator's machine, clients reach the proxy and nothing else"
         results, run = federation.train("rounds", 2)
         ends(federation, run)
-        assert [set(line["verdicts"]) for line in lines_of(results)[1:]] == [{"0", "1"}] * 2
+        assert [set(line.verdicts) for line in lines_of(results)[1:]] == [{0, 1}] * 2
     assert marked(federation.mark) == []
 
 
@@ -342,16 +341,16 @@ def test_the_example_is_stopped_with_ctrl_c_and_goes_on(tmp_path):
     assert up.returncode == 130, out
     assert marked(mark) == []
     record = Record.load(results)
-    assert record.summary["status"] == "stopped"
+    assert record.summary.status == "stopped"
     trail = read(results / "audit.jsonl")
-    assert (trail[-1]["event"], trail[-1]["why"]) == ("ended", "stopped")
+    assert (trail[-1].event, trail[-1].why) == ("ended", "stopped")
     assert f"`phalanx report {results}` makes a page of them. The same command goes on from there." in out
 
     again = start_up(tmp_path, "--app", "app")
     out, _ = again.communicate(timeout=PATIENT)
     assert again.returncode == 0, out
     assert f"Goes on after step {record.history[-1]['step']}, where the run was stopped." in out
-    assert [line["step"] for line in lines_of(results)] == [0, 1, 2, 3]
+    assert [line.step for line in lines_of(results)] == [0, 1, 2, 3]
     assert [clients_of(line) for line in lines_of(results)[1:]] == [{"0", "1"}] * 3
 
 

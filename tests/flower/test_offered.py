@@ -37,7 +37,7 @@ from phalanx.flower import (
 )
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record
 from phalanx.training.evaluation import evaluate
 from phalanx.training.vector import FlatModule
 
@@ -140,8 +140,8 @@ def test_what_cannot_be_written_fails_the_run_and_is_on_its_record(tmp_path, mon
     monkeypatch.setattr("phalanx.flower.models.torch.save", full)
     with pytest.raises(OSError, match="No space left"):
         carried_out(dataclasses.replace(SMALL, until=phalanx.Until(1)), tmp_path)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["status"], "No space left" in summary["error"]) == ("failed", True)
+    summary = Record.load(tmp_path / "run").summary
+    assert (summary.status, "No space left" in summary.error) == ("failed", True)
 
 
 # Hidden from the server
@@ -188,7 +188,7 @@ class Reports(Attack):
 
     size: int
 
-    def declare(self, size):
+    def reported_size(self, size):
         return self.size
 
 
@@ -205,7 +205,7 @@ def test_who_is_not_enrolled_is_offered_nothing_and_the_models_are_written(algor
         state = coordinate(grid, made)
     assert state.version > 0
     record = Record.load(tmp_path / "run")
-    assert record.summary["status"] == "finished"
-    assert f"declares {size:,} examples" in record.summary["clients"]["2"]["not_enrolled"]
+    assert record.summary.status == "finished"
+    assert f"declares {size:,} examples" in record.summary.clients[2].not_enrolled
     offers = json.loads((tmp_path / "run" / "models" / "offers.json").read_text())
     assert offers.keys() == {"0", "1", "3", "4", "5"}

@@ -30,9 +30,7 @@ def attacker(attack, tmp_path):
 
 
 def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
-    with pytest.raises(
-        InfeasibleError, match="ALIE needs other clients' updates, and a real client sees only its own"
-    ):
+    with pytest.raises(InfeasibleError, match="ALIE needs other clients' updates, and a real client sees only its own"):
         attacker(ALIE(), tmp_path)
 
 

@@ -1,10 +1,10 @@
 """What is kept of a run with real clients: the record that a report shows, and the audit trail."""
 
 import dataclasses
-import json
 import time
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 
@@ -17,24 +17,26 @@ from phalanx.attacks import Rescale
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError, Progress, Verdict
 from phalanx.flower import InProcessGrid, Roster, Suspension, codec, coordinate, coordinator_of, live
-from phalanx.flower.audit import FIELDS, Audit, Note, read
+from phalanx.flower.audit import Audit, Note, read
 from phalanx.report import write
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record
+from phalanx.runs.schema import FinalMetrics, Summary
 from phalanx.runs.session import simulate
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(3))
 ATTACKED = dataclasses.replace(PLAN, algorithm=FedAvg(aggregate=Median()), attack=Rescale(-10.0), byzantine=1)
 OF_NO_STEP = {"begun", "enrolled", "turned away", "ended"}
-LEFT_OUT = {"seconds", "wall_seconds", "environment", "missing", "name"}
+LEFT_OUT = {"seconds", "wall_seconds", "provenance", "missing", "name"}
 
 
-def progress(step, verdicts=None, refused=(), lost=(), version=None):
+def progress(step, verdicts=None, refused=(), lost=(), version=None, enrolled=(0, 1, 2, 3)):
     state = SimpleNamespace(version=step if version is None else version, verdicts=verdicts or {})
-    return Progress(step, float(step), state, None if verdicts is None else object(), dict(refused), dict(lost))
+    updates = None if verdicts is None else object()
+    return Progress(step, float(step), state, updates, dict(refused), dict(lost), frozenset(enrolled))
 
 
 def told(path):
-    return [(e["event"], e["client"], e["step"], e["why"], e["score"]) for e in read(path)]
+    return [(e.event, e.client, e.step, e.why, e.score) for e in read(path)]
 
 
 # --- the record
@@ -47,10 +49,10 @@ def test_a_run_that_everybody_knows_has_the_record_of_its_simulation(tmp_path):
         coordinate(grid, made)
     record, wanted = Record.load(tmp_path / "run"), simulate(ATTACKED, folder=tmp_path / "simulated")
     assert record.name == "FedAvg(Median), Rescale x 1"
-    for key in wanted.summary.keys() - LEFT_OUT - {"clients", "identity"}:
-        assert record.summary[key] == json.loads(json.dumps(wanted.summary[key])), key
-    for i, about in wanted.summary["clients"].items():
-        assert record.summary["clients"][i] == {**json.loads(json.dumps(about)), "name": f"clinic-{i}", "asked": 3}
+    for key in {*Summary.__struct_fields__} - LEFT_OUT - {"clients", "identity", "config_digest"}:
+        assert getattr(record.summary, key) == getattr(wanted.summary, key), key
+    for i, client in wanted.summary.clients.items():
+        assert record.summary.clients[i] == msgspec.structs.replace(client, name=f"clinic-{i}", tasks=3)
     assert {**record.config, **wanted.config} == {**record.config, "until": wanted.config["until"]}
     write([record], tmp_path / "deployed.html", "")
     write([record, wanted], tmp_path / "both.html", "")
@@ -69,11 +71,11 @@ def test_of_real_clients_the_record_says_what_they_declare_and_did_and_the_repor
     record = Record.load(tmp_path / "run")
     assert record.name == "FedAvg(Mean), real clients"
     assert record.config["engine"] == "flower"
-    assert record.summary["status"] == "finished"
-    assert record.summary["final"] == {"accuracy": None}
-    assert [about["declared"] for about in record.summary["clients"].values()] == [15, 15, 15, 15]
-    assert record.summary["clients"]["2"]["name"] == "clinic-2"
-    assert record.summary["detection"] == {}
+    assert record.summary.status == "finished"
+    assert record.summary.final == FinalMetrics()
+    assert [about.reported for about in record.summary.clients.values()] == [15, 15, 15, 15]
+    assert record.summary.clients[2].name == "clinic-2"
+    assert record.summary.detection is None
     assert main(["report", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert "no accuracy was measured" in page
@@ -90,13 +92,13 @@ def test_a_run_that_failed_or_was_stopped_leaves_a_record_that_says_why(tmp_path
     made = coordinator(PLAN, folder=tmp_path / "run", observers=[stop])
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
         coordinate(grid, made)
-    assert Record.load(tmp_path / "run").summary["status"] == "stopped"
+    assert Record.load(tmp_path / "run").summary.status == "stopped"
     assert told(tmp_path / "run" / "audit.jsonl")[-1] == ("ended", None, 2, "stopped", None)
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, dataclasses.replace(made, observers=()))
     record = Record.load(tmp_path / "run")
-    assert record.summary["status"] == "finished"
-    assert [line["step"] for line in record.history] == [0, 1, 2, 3]
+    assert record.summary.status == "finished"
+    assert [line.step for line in record.history] == [0, 1, 2, 3]
 
 
 def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_record(tmp_path, capsys):
@@ -111,12 +113,12 @@ def test_who_never_enrolled_is_named_and_a_run_that_cannot_begin_leaves_no_recor
     assert "The run did not begin: 3 of the 4 clients that are needed enrolled within 0.5 s." in capsys.readouterr().out
     with InProcessGrid(nodes) as grid:
         coordinate(grid, dataclasses.replace(made, timeouts=dataclasses.replace(timeouts, least=3)))
-    assert Record.load(tmp_path / "run").summary["missing"] == {"3": "clinic-3"}
+    assert Record.load(tmp_path / "run").summary.missing == {3: "clinic-3"}
     before = (tmp_path / "run" / "summary.json").read_bytes()
     with InProcessGrid(nodes) as grid, pytest.raises(InfeasibleError, match=r"Missing: 3 \(clinic-3\)"):
         coordinate(grid, made)
     assert (tmp_path / "run" / "summary.json").read_bytes() == before, "nor does it take one away"
-    assert "of the 4 clients that are needed" in live.status(tmp_path / "run")["why"]
+    assert "of the 4 clients that are needed" in live.status(tmp_path / "run").why
     assert main(["report", str(tmp_path / "run")]) == 0
 
 
@@ -132,9 +134,9 @@ def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
 
 
 def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_path):
-    audit = Audit(tmp_path / "audit.jsonl", lambda: 7.25, {0: "Lyon", 1: "Basel"}.get)
+    audit = Audit(tmp_path / "audit.jsonl", lambda: 7.25, lambda i: {0: "Lyon", 1: "Basel"}.get(i, ""))
     audit.note(Note("enrolled", 1, "declares 60 examples"))
-    audit(progress(0, refused={0: "declares -1 examples"}))
+    audit(progress(0, refused={4: "declares -1 examples"}))
     verdicts = {
         0: Verdict(True, 1.0, 0.9),
         1: Verdict(False, 0.0, -0.25, "turned away"),
@@ -147,18 +149,17 @@ def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_p
     assert told(tmp_path / "audit.jsonl") == [
         ("enrolled", 1, 0, "declares 60 examples", None),
         ("begun", None, 0, "", None),
-        ("not enrolled", 0, 0, "declares -1 examples", None),
+        ("not enrolled", 4, 0, "declares -1 examples", None),
         ("lost", 3, 1, "silent", None),
-        ("rejected", 1, 1, "turned away", -0.25),
-        ("refused", 0, 2, 'a\n"b"', None),
-        ("removed", 1, 2, "for good", None),
+        ("filtered", 1, 1, "turned away", -0.25),
+        ("invalid", 0, 2, 'a\n"b"', None),
+        ("excluded", 1, 2, "for good", None),
         ("ended", None, 3, "finished", None),
     ]
     lines = read(tmp_path / "audit.jsonl")
-    assert all(tuple(line) == FIELDS for line in lines)
-    assert (lines[4]["version"], lines[4]["name"], lines[4]["seconds"]) == (5, "Basel", 7.25)
-    assert lines[0]["seconds"] == 0.0, "it was noted before the clock of the run began"
-    assert lines[4]["time"].endswith("Z")
+    assert (lines[4].version, lines[4].name, lines[4].seconds) == (5, "Basel", 7.25)
+    assert lines[0].seconds == 0.0, "it was noted before the clock of the run began"
+    assert lines[4].time.endswith("Z")
 
 
 def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_is(tmp_path):
@@ -189,16 +190,16 @@ def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_i
     assert told(path) == [
         ("enrolled", 0, 0, "declares 5 examples", None),
         ("begun", None, 0, "", None),
-        ("rejected", 0, 1, "far away", 0.5),
-        ("rejected", 0, 2, "far away", 0.5),
+        ("filtered", 0, 1, "far away", 0.5),
+        ("filtered", 0, 2, "far away", 0.5),
         ("suspended", 0, 2, "for 3600 s", None),
         ("resumed", None, 1, "goes on after step 1", None),
         ("suspended", 0, 2, "for 3600 s", None),
-        ("rejected", 0, 3, "far away", 0.5),
+        ("filtered", 0, 3, "far away", 0.5),
         ("lost", 0, 3, "silent", None),
         ("lost", 0, 3, "silent", None),
         ("resumed", None, 1, "goes on after step 1", None),
-        ("rejected", 0, 2, "far away", 0.75),
+        ("filtered", 0, 2, "far away", 0.75),
     ]
 
 
@@ -206,10 +207,10 @@ def test_lines_stand_in_the_order_of_their_time_also_of_those_who_came_before_th
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, coordinator(PLAN, folder=tmp_path / "run"))
     lines = read(tmp_path / "run" / "audit.jsonl")
-    assert [line["event"] for line in lines] == [*["enrolled"] * 4, "begun", "ended"]
+    assert [line.event for line in lines] == [*["enrolled"] * 4, "begun", "ended"]
     for figure in ("time", "seconds"):
-        assert [line[figure] for line in lines] == sorted(line[figure] for line in lines)
-    assert {line["seconds"] for line in lines[:4]} == {0.0}
+        assert [getattr(line, figure) for line in lines] == sorted(getattr(line, figure) for line in lines)
+    assert {line.seconds for line in lines[:4]} == {0.0}
 
 
 def test_a_killed_run_has_one_line_for_each_thing_that_happened(tmp_path):
@@ -261,11 +262,11 @@ def test_strikes_suspension_readmission_and_the_roster_are_on_record(tmp_path):
     with InProcessGrid(at_nodes(apps)) as grid:
         coordinate(grid, made)
     assert noted() == [
-        ("refused", 1, 1),
+        ("invalid", 1, 1),
         ("suspended", 1, 1),
         ("re-admitted", 1, 2),
         ("revoked", 3, 2),
-        ("refused", 1, 3),
+        ("invalid", 1, 3),
         ("suspended", 1, 3),
     ]
     (first, second) = [why for event, *_, why, _ in told(trail) if event == "suspended"]
@@ -308,13 +309,13 @@ def test_a_trail_that_cannot_be_ended_keeps_no_summary_from_being_written(tmp_pa
         coordinate(grid, made)
     assert "How the run ended is not all on record: [Errno 28] No space left" in stopped.value.__notes__[0]
     assert "[Errno 28] No space left" in caplog.text
-    assert Record.load(tmp_path / "run").summary["status"] == "stopped"
+    assert Record.load(tmp_path / "run").summary.status == "stopped"
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(OSError, match="No space left"):
         coordinate(grid, dataclasses.replace(made, observers=()))
-    assert Record.load(tmp_path / "run").summary["status"] == "finished"
+    assert Record.load(tmp_path / "run").summary.status == "finished"
 
 
 def test_a_changed_trail_is_not_read(tmp_path):
     (tmp_path / "audit.jsonl").write_text('{"event": "begun"}\n')
-    with pytest.raises(ValueError, match=r"line 1: it has event, expected time, seconds, .* move it away, and keep it"):
+    with pytest.raises(ValueError, match=r"line 1: Object missing required field `time`.* move it away, and keep it"):
         read(tmp_path / "audit.jsonl")

@@ -23,7 +23,7 @@ from flower.federations import (
 )
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import InfeasibleError, StalledError
-from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, server_app
+from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, live, server_app
 from phalanx.flower.codec import WORDS
 from phalanx.runs.federation import Federation
 from runs.test_packing import same
@@ -57,8 +57,7 @@ def test_a_server_that_was_killed_goes_on_to_the_same_bits(algorithm, step, tmp_
             except Killed:
                 assert (tmp_path / "run" / "checkpoint").is_file() or step == 1
     assert same(states[-1], states_in_simulation(plan)[-1])
-    lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(7))
+    assert [line.step for line in live.lines(tmp_path / "run")] == list(range(7))
     assert not (tmp_path / "run" / "checkpoint").exists()
     module = coordinator(plan).model
     module.load_state_dict(torch.load(tmp_path / "run" / "model.pt", weights_only=True))
@@ -104,9 +103,9 @@ def test_the_log_of_an_app_says_for_programs_who_what_and_when(tmp_path, capfd):
     assert sorted(told[:4]) == [("INFO", "enrolled", i, 0) for i in range(4)]
     assert told[4:] == [
         ("INFO", "step", None, 0),
-        ("WARNING", "refused", 1, 0),
+        ("WARNING", "invalid", 1, 0),
         ("INFO", "step", None, 1),
-        ("WARNING", "refused", 1, 1),
+        ("WARNING", "invalid", 1, 1),
         ("WARNING", "suspended", 1, 1),
         ("INFO", "step", None, 2),
     ]

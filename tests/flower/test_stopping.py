@@ -18,8 +18,8 @@ from phalanx.flower import InProcessGrid, server_app
 from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.lock import exclusive
-from phalanx.flower.signals import handed_on, stopped_like_ctrl_c
-from phalanx.runs.history import Record
+from phalanx.flower.signals import passing_signals_on, stopped_like_ctrl_c
+from phalanx.runs.record import Record
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -27,7 +27,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 @pytest.fixture
 def told():
-    """The signals that reach whoever minded them before, as Flower does in the process of a server's app."""
+    """the signals that reach the previous handler, as that of Flower in the process of a server's app."""
     came = []
     before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in SIGNALS}
     yield came
@@ -45,16 +45,16 @@ def test_a_server_that_is_asked_to_end_writes_its_record_and_tells_flower_then(n
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid, pytest.raises(KeyboardInterrupt):
         server_app(made)(grid, grid.context({}))
     assert told == [number]
-    assert Record.load(tmp_path / "run").summary["status"] == "stopped"
+    assert Record.load(tmp_path / "run").summary.status == "stopped"
     last = read(tmp_path / "run" / "audit.jsonl")[-1]
-    assert (last["event"], last["step"], last["why"]) == ("ended", 2, "stopped")
+    assert (last.event, last.step, last.why) == ("ended", 2, "stopped")
     assert (tmp_path / "run" / "checkpoint").is_file()
 
 
 def test_a_second_signal_does_not_disturb_what_the_first_has_begun(told):
     written = []
 
-    @handed_on()
+    @passing_signals_on()
     def run():
         try:
             signal.raise_signal(signal.SIGTERM)

@@ -12,6 +12,7 @@ import urllib.request
 from contextlib import suppress
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -22,35 +23,36 @@ from phalanx.core import InfeasibleError, Progress, Verdict
 from phalanx.flower import FlowerTransport, InProcessGrid, coordinate, live, status
 from phalanx.flower.lock import LOCK, exclusive
 from phalanx.flower.logs import JSONFormatter
-from phalanx.flower.metrics import Metrics
-from phalanx.flower.status import StatusBoard
+from phalanx.flower.metrics import PrometheusMetrics
+from phalanx.flower.status import ClientStatus, RunStatus, StatusBoard
 from phalanx.flower.suspension import Standing
 from phalanx.installation import installation
+from phalanx.runs.record import as_lines
+from phalanx.runs.schema import StepRecord, to_json
+from phalanx.training.evaluation import Metrics
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(2))
-STATUS = {
-    "step": 2,
-    "version": 2,
-    "seconds": 9.0,
-    "clients": {
-        "0": {"name": "Lyon [x]", "standing": "here", "why": ""},
-        "1": {"name": "Basel", "standing": "suspended", "why": "3 strikes, the last: NaN"},
-        "2": {"name": "Graz", "standing": "missing", "why": ""},
+STATUS = RunStatus(
+    phase="running",
+    step=2,
+    version=2,
+    seconds=9.0,
+    clients={
+        0: ClientStatus(name="Lyon [x]", standing="here"),
+        1: ClientStatus(name="Basel", standing="suspended", why="3 strikes, the last: NaN"),
+        2: ClientStatus(name="Graz", standing="missing"),
     },
-}
+)
 HISTORY = [
-    {"step": 0, "version": 0, "seconds": 0.0},
-    {
-        "step": 1,
-        "version": 1,
-        "seconds": 4.5,
-        "accuracy": 0.625,
-        "verdicts": {
-            "0": {"accepted": True, "score": 0.5, "reason": ""},
-            "1": {"accepted": False, "score": -0.1, "reason": "far away"},
-        },
-        "lost": {"2": "no answer within 60 s"},
-    },
+    StepRecord(step=0, version=0, seconds=0.0),
+    StepRecord(
+        step=1,
+        version=1,
+        seconds=4.5,
+        metrics=Metrics(accuracy=0.625),
+        verdicts={0: Verdict(True, 1.0, 0.5), 1: Verdict(False, 0.0, -0.1, "far away")},
+        lost={2: "no answer within 60 s"},
+    ),
 ]
 
 
@@ -68,7 +70,7 @@ def test_the_view_has_rounds_who_is_there_and_the_last_verdicts():
     ]
     rows = [line.split() for line in text.splitlines() if line.split()[1:2] in (["Basel"], ["Graz"], ["Lyon"])]
     assert [row[0] for row in rows] == ["1", "2", "0"], "first those with whom something is the matter"
-    assert "rejected @1, -0.1" in text
+    assert "filtered @1, -0.1" in text
     assert "3 strikes, the last: NaN" in text
     assert "lost @1" in text
     assert "no answer within 60 s" in text
@@ -76,53 +78,54 @@ def test_the_view_has_rounds_who_is_there_and_the_last_verdicts():
 
 
 def test_before_anything_has_happened_it_says_so():
-    assert shown(live.view({}, [])) == "Waiting for the run to begin.\n"
-    waiting = {"phase": "waiting"}
+    assert shown(live.view(None, [])) == "Waiting for the run to begin.\n"
+    waiting = msgspec.structs.replace(STATUS, phase="waiting")
     assert "The server waits for its clients." in shown(live.view(waiting, []))
-    assert "The server waits for its clients." in shown(live.view(STATUS | waiting, HISTORY))
-    assert "The server waits for its clients." not in shown(live.view(STATUS | {"phase": "running"}, HISTORY))
+    assert "The server waits for its clients." in shown(live.view(waiting, HISTORY))
+    assert "The server waits for its clients." not in shown(live.view(STATUS, HISTORY))
     assert "No sign of life from the server for 31 s." in shown(live.view(waiting, [], silence=31.0))
 
 
 LONG = "update has norm 1.35e+15, and the guard of this run lets nothing in that is longer than 100"
 
 
-def many(clients, refused):
-    """So many clients, with names that have no room, of which the last have been refused."""
-    about = {str(i): {"name": f"University hospital {i}", "standing": "here", "why": ""} for i in range(clients)}
-    bad = [str(clients - 1 - i) for i in range(refused)]
-    good = {i: {"accepted": True, "score": 0.5, "reason": ""} for i in about if i not in bad}
-    line = {"version": 0, "seconds": 4.5, "verdicts": good, "refused": dict.fromkeys(bad, LONG)}
-    return {"clients": about}, [line | {"step": step} for step in range(1, 20)]
+def many(clients, invalid):
+    """So many clients, with names that have no room, of which the last have sent invalid updates."""
+    about = {i: ClientStatus(name=f"University hospital {i}", standing="here") for i in range(clients)}
+    bad = [clients - 1 - i for i in range(invalid)]
+    good = {i: Verdict(True, 1.0, 0.5) for i in about if i not in bad}
+    line = StepRecord(step=1, version=0, seconds=4.5, verdicts=good, invalid=dict.fromkeys(bad, LONG))
+    history = [msgspec.structs.replace(line, step=step) for step in range(1, 20)]
+    return msgspec.structs.replace(STATUS, clients=about), history
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 30), (200, 50)])
-@pytest.mark.parametrize(("clients", "refused"), [(4, 0), (8, 1), (8, 8), (30, 3), (30, 30)])
+@pytest.mark.parametrize(("clients", "invalid"), [(4, 0), (8, 1), (8, 8), (30, 3), (30, 30)])
 @pytest.mark.parametrize("silence", [0.0, 100.0])
-def test_the_view_fits_the_window_and_shows_those_in_trouble_first(width, height, clients, refused, silence):
-    text = shown(live.view(*many(clients, refused), (width, height), silence), width)
+def test_the_view_fits_the_window_and_shows_those_in_trouble_first(width, height, clients, invalid, silence):
+    text = shown(live.view(*many(clients, invalid), (width, height), silence), width)
     lines = text.splitlines()
     assert len(lines) < height, "the last one is the cursor's"
     assert max(map(len, lines)) <= width
     rows = [line.split() for line in lines if "University" in line]
-    assert [int(row[0]) for row in rows[:refused]] == [*range(clients - refused, clients)][: len(rows)]
-    assert all("update has norm" in " ".join(row) for row in rows[:refused])
+    assert [int(row[0]) for row in rows[:invalid]] == [*range(clients - invalid, clients)][: len(rows)]
+    assert all("update has norm" in " ".join(row) for row in rows[:invalid])
     left = clients - len(rows)
     if left:
         assert f"and {left} more" in text
-        troubled = max(0, refused - len(rows))
+        troubled = max(0, invalid - len(rows))
         assert (f"{troubled} in trouble" in text) is (troubled > 0)
     rounds = sum(line.split()[1:2] == ["4.5"] for line in lines)
     assert rounds in {3, 7, 8}
-    assert (rounds == 3) is (refused == 30 and height < 50), (
+    assert (rounds == 3) is (invalid == 30 and height < 50), (
         "rounds make room for clients in trouble, and for no others"
     )
 
 
 def test_a_server_that_was_killed_is_missed_and_looked_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(live, "LOOK", 0)
-    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORY))
-    (tmp_path / "status.json").write_text(json.dumps(STATUS))
+    (tmp_path / "history.jsonl").write_bytes(as_lines(HISTORY))
+    (tmp_path / "status.json").write_bytes(to_json(STATUS))
     now, looks = time.time(), []
 
     def over():
@@ -152,7 +155,7 @@ def test_where_another_run_begins_it_is_shown_from_its_first_line(tmp_path, monk
     def over():
         looks.append(None)
         lines = HISTORY if len(looks) == 1 else HISTORY[:1]
-        (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (tmp_path / "history.jsonl").write_bytes(as_lines(lines))
         return len(looks) == 2
 
     live.follow(tmp_path, Console(), over)
@@ -160,7 +163,7 @@ def test_where_another_run_begins_it_is_shown_from_its_first_line(tmp_path, monk
 
 
 def test_without_a_terminal_each_line_of_the_history_is_a_line_of_text(tmp_path, capsys):
-    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORY) + '{"step": 2, "ver')
+    (tmp_path / "history.jsonl").write_bytes(as_lines(HISTORY) + b'{"step": 2, "ver')
     (tmp_path / "summary.json").write_text("{}")
     assert main(["flower", "watch", str(tmp_path)]) == 0
     out = capsys.readouterr().out.splitlines()
@@ -170,8 +173,8 @@ def test_without_a_terminal_each_line_of_the_history_is_a_line_of_text(tmp_path,
 
 
 def test_in_a_terminal_it_is_one_picture_that_is_renewed_until_the_run_is_over(tmp_path):
-    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORY))
-    (tmp_path / "status.json").write_text(json.dumps(STATUS))
+    (tmp_path / "history.jsonl").write_bytes(as_lines(HISTORY))
+    (tmp_path / "status.json").write_bytes(to_json(STATUS))
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     answers = iter([False, True])
     live.follow(tmp_path, console, lambda: next(answers))
@@ -179,7 +182,7 @@ def test_in_a_terminal_it_is_one_picture_that_is_renewed_until_the_run_is_over(t
     assert next(answers, "asked") == "asked", "and no longer"
 
 
-def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(tmp_path):
+def test_the_status_follows_who_comes_and_goes_is_suspended_excluded_and_revoked(tmp_path):
     grid = InProcessGrid(at_nodes(honest(PLAN, tmp_path)))
     with grid, FlowerTransport(grid, roster_of(4), timeouts=QUICK) as transport:
         transport.enroll()
@@ -190,16 +193,16 @@ def test_the_status_follows_who_comes_and_goes_is_suspended_removed_and_revoked(
                 transport.register.struck(1, "NaN")
             transport.register.roster = transport.register.roster.changing(3, revoked=True)
             grid.disconnect(100)
-            wanted = {"0": "missing", "1": "suspended", "2": "removed", "3": "revoked"}
+            wanted = {0: "missing", 1: "suspended", 2: "excluded", 3: "revoked"}
             deadline, found = time.monotonic() + 20, {}
             while found != wanted and time.monotonic() < deadline:
-                told = json.loads((tmp_path / "status.json").read_text())
-                found = {i: about["standing"] for i, about in told["clients"].items()}
+                told = live.status(tmp_path)
+                found = {i: client.standing for i, client in told.clients.items()}
                 time.sleep(0.02)
             assert found == wanted
-            assert (told["step"], told["version"]) == (3, 7)
-            assert told["clients"]["1"]["why"] == "3 strikes, the last: NaN"
-            assert kept.counts() == {"here": 0, "missing": 1, "suspended": 1, "removed": 1, "revoked": 1}
+            assert (told.step, told.version) == (3, 7)
+            assert told.clients[1].why == "3 strikes, the last: NaN"
+            assert kept.counts() == {"here": 0, "missing": 1, "suspended": 1, "excluded": 1, "revoked": 1}
 
 
 def test_the_status_is_a_sign_of_life_where_nothing_changes(tmp_path, monkeypatch):
@@ -219,7 +222,7 @@ def test_the_status_is_a_sign_of_life_where_nothing_changes(tmp_path, monkeypatc
 def test_a_file_that_is_removed_while_somebody_looks_is_as_one_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr(live.Path, "is_file", lambda self: True)
     assert live.lines(tmp_path) == []
-    assert live.status(tmp_path) == {}
+    assert live.status(tmp_path) is None
 
 
 @pytest.fixture
@@ -241,7 +244,7 @@ def test_who_is_let_in_again_while_somebody_looks_is_not_missed(kept):
         def __contains__(self, key):
             return True
 
-    kept._removed = Changing()
+    kept._excluded = Changing()
     assert {about.standing for about in kept.clients().values()} == {"here"}
 
 
@@ -256,10 +259,10 @@ def test_before_a_run_goes_on_nobody_counts_as_suspended_by_a_clock_that_is_not_
 def test_the_status_says_at_last_how_the_run_ended(kept, tmp_path):
     with suppress(InfeasibleError), kept:
         kept(BEGUN)
-        assert live.status(tmp_path)["phase"] == "running"
+        assert live.status(tmp_path).phase == "running"
         raise InfeasibleError("nobody is left")
     told = live.status(tmp_path)
-    assert (told["phase"], told["why"]) == ("over", "nobody is left")
+    assert (told.phase, told.why) == ("over", "nobody is left")
     assert live.ended(tmp_path)
 
 
@@ -285,7 +288,7 @@ def test_a_server_that_waits_for_its_clients_gives_signs_of_life_whatever_lies_i
     def watched(app):
         def node(message, context):
             if message.metadata.message_type == "query":
-                seen.append((live.ended(folder), live.silence(folder) < live.QUIET, live.status(folder)["phase"]))
+                seen.append((live.ended(folder), live.silence(folder) < live.QUIET, live.status(folder).phase))
             return app(message, context)
 
         return node
@@ -297,7 +300,7 @@ def test_a_server_that_waits_for_its_clients_gives_signs_of_life_whatever_lies_i
         assert live.ended(folder)
         os.utime(folder / "status.json", (0, 0))
     assert seen == [(False, True, "waiting")] * 4
-    assert live.status(folder)["why"] == "finished"
+    assert live.status(folder).why == "finished"
 
 
 def test_one_server_works_in_a_folder_and_no_other_as_long_as_it_does(tmp_path):
@@ -310,7 +313,7 @@ def test_one_server_works_in_a_folder_and_no_other_as_long_as_it_does(tmp_path):
     made = coordinator(PLAN, folder=tmp_path / "run")
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, dataclasses.replace(made, observers=[another]))
-    assert live.status(tmp_path / "run")["why"] == "finished"
+    assert live.status(tmp_path / "run").why == "finished"
     with exclusive(tmp_path / "run"):
         assert (tmp_path / "run" / LOCK).stat().st_size == 0
 
@@ -320,7 +323,9 @@ def test_where_there_are_no_locks_it_is_said(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", none)
-    with pytest.raises(InfeasibleError, match=r"Operation not supported\. Choose a folder on a file system that has"):
+    with pytest.raises(
+        InfeasibleError, match=r"Operation not supported\. Choose a folder on a file system that supports locks"
+    ):
         coordinate(InProcessGrid({}), coordinator(PLAN, folder=tmp_path))
 
 
@@ -348,22 +353,22 @@ def value(metrics, name, **labels):
 
 
 def test_updates_are_counted_by_fate_and_steps_timed():
-    counts = {"here": 3, "missing": 1, "suspended": 0, "removed": 0, "revoked": 0}
-    metrics = Metrics(lambda: counts)
+    counts = {"here": 3, "missing": 1, "suspended": 0, "excluded": 0, "revoked": 0}
+    metrics = PrometheusMetrics(lambda: counts)
 
     def step(number, now, verdicts, refused=(), lost=()):
         state = SimpleNamespace(version=number, verdicts=verdicts)
         updates = object() if verdicts else None
-        metrics(Progress(number, now, state, updates, dict(refused), dict(lost)))
+        metrics(Progress(number, now, state, updates, dict(refused), dict(lost), frozenset(range(5))))
 
     good, bad, waits = Verdict(True, 1.0), Verdict(False, 0.0, 0.1, "far"), Verdict(True, 0.0, waits=True)
     step(0, 0.0, {})
     step(1, 4.0, {0: good, 1: bad, 2: waits}, refused={3: "NaN"})
     step(1, 5.0, {}, lost={3: "silent", 4: "silent"})
     step(2, 10.0, {0: good})
-    fates = {fate: value(metrics, "phalanx_updates_total", fate=fate) for fate in ("accepted", "rejected")}
-    assert fates == {"accepted": 2, "rejected": 1}
-    assert value(metrics, "phalanx_updates_total", fate="refused") == 1
+    fates = {fate: value(metrics, "phalanx_updates_total", fate=fate) for fate in ("accepted", "filtered")}
+    assert fates == {"accepted": 2, "filtered": 1}
+    assert value(metrics, "phalanx_updates_total", fate="invalid") == 1
     assert value(metrics, "phalanx_updates_total", fate="lost") == 2
     assert value(metrics, "phalanx_steps_total") == 2
     assert value(metrics, "phalanx_step_seconds_sum") == 10.0
@@ -400,7 +405,7 @@ def test_they_are_served_while_the_run_goes_on_if_asked_for_and_only_then(tmp_pa
 
 
 def test_a_port_that_is_taken_is_said():
-    one, other = Metrics(dict), Metrics(dict)
+    one, other = PrometheusMetrics(dict), PrometheusMetrics(dict)
     port = one.serve(0)
     try:
         with pytest.raises(InfeasibleError, match=f"Metrics cannot be served at port {port}: .* Choose another one."):
@@ -412,4 +417,4 @@ def test_a_port_that_is_taken_is_said():
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ModuleNotFoundError, match=re.escape(installation("metrics"))):
-        Metrics(dict)
+        PrometheusMetrics(dict)

@@ -77,8 +77,8 @@ def test_a_run_wants_to_know_what_becomes_of_running_statistics():
 
     with pytest.raises(ValueError, match="buffers"):
         simulate(plan(ResNet18()))
-    assert simulate(plan(ResNet18(), buffers="average")).summary["status"] == "finished"
-    assert simulate(plan(ResNet18("group"))).summary["status"] == "finished"
+    assert simulate(plan(ResNet18(), buffers="average")).summary.status == "finished"
+    assert simulate(plan(ResNet18("group"))).summary.status == "finished"
 
 
 def test_running_statistics_travel_with_the_average():

@@ -3,47 +3,53 @@ from typing import Any
 
 import pytest
 import report_records as records
-from report_records import Record
+from report_records import alter
 
+from phalanx.core import Verdict
 from phalanx.report import render
-from phalanx.report.arrivals import ACCEPTED, LOST, REFUSED, REJECTED, UNDECIDED, asynchronous, flights
+from phalanx.report.arrivals import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, asynchronous, flights
 from phalanx.report.figures import participation, shares, staleness, timeline
 from phalanx.report.lateness import rows
 from phalanx.report.ledger import Ledger
 from phalanx.report.speed import speed
 from phalanx.report.troubles import troubles
+from phalanx.runs.record import Record
+from phalanx.runs.schema import ClientRecord, StepRecord
+from phalanx.training.evaluation import Metrics
+from summaries import summary
 
 
-def verdict(accepted: bool = True, weight: float = 1.0, **more: object) -> dict[str, Any]:
-    return {"accepted": accepted, "weight": weight, "score": None, "reason": "", **more}
+def verdict(accepted: bool = True, weight: float = 1.0, **more: Any) -> Verdict:
+    return Verdict(accepted, weight, **more)
 
 
 WAITS = verdict(weight=0.0, reason="waits", waits=True)
 
 
-def line(step: int, version: int, seconds: float, **more: object) -> dict[str, Any]:
-    return {"step": step, "version": version, "seconds": seconds, **more}
+def line(step: int, version: int, seconds: float, accuracy: float | None = None, **more: Any) -> StepRecord:
+    metrics = None if accuracy is None else Metrics(accuracy=accuracy)
+    return StepRecord(step=step, version=version, seconds=seconds, metrics=metrics, **more)
 
 
 # Three clients; 2 attacks.  Two answers to one version make a step, in which late ones count too, as in Catalyst.
 HISTORY = [
     line(0, 0, 0.0, accuracy=0.1),
-    line(1, 0, 1.0, verdicts={"0": WAITS}, versions={"0": 0}),
-    line(2, 1, 2.0, verdicts={"0": verdict(weight=0.5), "2": verdict(weight=0.5)}, versions={"2": 0}, accuracy=0.4),
-    line(3, 1, 3.0, verdicts={"1": WAITS}, versions={"1": 0}),
-    line(3, 1, 3.5, refused={"0": "delta holds NaN"}),
-    line(4, 1, 4.0, verdicts={"2": WAITS}, versions={"2": 1}),
-    line(5, 1, 4.5, verdicts={"2": verdict(False, 0.0, reason="again")}, versions={"2": 0}, lost={"1": "left"}),
-    line(6, 2, 6.0, verdicts={"0": verdict(weight=0.7), "1": verdict(weight=0.3), "2": verdict(False, 0.0)},
-         versions={"0": 1}, accuracy=0.8),
-    line(7, 2, 9.0, verdicts={"1": WAITS}, versions={"1": 1}),
+    line(1, 0, 1.0, verdicts={0: WAITS}, versions={0: 0}),
+    line(2, 1, 2.0, verdicts={0: verdict(weight=0.5), 2: verdict(weight=0.5)}, versions={2: 0}, accuracy=0.4),
+    line(3, 1, 3.0, verdicts={1: WAITS}, versions={1: 0}),
+    line(3, 1, 3.5, invalid={0: "delta holds NaN"}),
+    line(4, 1, 4.0, verdicts={2: WAITS}, versions={2: 1}),
+    line(5, 1, 4.5, verdicts={2: verdict(False, 0.0, reason="again")}, versions={2: 0}, lost={1: "left"}),
+    line(6, 2, 6.0, verdicts={0: verdict(weight=0.7), 1: verdict(weight=0.3), 2: verdict(False, 0.0)},
+         versions={0: 1}, accuracy=0.8),
+    line(7, 2, 9.0, verdicts={1: WAITS}, versions={1: 1}),
 ]  # fmt: skip
 
 
-def small(history: list[dict[str, Any]] = HISTORY) -> Record:
-    told = {str(c): {"declared": 9, "size": 9, "byzantine": c == 2, "removed": None} for c in range(3)}
+def small(history: list[StepRecord] = HISTORY) -> Record:
+    clients = {c: ClientRecord(reported=9, size=9, byzantine=c == 2) for c in range(3)}
     config = {"algorithm": {"class_path": "phalanx.algorithms.Catalyst"}, "attack": None, "byzantine": 1}
-    return Record("Catalyst", config, history, {"status": "finished", "steps": 7, "clients": told})
+    return Record(config, history, summary(name="Catalyst", steps=7, clients=clients))
 
 
 def test_each_task_by_hand() -> None:
@@ -51,9 +57,9 @@ def test_each_task_by_hand() -> None:
         (0, 0.0, 1.0, 1, 0, ACCEPTED, 0.5),  # decided by the next line
         (2, 0.0, 2.0, 2, 0, ACCEPTED, 0.5),
         (1, 0.0, 3.0, 3, 1, ACCEPTED, 0.3),
-        (0, 1.0, 3.5, 3, None, REFUSED, 0.0),  # of which version is not told
-        (2, 2.0, 4.0, 4, 0, REJECTED, 0.0),
-        (2, 4.0, 4.5, 5, 1, REJECTED, 0.0),  # at once, and not what waits
+        (0, 1.0, 3.5, 3, None, INVALID, 0.0),  # of which version is not told
+        (2, 2.0, 4.0, 4, 0, FILTERED, 0.0),
+        (2, 4.0, 4.5, 5, 1, FILTERED, 0.0),  # at once, and not what waits
         (1, 3.0, 4.5, 5, None, LOST, 0.0),
         (0, 3.5, 6.0, 6, 0, ACCEPTED, 0.7),
         (1, 4.5, 9.0, 7, 1, UNDECIDED, 0.0),
@@ -65,15 +71,15 @@ def test_flights_agree_with_lines_on_a_longer_record() -> None:
     told = [flight for flight in flights(record) if flight.age is not None]
     assert len(told) == 300
     for flight, before, here in zip(told, record.history, record.history[1:], strict=False):
-        assert flight.came == here["seconds"]
-        assert flight.age == before["version"] - here["versions"][str(flight.client)]
-        assert (flight.fate == ACCEPTED) == here["verdicts"][str(flight.client)]["accepted"]
+        assert flight.came == here.seconds
+        assert flight.age == before.version - here.versions[flight.client]
+        assert (flight.fate == ACCEPTED) == here.verdicts[flight.client].accepted
         assert 0 <= flight.sent <= flight.came
 
 
 def test_one_verdict_on_two_updates_counts_for_both() -> None:
-    history = [*HISTORY[:3], line(3, 1, 3.0, verdicts={"0": WAITS}, versions={"0": 0}),
-               line(4, 2, 4.0, verdicts={"0": verdict(weight=0.6)}, versions={"0": 1})]  # fmt: skip
+    history = [*HISTORY[:3], line(3, 1, 3.0, verdicts={0: WAITS}, versions={0: 0}),
+               line(4, 2, 4.0, verdicts={0: verdict(weight=0.6)}, versions={0: 1})]  # fmt: skip
     assert [(f.age, f.fate, f.weight) for f in flights(small(history))[2:]] == [(1, ACCEPTED, 0.3), (0, ACCEPTED, 0.3)]
 
 
@@ -81,8 +87,8 @@ def test_rounds_tell_no_ages_and_late_ones_do() -> None:
     rounds = records.make(steps=3)
     assert not asynchronous(rounds)
     assert flights(rounds) == ()
-    history = [line(0, 0, 0.0), line(1, 1, 1.0, verdicts={"0": verdict(), "2": verdict()}),
-               line(2, 2, 2.0, verdicts={"0": verdict(), "1": verdict()}, versions={"0": 1, "1": 0})]  # fmt: skip
+    history = [line(0, 0, 0.0), line(1, 1, 1.0, verdicts={0: verdict(), 2: verdict()}),
+               line(2, 2, 2.0, verdicts={0: verdict(), 1: verdict()}, versions={0: 1, 1: 0})]  # fmt: skip
     assert [(f.client, f.age) for f in flights(small(history))] == [(0, 0), (2, 0), (0, 0), (1, 1)]
 
 
@@ -124,8 +130,8 @@ def test_timeline_shows_all_of_few_clients() -> None:
 
 def test_timeline_of_many_clients_is_cut_by_its_rule() -> None:
     record = records.make_async(3000, clients=100)
-    for client, about in record.summary["clients"].items():
-        about["byzantine"] = int(client) >= 75
+    for client in record.summary.clients:
+        alter(record, client, byzantine=client >= 75)
     ledger = Ledger(record)
     told = timeline.timeline(ledger, flights(record))
     assert [len(group.clients) for group in told.groups] == [18, 6]
@@ -149,20 +155,20 @@ def test_time_to_accuracy() -> None:
     assert speed([records.make(steps=2)]) is None
 
 
-def test_what_waits_is_neither_accepted_nor_rejected() -> None:
+def test_what_waits_is_neither_accepted_nor_filtered() -> None:
     waiting = verdict(False, 0.0, reason="waits", waits=True)
-    history = [*HISTORY[:1], line(1, 0, 1.0, verdicts={"0": WAITS, "1": waiting}), *HISTORY[2:3]]
+    history = [*HISTORY[:1], line(1, 0, 1.0, verdicts={0: WAITS, 1: waiting}), *HISTORY[2:3]]
     ledger = Ledger(small(history))
     mosaic = participation._mosaic(ledger)
     assert mosaic.weight[0, 1] == 0.5
     assert not mosaic.weight[0, 0] >= 0  # NaN: nothing was accepted
     assert mosaic.event[:, 0].tolist() == [0, 0, 0]
-    assert troubles(history, ("rejected", "remark")) == []
-    assert (ledger.times["accepted", 0], ledger.times["rejected", 1]) == (1, 0)
+    assert troubles(history, ("filtered", "remark")) == []
+    assert (ledger.times["accepted", 0], ledger.times["filtered", 1]) == (1, 0)
 
 
 def test_page_has_them_where_there_are_ages_only() -> None:
-    new = ("How old updates were", "Whose updates came", "Who worked when", "What became of late updates",
+    new = ("How old updates were", "Whose updates came", "Who worked when", "Verdicts on late updates",
            "Time to accuracy")  # fmt: skip
     page = render([small()], "t")
     assert all(words in page for words in new)

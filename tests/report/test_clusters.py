@@ -37,11 +37,11 @@ def test_splits_and_whether_they_tear_a_group(three: Clusters) -> None:
         (4, 2, pytest.approx(-0.4), 2, False),
     ]
     record = records.make_clusters(6, 3)
-    record.summary["clients"]["1"]["group"] = 2  # 1 and 0 are split off together; its peers 4 and 5 stay
+    records.alter(record, 1, group=2)  # 1 and 0 are split off together; its peers 4 and 5 stay
     assert [split.torn for split in Clusters(Ledger(record)).splits] == [True, False]
-    record.summary["clients"]["1"]["byzantine"] = True  # nobody asks where attackers end
+    records.alter(record, 1, byzantine=True)  # nobody asks where attackers end
     assert [split.torn for split in Clusters(Ledger(record)).splits] == [False, False]
-    record.summary["clients"]["0"]["group"] = None
+    records.alter(record, 0, group=None)
     assert Clusters(Ledger(record)).splits[0].torn is None
 
 
@@ -52,8 +52,8 @@ def test_curves_are_those_of_the_record(three: Clusters) -> None:
 
 def test_matrix_is_sorted_by_cluster() -> None:
     record = records.make_clusters(6, 3)
-    for line in record.history[1:]:
-        for about in line["state"]["similarity"].values():
+    for step in record.history[1:]:
+        for about in step.state["similarity"].values():
             about["clients"] = [5, 4, 3, 2, 1, 0]
             about["alpha"] = [[round(0.1 * (5 - i) - 0.01 * (5 - j), 2) for j in range(6)] for i in range(6)]
     told = cosines.cosines(Clusters(Ledger(record)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import report_records as records
-from report_records import Record
+from report_records import alter, alter_step, with_summary
 
 from phalanx.report import render, write
 from phalanx.report.ledger import Ledger
@@ -17,6 +17,11 @@ from phalanx.report.names import distinct
 from phalanx.report.outcome import sentence
 from phalanx.report.page import styles
 from phalanx.report.words import describe, duration, ids, percent, portion
+from phalanx.runs.provenance import Provenance
+from phalanx.runs.record import Record
+from phalanx.runs.schema import BestAccuracy, Exclusion, FilteredShares, FinalMetrics, StepRecord
+from phalanx.training.evaluation import Metrics
+from summaries import summary
 
 ATTACK = '"><script>alert("x")</script><img src=x onerror=alert(1)>\' $a_b$ {{ 7*7 }} {% raw %} </pre></svg>'
 
@@ -81,9 +86,9 @@ def words(page: str) -> str:
 
 def test_page_says_in_words_what_happened(six: str) -> None:
     text = words(six)
-    assert "ByzantineCFL, attacked: 96.0 % at the end; 6 of 6 Byzantine clients removed, no honest one" in text
-    assert "FedAvg, attacked: 18.9 % at the end; 0 of 6 Byzantine clients removed, no honest one" in text
-    assert "FedAvg, clean: 94.9 % at the end; every client is honest, none removed" in text
+    assert "ByzantineCFL, attacked: 96.0 % at the end; 6 of 6 Byzantine clients excluded, no honest one" in text
+    assert "FedAvg, attacked: 18.9 % at the end; 0 of 6 Byzantine clients excluded, no honest one" in text
+    assert "FedAvg, clean: 94.9 % at the end; every client is honest, none excluded" in text
     assert "1,437 training and 360 test examples" in text
 
 
@@ -91,21 +96,21 @@ def test_who_was_removed_when_why_and_what_it_cost() -> None:
     runs = [records.make(wrong=True), records.make(attacked=False)]
     text = words(render(runs, "t"))
     assert "cosine cluster of 4, benign cluster has 13" in text
-    assert "Removing 1 honest client (3) gave up 99 examples (9.1 % of all honest ones)." in text
+    assert "Excluding 1 honest client (3) gave up 99 examples (9.1 % of all honest ones)." in text
     assert re.search(
         r"Final accuracy is \d\.\d points below that of the same run without the attack \(ByzantineCFL, clean", text
     )
     assert "Byzantine clients are 30.0 % of all clients and carried 2.0 % of all weight." in text
     assert "Byzantine SignFlip(scale=3)" in text
     assert "step 2: cosine cluster of 3, benign cluster has 17" in text
-    assert "refused by the guard delta holds NaN 7 1 6 6" in text
+    assert "invalid, by the guard delta holds NaN 7 1 6 6" in text
     assert "and 3 more that differ in numbers" in text
 
 
 def test_a_class_that_no_honest_client_holds_any_more_is_named() -> None:
     run = records.make(wrong=True)
-    for client, about in run.summary["clients"].items():
-        about["classes"] = [0, 5, 5] if client == "3" else [5, 0, 5]
+    for client in run.summary.clients:
+        alter(run, client, classes=(0, 5, 5) if client == 3 else (5, 0, 5))
     assert "No honest client is left that holds examples of class 1." in words(render([run], "t"))
 
 
@@ -146,15 +151,12 @@ def test_same_records_same_page() -> None:
 
 def test_untrusted_text_stays_text() -> None:
     run = records.make(steps=6)
-    history = [dict(line) for line in run.history]
-    history[3]["refused"] = {"1": ATTACK}
-    history[4]["lost"] = {"2": ATTACK}
-    summary = run.summary | {"status": "failed", "error": ATTACK, "environment": {"platform": ATTACK}}
-    summary["clients"]["5"]["removed"] = {"step": 3, "reason": ATTACK}
-    hostile = replace(
-        run, name=ATTACK, config=run.config | {"seed": ATTACK, ATTACK: ATTACK}, history=history, summary=summary
-    )
-    page = render([hostile, run], ATTACK)
+    alter_step(run, 3, invalid={1: ATTACK})
+    alter_step(run, 4, lost={2: ATTACK})
+    alter(run, 5, excluded=Exclusion(step=3, reason=ATTACK))
+    hostile = replace(run, config=run.config | {"seed": ATTACK, ATTACK: ATTACK})
+    told = {"name": ATTACK, "status": "failed", "error": ATTACK, "provenance": Provenance(platform=ATTACK)}
+    page = render([with_summary(hostile, **told), run], ATTACK)
     assert Page(page).tags.count("script") == 1
     assert "img" not in Page(page).tags
     assert not [name for name, _ in Page(page).attributes if name.startswith("on")]
@@ -165,28 +167,25 @@ def test_untrusted_text_stays_text() -> None:
 
 def test_numbers_that_are_not_there() -> None:
     run = records.make(attacked=False, steps=8)
-    for line in run.history:
-        for key in ("accuracy", "loss", "worst_client_accuracy"):
-            if key in line and line["step"] > 2:
-                line[key] = None
-        if "alpha_cross" in line.get("state", {}):
-            line["state"] = {"alpha_cross": None, "threshold": None}
-        for verdict in line.get("verdicts", {}).values():
-            verdict["score"] = None
-    nothing = {"accuracy": None, "loss": None, "worst_client_accuracy": None, "attack_success": None}
-    text = words(
-        render([replace(run, summary=run.summary | {"final": nothing, "best": {"accuracy": None, "step": None}})], "t")
-    )
-    assert "no accuracy was measured; every client is honest, none removed" in text
+    for at, step in enumerate(run.history):
+        unknown = {"state": {"alpha_cross": None, "threshold": None}} if "alpha_cross" in step.state else {}
+        unknown |= {"metrics": Metrics()} if step.metrics and step.step > 2 else {}
+        verdicts = {client: replace(verdict, score=None) for client, verdict in step.verdicts.items()}
+        alter_step(run, at, verdicts=verdicts, **unknown)
+    text = words(render([with_summary(run, final=FinalMetrics(), best=BestAccuracy(step=8))], "t"))
+    assert "no accuracy was measured; every client is honest, none excluded" in text
     assert "A line that breaks off had no finite accuracy there." in text
     assert "That never happened in this run." in text
     assert "nan" not in text.lower().replace("holds nan", "")
 
 
-@pytest.mark.parametrize("history", [[], [{"step": 0, "version": 0, "seconds": 0.0, "accuracy": 0.1}]])
+BEGUN = StepRecord(step=0, version=0, seconds=0.0, metrics=Metrics(accuracy=0.1))
+
+
+@pytest.mark.parametrize("history", [[], [BEGUN]])
 def test_failed_run_shows_its_error_first(history: list) -> None:
-    summary = {"status": "failed", "error": "StalledError: nobody is left.\nwaited for 3, 4", "steps": 0}
-    page = render([Record("Krum", {"algorithm": {"class_path": "phalanx.Krum"}}, history, summary)], "t")
+    failed = summary(name="Krum", status="failed", error="StalledError: nobody is left.\nwaited for 3, 4")
+    page = render([Record({"algorithm": {"class_path": "phalanx.Krum"}}, history, failed)], "t")
     text = words(page)
     assert "Krum: failed after 0 steps: StalledError: nobody is left." in text
     assert "This run failed." in text
@@ -197,24 +196,20 @@ def test_failed_run_shows_its_error_first(history: list) -> None:
 def test_updates_that_were_not_used_are_told_where_there_are_any() -> None:
     run = records.make("FedAvg", steps=4)
     used = words(render([run], "t"))
-    assert "Byzantine rejected" not in used
-    assert "0 of 6 Byzantine clients removed, no honest one" in used
-    summary = run.summary | {"rejected": {"byzantine": 1.0, "honest": 0.25}}
-    told = words(render([replace(run, summary=summary)], "t"))
-    unused = "100.0 % of the updates of Byzantine clients and 25.0 % of those of honest ones rejected or refused"
-    assert f"0 of 6 Byzantine clients removed, no honest one; {unused}" in told
+    assert "Byzantine filtered" not in used
+    assert "0 of 6 Byzantine clients excluded, no honest one" in used
+    told = words(render([with_summary(run, filtered=FilteredShares(byzantine=1.0, honest=0.25))], "t"))
+    unused = "100.0 % of the updates of Byzantine clients and 25.0 % of those of honest ones filtered or invalid"
+    assert f"0 of 6 Byzantine clients excluded, no honest one; {unused}" in told
     assert f"Over the whole run, {unused}." in told
-    assert "Byzantine rejected Honest rejected" in told
-    assert "Byzantine rejected 100.0 % of their updates; 25.0 % of honest ones" in told
-    bad = summary | {"rejected": {"byzantine": 0.5, "honest": 0.0}}
-    told = words(render([replace(run, summary=bad)], "t"))
-    assert "50.0 % of the updates of Byzantine clients rejected or refused, none of honest ones" in told
+    assert "Byzantine filtered Honest filtered" in told
+    assert "Byzantine filtered 100.0 % of their updates; 25.0 % of honest ones" in told
+    told = words(render([with_summary(run, filtered=FilteredShares(byzantine=0.5, honest=0.0))], "t"))
+    assert "50.0 % of the updates of Byzantine clients filtered or invalid, none of honest ones" in told
     clean = records.make("FedAvg", attacked=False, steps=4)
-    told = words(
-        render([replace(clean, summary=clean.summary | {"rejected": {"byzantine": None, "honest": 0.25}})], "t")
-    )
-    assert "Over the whole run, 25.0 % of the updates of honest clients rejected or refused." in told
-    assert "honest rejected 25.0 % of their updates" in told
+    told = words(render([with_summary(clean, filtered=FilteredShares(honest=0.25))], "t"))
+    assert "Over the whole run, 25.0 % of the updates of honest clients filtered or invalid." in told
+    assert "honest filtered 25.0 % of their updates" in told
 
 
 def test_attack_success_has_a_column_where_it_was_measured(six: str) -> None:
@@ -222,31 +217,31 @@ def test_attack_success_has_a_column_where_it_was_measured(six: str) -> None:
     assert "Attack success" not in words(render([records.make(attacked=False, steps=2)], "t"))
 
 
-def test_clients_that_never_took_part_are_not_among_the_removed() -> None:
+def test_clients_that_never_took_part_are_not_among_the_excluded() -> None:
     run = records.make(steps=6)
-    run.summary["clients"]["3"]["not_enrolled"] = "declares 0 examples, allowed are 1 to 9"
+    alter(run, 3, not_enrolled="reports 0 examples, allowed are 1 to 9")
     text = words(render([run], "t"))
-    assert "1 client (3) never took part: refused at enrolment." in text
-    assert "never took part: declares 0 examples, allowed are 1 to 9" in text
-    assert "6 of 6 Byzantine clients removed, no honest one" in text
+    assert "1 client (3) never took part: not enrolled." in text
+    assert "never took part: reports 0 examples, allowed are 1 to 9" in text
+    assert "6 of 6 Byzantine clients excluded, no honest one" in text
 
 
 def test_stopped_run_says_so() -> None:
     run = records.make(steps=6)
-    page = render([replace(run, summary=run.summary | {"status": "stopped"})], "t")
+    page = render([with_summary(run, status="stopped")], "t")
     text = words(page)
     assert re.search(r"ByzantineCFL, attacked: stopped after 6 steps, at \d\d\.\d %; 6 of 6 Byzantine clients", text)
     assert "This run was stopped before it was done." in text
     assert "failed" not in text
-    nothing = run.summary | {"status": "stopped", "final": {}}
-    assert "stopped after 6 steps, no accuracy was measured; " in words(render([replace(run, summary=nothing)], "t"))
+    nothing = with_summary(run, status="stopped", final=FinalMetrics())
+    assert "stopped after 6 steps, no accuracy was measured; " in words(render([nothing], "t"))
 
 
 # --- names
 
 
 def named(name: str, identity: str = "", **config: object) -> Record:
-    return Record(name, config, [], {"identity": identity})
+    return Record(config, [], summary(name=name, identity=identity))
 
 
 def names(*runs: Record) -> list[str]:
@@ -282,14 +277,14 @@ def test_a_page_has_no_name_twice() -> None:
     assert "<b>ByzantineCFL, attacked, seed=1</b>" in twice
 
 
-def test_nobody_removed_nobody_known_to_be_byzantine() -> None:
+def test_nobody_excluded_nobody_known_to_be_byzantine() -> None:
     run = records.make("FedAvg", attacked=False, steps=4)
-    for about in run.summary["clients"].values():
-        about["byzantine"] = None
+    for client in run.summary.clients:
+        alter(run, client, byzantine=None)
     text = words(render([run], "t"))
     assert "94.9 % at the end" not in text
-    assert "at the end; 0 clients removed" in text
-    assert "No client was removed in this run." in text
+    assert "at the end; 0 clients excluded" in text
+    assert "No client was excluded in this run." in text
     assert "unknown" in text
 
 
@@ -304,7 +299,7 @@ def test_asynchronous_run_is_binned() -> None:
 
 def test_lines_without_a_step_of_their_own() -> None:
     run = records.make(steps=3)
-    waits = {"step": 2, "version": 2, "seconds": 99.0, "lost": {"1": "left"}}
+    waits = StepRecord(step=2, version=2, seconds=99.0, lost={1: "left"})
     run.history.insert(3, waits)
     assert "lost left 1 1 2 2" in words(render([run], "t"))
 
@@ -389,4 +384,4 @@ def test_words() -> None:
     ]
     assert ids((0, 1, 2, 4, 5, 9)) == "0–2, 4, 5, 9"
     assert describe({"class_path": "a.b.C", "init_args": {"x": 1, "rule": {"class_path": "D"}}}) == "C(x=1, rule=D())"
-    assert sentence(Ledger(records.make(wrong=True))).endswith("6 of 6 Byzantine clients removed, and 1 honest one")
+    assert sentence(Ledger(records.make(wrong=True))).endswith("6 of 6 Byzantine clients excluded, and 1 honest one")

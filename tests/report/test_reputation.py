@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 import report_records as records
 
@@ -6,18 +7,18 @@ from phalanx.report.figures import alone, reputation
 from phalanx.report.ledger import Ledger
 
 
-def test_curves_threshold_and_removals_are_those_of_the_record() -> None:
+def test_curves_threshold_and_exclusions_are_those_of_the_record() -> None:
     told = reputation.reputations(Ledger(records.make_reputations()))
     assert told.curves[0] == ([1, 2, 3, 4, 5], [0.01, 0.02, 0.03, 0.04, 0.05])
-    assert told.curves[5] == ([1, 2], [0.06, 0.01])  # the last is what it was removed with
+    assert told.curves[5] == ([1, 2], [0.06, 0.01])  # the last is what it was excluded with
     assert told.fell == {5: (2, 0.01)}
     assert told.threshold.y == pytest.approx([0.021, 0.022, 0.023, 0.024, 0.025])
 
 
 def test_long_runs_are_thinned_and_keep_their_ends() -> None:
     record = records.make_reputations()
-    line = record.history[-1]
-    record.history.extend([line | {"step": step} for step in range(6, 3001)])
+    last = record.history[-1]
+    record.history.extend([msgspec.structs.replace(last, step=step) for step in range(6, 3001)])
     told = reputation.reputations(Ledger(record))
     assert len(told.curves[0].x) <= reputation.POINTS
     assert (told.curves[0].x[0], told.curves[0].x[-1]) == (1, 3000)

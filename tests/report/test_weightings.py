@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import report_records as records
-from report_records import Record
+from report_records import alter, alter_step
 
 from phalanx import Run
 from phalanx.aggregators import Krum
@@ -16,7 +16,10 @@ from phalanx.report.counterfactual import columns, rows, sentences
 from phalanx.report.figures.weights import picture
 from phalanx.report.ledger import Ledger
 from phalanx.report.weightings import Weightings, weightings
+from phalanx.runs.record import Record
+from phalanx.runs.schema import ClientRecord, StepRecord
 from phalanx.weighting import AsReported, Ignore, Truncate
+from summaries import summary
 
 LIAR = {0: 1, 1: 2, 2: 3, 3: 1000}  # U* is 6 for alpha = 1/4 and alpha* = 1/2: 6 of 1 + 2 + 3 + 6
 EVEN = dict.fromkeys(range(20), 50)
@@ -28,15 +31,17 @@ def of_class(path: str, **arguments: object) -> dict[str, Any]:
 
 
 def record(
-    sizes: Mapping[int, object], algorithm: object = FedAvg(), byzantine: Sequence[int] | None = (3,), **more: object
+    sizes: Mapping[int, int | None],
+    algorithm: object = FedAvg(),
+    byzantine: Sequence[int] | None = (3,),
+    **more: object,
 ) -> Record:
     """A run of those clients; `algorithm` as a value, or as a configuration says it."""
     config = algorithm if isinstance(algorithm, dict) else Run(algorithm=algorithm).config["algorithm"]
     truth = {c: None if byzantine is None else c in byzantine for c in sizes}
-    clients = {str(c): {"declared": n, "size": 5, "byzantine": truth[c]} for c, n in sizes.items()}
-    return Record(
-        "run", {"algorithm": config}, [{"step": 0, "version": 0, "seconds": 0.0}], {"clients": clients} | more
-    )
+    clients = {c: ClientRecord(reported=n, size=5, byzantine=truth[c]) for c, n in sizes.items()}
+    begun = StepRecord(step=0, version=0, seconds=0.0)
+    return Record({"algorithm": config}, [begun], summary(clients=clients, **more))
 
 
 def read(*arguments: Any, **more: Any) -> Weightings:
@@ -56,7 +61,7 @@ def test_table_by_hand() -> None:
         "Changes hands against truncated",
     )  # fmt: skip
     assert table(w) == [
-        ["declared", "–", "99.4 %", "99.4 %", "99.4 %", "1.0", "49.4 %"],  # 1000 / 1006; 1000 / 1006 - 6 / 12
+        ["reported", "–", "99.4 %", "99.4 %", "99.4 %", "1.0", "49.4 %"],  # 1000 / 1006; 1000 / 1006 - 6 / 12
         ["truncated*", "6", "50.0 %", "50.0 %", "50.0 %", "2.9", "0.0 %"],  # 12^2 / (1 + 4 + 9 + 36)
         ["uniform", "–", "25.0 %", "25.0 %", "25.0 %", "4.0", "25.0 %"],  # from (1, 2, 3, 6) / 12: 2 / 12 + 1 / 12
     ]
@@ -74,13 +79,13 @@ def test_largest_client_in_one_sentence() -> None:
     told = sentences(read(TWENTY, byzantine=(8,)))
     # two of twenty may hold half: U + 50 <= 18 * 50
     assert told[1:] == (
-        "Byzantine client 8 declared 10,000,000 examples, 99.991 % of all; truncated at 850 it would hold 47.2 %."
-        " Of 20 clients, 1 declared more than that bound.",
+        "Byzantine client 8 reported 10,000,000 examples, 99.991 % of all; truncated at 850 it would hold 47.2 %."
+        " Of 20 clients, 1 reported more than that bound.",
     )
     assert "; truncated at 850 it held 47.2 %." in sentences(read(TWENTY, FedAvg(preprocess=Truncate())))[1]
     per_cohort = sentences(read(TWENTY, FedAvg(preprocess=Truncate(scope="cohort"))))
     assert (
-        "anew in each step for those that took part in it. What follows is for all clients together." in per_cohort[0]
+        "in each step for the clients that took part in it. What follows is for all clients together." in per_cohort[0]
     )
     assert "it would hold 47.2 %" in per_cohort[1]
 
@@ -89,22 +94,22 @@ def test_clients_of_one_size_share_a_sentence() -> None:
     two = EVEN | {8: 10_000, 3: 10_000}
     # 2 U <= 18 * 50
     assert sentences(read(two, byzantine=(3,)))[1].startswith(
-        "Clients 3, 8 declared 10,000 examples each, together 95.7 % of all; truncated at 450 they would hold 50.0 %."
+        "Clients 3, 8 reported 10,000 examples each, together 95.7 % of all; truncated at 450 they would hold 50.0 %."
     )
     many = dict.fromkeys(range(100), 50) | dict.fromkeys(range(10), 10_000)
     assert sentences(read(many, byzantine=range(10)))[1].startswith(
-        "10 Byzantine clients declared 10,000 examples each"
+        "10 Byzantine clients reported 10,000 examples each"
     )
 
 
 def test_nothing_to_truncate_says_why() -> None:
     assert sentences(read(EVEN))[1] == (
-        "Nothing would be truncated: the largest 10 % of the clients (2 of 20) declared 10.0 % of all examples, which"
+        "Nothing would be truncated: the largest 10 % of the clients (2 of 20) reported 10.0 % of all examples, which"
         " is no more than alpha_star = 0.5."
     )
     own = read(EVEN, FedAvg(preprocess=Truncate(alpha=0.3, alpha_star=0.4)))
     assert sentences(own)[1].startswith(
-        "Nothing was truncated: the largest 30 % of the clients (6 of 20) declared 30.0 %"
+        "Nothing was truncated: the largest 30 % of the clients (6 of 20) reported 30.0 %"
     )
     assert "alpha_star = 0.4." in sentences(own)[1]
 
@@ -127,34 +132,34 @@ def test_infeasible_in_the_words_of_the_library() -> None:
     )
     used = read({0: 7}, FedAvg(preprocess=Truncate(scope="cohort")))  # such a run begins, and fails
     assert [row.used for row in rows(used)] == [False, True, False]
-    assert columns(used)[-1] == "Changes hands against declared"
+    assert columns(used)[-1] == "Changes hands against reported"
 
 
 @pytest.mark.parametrize(
     ("algorithm", "used", "words"),
     [
-        (FedAvg(), "declared", "This run weighed clients by the sizes that they declared: AsReported()."),
+        (FedAvg(), "reported", "This run weighed clients by the sizes that they reported: AsReported()."),
         (
             FedAvg(preprocess=Ignore()),
             "uniform",
-            "This run weighed all clients alike, whatever they declared: Ignore().",
+            "This run weighed all clients alike, whatever they reported: Ignore().",
         ),
-        (ByzantineCFL(), "uniform", "This run weighed all clients alike, whatever they declared: Ignore()."),
-        (ByzantineCFL(preprocess=AsReported()), "declared", "This run weighed clients by the sizes"),
+        (ByzantineCFL(), "uniform", "This run weighed all clients alike, whatever they reported: Ignore()."),
+        (ByzantineCFL(preprocess=AsReported()), "reported", "This run weighed clients by the sizes"),
         (FedAvg(preprocess=Truncate(0.2, 0.3)), "truncated", "Truncate(alpha=0.2, alpha_star=0.3, scope=population)."),
         (
             FedAsync(),
             "",
-            "FedAsync has no preprocess, and does not weigh by sizes: what clients declared was not used.",
+            "FedAsync has no preprocess, and does not weigh by sizes: what clients reported was not used.",
         ),
         (
             of_class("mine.Own", preprocess=of_class("mine.Root", power=0.5)),
             "",
             "This run weighed clients in none of the three ways below: Root(power=0.5).",
         ),
-        (of_class("mine.FedAsync"), "", "as far as it tells, declared sizes were not used."),
-        (of_class("phalanx.algorithms.FedAvg"), "", "as far as it tells, declared sizes were not used."),  # no such run
-        (of_class("phalanx.algorithms.annotations"), "", "as far as it tells, declared sizes were not used."),
+        (of_class("mine.FedAsync"), "", "as far as it says, reported sizes were not used."),
+        (of_class("phalanx.algorithms.FedAvg"), "", "as far as it says, reported sizes were not used."),  # no such run
+        (of_class("phalanx.algorithms.annotations"), "", "as far as it says, reported sizes were not used."),
     ],
 )
 def test_what_the_run_used_is_read_from_its_configuration(algorithm: object, used: str, words: str) -> None:
@@ -162,7 +167,7 @@ def test_what_the_run_used_is_read_from_its_configuration(algorithm: object, use
     assert words in sentences(w)[0]
     assert [row.name for row in rows(w) if row.used] == ([used] if used else [])
     assert ("in use" in picture(w, "k").svg) == bool(used)
-    assert columns(w)[-1] == f"Changes hands against {used or 'declared'}"
+    assert columns(w)[-1] == f"Changes hands against {used or 'reported'}"
 
 
 def test_truncation_is_by_the_parameters_of_the_run_and_else_by_the_defaults() -> None:
@@ -179,32 +184,32 @@ def test_rules_that_are_no_mean_are_named() -> None:
     assert not any("rule" in sentence for sentence in sentences(read(TWENTY)))
 
 
-def test_who_was_refused_at_enrolment_does_not_count() -> None:
+def test_who_did_not_enrol_does_not_count() -> None:
     run = record(LIAR | {4: 0, 5: 9_999})
-    run.summary["clients"]["4"]["not_enrolled"] = "declares 0 examples"
-    run.history[0]["refused"] = {"5": "declares 9,999 examples"}  # as records say that have no not_enrolled
+    alter(run, 4, not_enrolled="reports 0 examples")
+    alter_step(run, 0, not_enrolled={5: "reports 9,999 examples"})
     w = weightings(Ledger(run))
     assert w is not None
     assert w.sizes == LIAR
     assert w.byzantine == {3}
-    run.summary["clients"]["3"]["not_enrolled"] = "too large"
+    alter(run, 3, not_enrolled="too large")
     assert weightings(Ledger(run)).byzantine == frozenset()  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("declared", [None, 0, "7"])
-def test_no_weightings_where_a_size_is_not_known(declared: object) -> None:
-    assert weightings(Ledger(record(LIAR | {1: declared}))) is None
+@pytest.mark.parametrize("reported", [None, 0])
+def test_no_weightings_where_a_size_is_not_known(reported: int | None) -> None:
+    assert weightings(Ledger(record(LIAR | {1: reported}))) is None
     assert weightings(Ledger(record({}))) is None
 
 
-def test_records_without_declared_sizes_or_algorithm_are_rendered() -> None:
+def test_records_without_reported_sizes_or_algorithm_are_rendered() -> None:
     run = records.make(steps=2)
-    assert "What the declared sizes count for" in render([run], "t")
+    assert "What the reported sizes weigh" in render([run], "t")
     unknown = replace(run, config={k: v for k, v in run.config.items() if k != "algorithm"})
     assert "The configuration of its algorithm has no preprocess" in render([unknown], "t")
-    for about in run.summary["clients"].values():
-        del about["declared"]
-    assert "What the declared sizes count for" not in render([run], "t")
+    for client in run.summary.clients:
+        alter(run, client, reported=None)
+    assert "What the reported sizes weigh" not in render([run], "t")
 
 
 class Texts(HTMLParser):
@@ -219,16 +224,16 @@ class Texts(HTMLParser):
         self.texts += [data.strip()] if data.strip() else []
 
 
-def test_picture_shows_every_client_by_declared_size() -> None:
+def test_picture_shows_every_client_by_reported_size() -> None:
     drawn = picture(read({4: 5, 0: 5, 9: 700, 2: 30}, byzantine=(2,)), "k")
     texts = Texts(drawn.svg).texts
-    assert texts[:5] == ["9", "2", "0", "4", "client, by declared size"]
-    assert {"declared, in use", "truncated", "uniform", "Byzantine", "100 %"} <= set(texts)
+    assert texts[:5] == ["9", "2", "0", "4", "client, by reported size"]
+    assert {"reported, in use", "truncated", "uniform", "Byzantine", "100 %"} <= set(texts)
     bold = re.findall(r"font-weight: 700[^>]*>([^<]*)<", drawn.svg)
-    assert sorted(bold) == ["2", "Byzantine", "declared, in use"]
+    assert sorted(bold) == ["2", "Byzantine", "reported, in use"]
     assert "Wedges on top: Byzantine clients." in drawn.caption
     assert (
-        'aria-label="Share of the weight of each of 4 clients, by declared size. Client 9, the largest: declared'
+        'aria-label="Share of the weight of each of 4 clients, by reported size. Client 9, the largest: reported'
         in (drawn.svg)
     )
     nobody = picture(read(EVEN, byzantine=()), "k")
@@ -241,7 +246,7 @@ def test_many_clients_stand_by_rank(clients: int) -> None:
     sizes = {c: 10 + c for c in range(clients)}
     drawn = picture(read(sizes, byzantine=range(clients // 10)), "k")
     texts = Texts(drawn.svg).texts
-    assert "rank of the client by declared size" in texts
+    assert "rank of the client by reported size" in texts
     assert len(texts) < 20
     assert "the shares and the ranks are on a logarithmic axis" in drawn.caption
     assert "Ticks on top: Byzantine clients." in drawn.caption

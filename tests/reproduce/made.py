@@ -1,6 +1,7 @@
 """Traces that are made, not trained."""
 
 from phalanx.reproduce import Trace
+from phalanx.runs.provenance import NUMERICS, Provenance
 
 DIGEST = "0" * 64
 
@@ -13,10 +14,12 @@ def trace(values, seed=0, *, failed=False, step=None, **curves):
         name="a run",
         identity=f"{seed:064}",
         source=None,
-        config={"seed": seed, "clients": 4},
+        settings={"seed": seed, "clients": 4},
+        seed=seed,
+        clients=4,
         status="failed" if failed else "finished",
         error="Nobody is left." if failed else None,
-        environment={"phalanx": "0.1.0", "torch": "2", "python": "3", "device": "cpu", "threads": 1},
+        provenance=Provenance("0.1.0", NUMERICS, torch="2", python="3", device="cpu", threads=1),
         wall_seconds=2.0,
         steps=len(values),
         curves={"step": steps, "seconds": tuple(10.0 * s for s in steps), "accuracy": values, **curves},

@@ -9,7 +9,7 @@ from papers.byzantine_cfl import figure2, figure3, setting, tables
 from phalanx.reproduce.drawing import styled
 from phalanx.reproduce.experiment import SCALES, Context, studies
 from phalanx.reproduce.output import flat
-from phalanx.reproduce.trace import Removed
+from phalanx.reproduce.trace import Excluded
 from phalanx.runs.session import simulate
 
 table1, table2 = tables.EXPERIMENTS.values()
@@ -50,9 +50,9 @@ def test_the_figure_shows_runs_of_the_first_table():
 
 def removed(clients, byzantine=(0, 1, 2), seed=0, value=0.9, step=4):
     """A run of ten clients in which those were removed, all in one round."""
-    told = tuple(Removed(i, step, "cosine cluster") for i in clients)
+    told = tuple(Excluded(i, step, "cosine cluster") for i in clients)
     state = {"step": tuple(range(1, 7)), "alpha_cross": (None, 0.3, 0.2, 0.01, 0.2, 0.3)}
-    return replace(trace([0.1, value], seed), removed=told, byzantine=tuple(byzantine), state=state)
+    return replace(trace([0.1, value], seed), excluded=told, byzantine=tuple(byzantine), state=state)
 
 
 def test_who_was_removed_is_judged_seed_by_seed(context):
@@ -121,7 +121,7 @@ def test_toy_problems_are_easy_for_each_cluster_and_for_no_line(problem):
 def test_toys_are_learned_by_two_models_and_not_by_one():
     runs = figure3.runs("quick", 0)
     short = {name: replace(run, until=replace(run.until, steps=30)) for name, run in runs.items()}
-    final = {name: simulate(run).summary["final"]["accuracy"] for name, run in short.items()}
+    final = {name: simulate(run).summary.final.accuracy for name, run in short.items()}
     assert final["XOR / FL"] < 0.8
     assert final["contradiction / FL"] < 0.8
     assert final["XOR / CFL"] == final["contradiction / CFL"] == 1.0

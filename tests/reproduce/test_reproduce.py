@@ -19,6 +19,7 @@ from phalanx.core import InfeasibleError
 from phalanx.reproduce import Trace, experiment
 from phalanx.reproduce.experiment import chosen, studies
 from phalanx.reproduce.published import published
+from phalanx.runs.provenance import NUMERICS
 
 PACKAGE = "toy_papers"
 
@@ -184,7 +185,18 @@ def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
         ("toy-paper figure1 --seeds many", "seeds must be an integer, got many."),
         ("toy-paper figure1 --jobs -1", "--jobs must be at least 1, got -1."),
         ("toy-paper figure1 --sceds 2", "There is no option --sceds. Did you mean --seeds?"),
-        ("toy-paper figure1 --no_training", "holds none of the records. Leave out --no_training to make them."),
+        (
+            "toy-paper figure1 --no_training",
+            "manifest.json holds no quick page of figure1. Leave out --no_training to make it, or give --seeds.",
+        ),
+        (
+            "toy-paper figure1 --no_training --seeds 1",
+            "holds none of the records. Leave out --no_training to make them.",
+        ),
+        ("toy-paper figure1 --within 3", "--within limits which records --verify draws: give --verify as well."),
+        ("toy-paper --verify 0", "--verify must be at least 1, got 0."),
+        ("toy-paper --verify 2 --again", "--verify changes no page: leave out --no_training, --again and --only."),
+        ("toy-paper --verify 2", "results holds no such record of a run that took at most inf s."),
         ("toy-paper figure1 --no_training --again", "--no_training renders what is there, --again repeats it"),
         (
             "toy-paper figure1 --only mode*",
@@ -282,7 +294,7 @@ def test_the_numbers_of_the_table_are_those_of_the_records(finished):
     values = sorted(
         100 * trace.final()
         for trace in traces(folder).values()
-        if trace.config["attack"] and trace.name.startswith("FedAvg(Median)")
+        if trace.settings.get("attack") and trace.name.startswith("FedAvg(Median)")
     )
     assert len(values) == 2
     mean = sum(values) / 2
@@ -331,7 +343,7 @@ def test_without_training_what_is_missing_is_told(capsys, finished, tmp_path):
 def test_cells_without_any_record_are_missing_in_the_table(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path)
     for path in folder.rglob("records/*.json"):
-        if Trace.load(path).config["attack"]:
+        if Trace.load(path).settings.get("attack"):
             path.unlink()
     status, out, _ = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
     assert status == 0
@@ -351,13 +363,122 @@ def test_a_damaged_record_stops_before_any_work(capsys, finished, tmp_path):
     assert (status, "1 damaged" in " ".join(out.split())) == (0, True)
 
 
-def test_records_by_another_version_are_not_used(capsys, finished, tmp_path, monkeypatch):
-    copied(finished, tmp_path)
-    monkeypatch.setattr("phalanx.runs.summary.VERSION", "99.0")
-    status, out, err = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
-    assert (status, "holds none of the records" in err) == (2, True)
-    assert "8 more records cannot be used: its results are by Phalanx 0." in out
-    assert "this is 99.0" in out
+def of_another_numerics_version(paths):
+    """Change records to those of another numerics version."""
+    for path in paths:
+        trace = Trace.load(path)
+        replace(trace, provenance=replace(trace.provenance, numerics=NUMERICS - 1)).save(path)
+
+
+def test_records_of_another_numerics_version_are_shown_with_a_warning(capsys, finished, tmp_path, monkeypatch):
+    folder = copied(finished, tmp_path)
+    of_another_numerics_version(folder.rglob("records/*.json"))
+    monkeypatch.setattr("phalanx.__version__", "99.0")
+    status, out, _ = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
+    assert status == 0
+    assert "8 of 8 records are in results/toy-paper/records." in out
+    assert f"Warning: 8 records of numerics version {NUMERICS - 1}, this is {NUMERICS}: this code may give other" in out
+    assert f"numerics version {NUMERICS - 1}" in (folder / "toy-paper" / "figure1-quick.md").read_text()
+
+
+def test_numerics_versions_are_mixed_only_on_request(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    page = folder / "toy-paper" / "figure1-quick.md"
+    before = page.read_text()
+    figure = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 0)
+    of_another_numerics_version(
+        [folder / "toy-paper" / "records" / f"{plan.identity}.json" for plan in figure.values()]
+    )
+    status, _, err = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")
+    assert status == 2
+    assert f"several numerics versions together: 4 of version {NUMERICS - 1}, 4 of version {NUMERICS}." in err
+    assert "Give --again to compute all of them with this version, or --mixed to show them together" in err
+    assert page.read_text() == before
+    status, _, _ = reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training --mixed")
+    assert status == 0
+    assert re.search(
+        rf"4 runs with phalanx .*, numerics version {NUMERICS - 1}, .*; 4 runs with .* version {NUMERICS},",
+        page.read_text(),
+    )
+
+
+def test_what_is_missing_is_not_computed_to_be_mixed(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    of_another_numerics_version(folder.rglob("records/*.json"))
+    status, _, err = reproduce(capsys, "toy-paper figure1 --seeds 3")
+    assert status == 2
+    assert f"8 of version {NUMERICS - 1}, 4 of version {NUMERICS}." in err
+    assert len(traces(folder)) == len(traces(finished[0]))
+
+
+# --- the manifest
+
+
+def test_without_training_and_seeds_the_page_is_that_of_the_manifest(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path) / "toy-paper"
+    before = {path.name: path.read_bytes() for path in folder.glob("*.*")}
+    assert json.loads(before["manifest.json"])["figure1-quick"] == {"seeds": [0, 1]}
+    for path in folder.glob("*.[mcsp][dsvn]*"):
+        path.unlink()
+    status, _, _ = reproduce(capsys, "toy-paper all --no_training")
+    assert status == 1, "one of the runs failed"
+    assert {path.name: path.read_bytes() for path in folder.glob("*.*")} == before
+
+
+def test_a_record_that_came_later_is_not_on_the_page_of_the_manifest(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path) / "toy-paper"
+    plan = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 1)["median, noise"]
+    later = folder / "records" / f"{plan.identity}.json"
+    form = later.read_text()
+    later.unlink()
+    assert reproduce(capsys, "toy-paper figure1 --seeds 2 --no_training")[0] == 0
+    page = (folder / "figure1-quick.md").read_bytes()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["figure1-quick"] == {"seeds": [0, 1], "without": {"median, noise": [1]}}
+    later.write_text(form)
+    assert reproduce(capsys, "toy-paper figure1 --no_training")[0] == 0
+    assert (folder / "figure1-quick.md").read_bytes() == page
+    assert reproduce(capsys, "toy-paper figure1 --no_training --seeds 2")[0] == 0
+    assert (folder / "figure1-quick.md").read_bytes() != page
+
+
+def test_a_damaged_manifest_is_named(capsys, finished, tmp_path):
+    path = copied(finished, tmp_path) / "toy-paper" / "manifest.json"
+    path.write_text('{"figure1-quick": {"seeds": 3}}')
+    status, _, err = reproduce(capsys, "toy-paper figure1 --no_training")
+    assert (status, "manifest.json is not a manifest of pages" in err) == (2, True)
+
+
+# --- whether records come out again
+
+
+def test_stored_records_come_out_again_to_the_bit(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    status, out, _ = reproduce(capsys, "toy-paper --verify 2 --within 60")
+    assert (status, "2 of 2 records came out again to the bit." in out) == (0, True)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("version", "status"), [(NUMERICS, 1), (NUMERICS - 1, 0)])
+def test_a_record_that_does_not_come_out_again_is_named_with_the_difference(
+    capsys, finished, tmp_path, version, status
+):
+    folder = copied(finished, tmp_path)
+    plan = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 0)["median, noise"]
+    for path in folder.rglob("records/*.json"):
+        trace = Trace.load(path)
+        if trace.identity != plan.identity:
+            path.unlink()
+            continue
+        loss = tuple(value + 0.5 for value in trace.curves["loss"])
+        made = replace(trace.provenance, numerics=version)
+        replace(trace, curves=trace.curves | {"loss": loss}, provenance=made).save(path)
+    found, out, _ = reproduce(capsys, "toy-paper figure1 --verify 5")
+    assert found == status
+    assert "differs in loss by up to 0.5" in " ".join(out.split())
+    assert "0 of 1 record came out again to the bit." in out
+    assert (f"1 record of numerics version {NUMERICS} differ" in out) == bool(status)
 
 
 @pytest.mark.slow
@@ -408,5 +529,11 @@ def test_what_the_record_says_is_what_was_asked_for(finished):
     found = traces(finished[0])
     assert plans.keys() <= found.keys()
     for identity, plan in plans.items():
-        assert found[identity].config == json.loads(json.dumps(plan.config))
-        assert found[identity].environment["threads"] == 1
+        assert found[identity].settings == json.loads(json.dumps(plan.settings))
+        assert found[identity].provenance.threads == 1
+
+
+def test_the_core_does_without_experiments():
+    root = Path(phalanx.__file__).parent
+    users = {path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()}
+    assert users == {"cli", "ray", "reproduce"}

@@ -76,7 +76,7 @@ def test_what_was_finished_before_a_kill_is_not_repeated_and_the_end_is_the_same
     process.communicate(timeout=60)
     kept = {name: path.stat().st_mtime_ns for name, path in records(tmp_path / "results").items()}
     assert 3 <= len(kept) < ALL
-    noisy = sum(Trace.load(path).config["attack"] is not None for path in records(tmp_path / "results").values())
+    noisy = sum(Trace.load(path).settings.get("attack") is not None for path in records(tmp_path / "results").values())
     for mark in marks.iterdir():
         mark.unlink()
 

@@ -33,7 +33,7 @@ from phalanx.models import XuLyuMnistCNN
 from phalanx.reproduce.experiment import Context, studies
 from phalanx.reproduce.output import flat
 from phalanx.reproduce.results import Comparison
-from phalanx.reproduce.trace import Removed
+from phalanx.reproduce.trace import Excluded
 from phalanx.rng import numpy_generator
 
 MNIST = Federation("MNIST", 10, "uniform")
@@ -156,9 +156,9 @@ def run_of(received, seed=0, *, byzantine=(), removed=(), **curves):
     one = trace([0.1, 0.9], seed, **curves)
     return replace(
         one,
-        received=dict(enumerate(received)),
+        received_accuracy=dict(enumerate(received)),
         byzantine=byzantine,
-        removed=tuple(Removed(i, step, f"reputation 0.01 < 0.03, removed in {step}") for i, step in removed),
+        excluded=tuple(Excluded(i, step, f"reputation 0.01 < 0.03, removed in {step}") for i, step in removed),
     )
 
 
@@ -167,7 +167,7 @@ def test_a_pair_by_hand():
     assert pair.gain == pytest.approx((20 + 0 + 20 - 10) / 4)
     assert pair.gain_of_best == pytest.approx(20.0)  # participant 2
     assert pair.best_over_best == pytest.approx(0.0)
-    assert pair.fairness == collaborative_fairness(pair.alone.received, pair.run.received)
+    assert pair.fairness == collaborative_fairness(pair.alone.received_accuracy, pair.run.received_accuracy)
 
 
 def test_the_interval_of_one_run_is_fishers_and_that_of_several_is_narrower():
@@ -279,7 +279,8 @@ def test_fairness_and_accuracy_come_from_the_same_runs(study, context):
     records = {cell(MNIST, STANDALONE): [alone], cell(MNIST, "RFFL"): [given], cell(MNIST, OURS): [given]}
     fair = table(study, 1).render(records, context).tables[0].rows[0]
     assert fair[:2] == ["MNIST, 10, uniform", "RFFL"]
-    assert fair[2].ours.mean == pytest.approx(100 * collaborative_fairness(alone.received, given.received).coefficient)
+    fairness = collaborative_fairness(alone.received_accuracy, given.received_accuracy)
+    assert fair[2].ours.mean == pytest.approx(100 * fairness.coefficient)
     assert fair[2].published.value == 83.36
     assert fair[4:] == ["+4.0", "0"]
     rows = [row for row in table(study, 3).render(records, context).tables[0].rows if row[0] == "MNIST, 10, uniform"]

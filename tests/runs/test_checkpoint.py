@@ -26,14 +26,16 @@ from phalanx.runs.checkpoint import (
     Header,
     Origin,
     _read,
-    conditions,
     peek,
     resumption,
     write,
 )
 from phalanx.runs.federation import Federation
-from phalanx.runs.history import History, Record
+from phalanx.runs.history import History
 from phalanx.runs.packing import pack, unpack
+from phalanx.runs.provenance import conditions
+from phalanx.runs.record import Record, as_lines
+from phalanx.runs.schema import StepRecord
 from phalanx.simulation import Late, Lognormal
 from phalanx.training.evaluation import Evaluation
 from runs.test_packing import same
@@ -160,7 +162,7 @@ def test_a_run_goes_on_from_every_step_to_the_same_bits(plan, tmp_path):
         header, pieces = _read(tmp_path / str(k))
         ended = carried_out(plan, resume=unpack(header.form, pieces), lines=lines[:known])
         assert same(ended[:2], (state, underway))
-        assert json.dumps(ended[2]) == json.dumps(lines)
+        assert as_lines(ended[2]) == as_lines(lines)
 
 
 def test_who_was_asked_in_vain_is_not_asked_for_ever_after_a_resume():
@@ -172,7 +174,12 @@ def test_who_was_asked_in_vain_is_not_asked_for_ever_after_a_resume():
     for snapshot, lines in snapshots:
         again = []
         with pytest.raises(StalledError) as resumed:
-            carried_out(plan, lambda *_, again=again: again.append(1), snapshot, [{"step": 0}] * lines)
+            carried_out(
+                plan,
+                lambda *_, again=again: again.append(1),
+                snapshot,
+                [StepRecord(step=0, version=0, seconds=0.0)] * lines,
+            )
         assert str(resumed.value) == str(plain.value)
         assert len(again) == len(snapshots) + 1 - lines
 
@@ -184,12 +191,20 @@ def test_the_plans_do_what_their_names_say():
     underway = run("arrivals under an attack with memory")[1]
     assert len(underway.events) > 2
     assert underway.previous.keys() == dataclasses.replace(SMALL, byzantine=2, attack=Gaussian()).attackers()
-    assert any("refused" in line and not line.get("verdicts") for line in run("arrivals that are refused")[2])
-    assert any("refused" in line and not line.get("verdicts") for line in run("rounds that bring nothing")[2])
+    assert any(line.invalid and not line.verdicts for line in run("arrivals that are refused")[2])
+    assert any(line.invalid and not line.verdicts for line in run("rounds that bring nothing")[2])
     assert run("clients with memory")[1].locals
-    assert sorted({len(line["verdicts"]) for line in run("clients that come late")[2][1:]}) == [4, 6]
+    assert sorted({len(line.verdicts) for line in run("clients that come late")[2][1:]}) == [4, 6]
     assert len(run("removed clients")[0].benign) < 6
-    assert ["accuracy" in line for line in run("evaluated seldom")[2]] == [True, False, False, False, True, False, True]
+    assert [line.metrics is not None for line in run("evaluated seldom")[2]] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_a_snapshot_that_is_held_stays_as_it_was():
@@ -300,7 +315,7 @@ def test_a_run_that_is_interrupted_at_any_line_goes_on(name, error, tmp_path):
         except error as raised:
             notes = raised.__notes__
         stopped = Record.load(folder)
-        assert stopped.summary["status"] == ("stopped" if error is KeyboardInterrupt else "failed")
+        assert stopped.summary.status == ("stopped" if error is KeyboardInterrupt else "failed")
         saved = peek(folder)
         assert (saved is not None) == (number > 1)
         if saved is not None and saved.step:
@@ -394,7 +409,7 @@ def test_other_conditions_are_refused_and_nothing_is_touched(stopped, monkeypatc
     ):
         simulate(SMALL, folder=stopped)
     assert {f.name: f.read_bytes() for f in stopped.iterdir()} == before
-    assert simulate(SMALL, folder=stopped, checkpoint=Checkpoint(resume=False)).summary["status"] == "finished"
+    assert simulate(SMALL, folder=stopped, checkpoint=Checkpoint(resume=False)).summary.status == "finished"
 
 
 def test_other_data_is_refused(stopped, monkeypatch):
@@ -428,7 +443,7 @@ def test_a_damaged_checkpoint_is_an_error_with_the_remedy(stopped, damage, says)
     with pytest.raises(ValueError, match=f"{path} is not a whole checkpoint: {says}. Delete it, or start the run anew"):
         simulate(SMALL, folder=stopped)
     assert {f.name: f.read_bytes() for f in stopped.iterdir()} == before
-    assert simulate(SMALL, folder=stopped, checkpoint=Checkpoint(resume=False)).summary["status"] == "finished"
+    assert simulate(SMALL, folder=stopped, checkpoint=Checkpoint(resume=False)).summary.status == "finished"
 
 
 @pytest.mark.filterwarnings("ignore:.*held a run")
@@ -479,10 +494,10 @@ def test_a_run_that_goes_on_has_no_summary_or_report_of_when_it_was_stopped(stop
 
 
 def test_a_finished_or_failed_run_leaves_no_checkpoint(tmp_path):
-    assert simulate(SMALL, folder=tmp_path, checkpoint=ALWAYS).summary["status"] == "finished"
+    assert simulate(SMALL, folder=tmp_path, checkpoint=ALWAYS).summary.status == "finished"
     assert not (tmp_path / "checkpoint").exists()
     hopeless = dataclasses.replace(SMALL, training=LocalSGD(lr=1e30))
-    assert simulate(hopeless, folder=tmp_path, checkpoint=ALWAYS).summary["status"] == "failed"
+    assert simulate(hopeless, folder=tmp_path, checkpoint=ALWAYS).summary.status == "failed"
     assert {f.name for f in tmp_path.iterdir()} == {"run.json", "history.jsonl", "summary.json"}
 
 
@@ -493,7 +508,7 @@ def test_the_wall_time_of_all_parts_counts(stopped):
     snapshot = unpack(header.form, pieces)
     write(path, header._replace(seconds=1000.0), pack(snapshot))
     assert 0 < spent < 100
-    assert simulate(SMALL, folder=stopped).summary["wall_seconds"] > 1000
+    assert simulate(SMALL, folder=stopped).summary.wall_seconds > 1000
 
 
 def test_nothing_is_saved_without_a_folder_or_a_checkpoint(tmp_path, monkeypatch):
@@ -524,7 +539,7 @@ class Odd(Algorithm[OddState]):
 def test_a_state_that_cannot_be_kept_is_named_and_the_run_goes_its_way(tmp_path):
     plan = dataclasses.replace(SMALL, algorithm=Odd())
     with pytest.warns(UserWarning, match=r"starts anew if it is killed: state\.odd is a tuple_iterator") as told:
-        assert simulate(plan, folder=tmp_path, checkpoint=ALWAYS).summary["steps"] == 6
+        assert simulate(plan, folder=tmp_path, checkpoint=ALWAYS).summary.steps == 6
     assert len(told) == 1
 
 
@@ -641,7 +656,7 @@ def test_a_disk_that_is_full_when_a_run_is_stopped_hides_nothing(tmp_path, monke
         pytest.raises(KeyboardInterrupt),
     ):
         simulate(SMALL, folder=tmp_path, observers=[break_disk], checkpoint=SELDOM)
-    assert Record.load(tmp_path).summary["status"] == "stopped"
+    assert Record.load(tmp_path).summary.status == "stopped"
 
 
 def test_a_checkpoint_is_the_old_one_or_the_new_one(stopped, monkeypatch):

@@ -9,54 +9,82 @@ import torch
 
 from phalanx.algorithms import ByzantineCFL, FedAsync
 from phalanx.core import Progress, Until, Verdict
-from phalanx.runs.history import History, Record, Refusals, Removal, not_enrolled, plain, refusals, rejected, removals
+from phalanx.runs.history import History
 from phalanx.runs.plan import Run
+from phalanx.runs.record import Record
+from phalanx.runs.schema import Exclusion, InvalidUpdates, StepRecord, plain
 from phalanx.runs.session import simulate
-from phalanx.training.evaluation import Evaluation
+from phalanx.runs.summary import exclusions, filtered, invalid_updates, not_enrolled
+from phalanx.training.evaluation import Evaluation, Metrics
 
 
-def line(step, accepted=(), rejected=(), refused=(), removed=()):
-    verdicts = {str(i): Verdict(True, 0.5)._asdict() for i in accepted}
-    verdicts |= {str(i): Verdict(False, 0.0, None, "far away")._asdict() for i in rejected}
-    verdicts |= {str(i): Verdict(False, 0.0, None, "out", final=True)._asdict() for i in removed}
-    return {"step": step, "verdicts": verdicts, "refused": {str(i): f"NaN in step {step}" for i in refused}}
+def line(step, accepted=(), filtered=(), invalid=(), excluded=(), absent=()):
+    verdicts = {i: Verdict(True, 0.5) for i in accepted}
+    verdicts |= {i: Verdict(False, 0.0, None, "far away") for i in filtered}
+    verdicts |= {i: Verdict(False, 0.0, None, "out", final=True) for i in excluded}
+    why = f"NaN in step {step}"
+    return StepRecord(step=step, version=step, seconds=1.0, verdicts=verdicts, invalid=dict.fromkeys(invalid, why),
+                      not_enrolled=dict.fromkeys(absent, why))  # fmt: skip
 
 
 HISTORY = [
-    line(0, refused=[9]),  # at enrolment
-    line(1, [0, 1], rejected=[2], removed=[3]),
-    line(2, [0, 2], rejected=[1], refused=[2]),  # a second copy of what was accepted
-    line(3, [0, 1], removed=[4]),
-    line(3, refused=[0, 2]),  # late once, a norm that explodes once
-    line(4, [0, 2, 4], rejected=[1]),  # an algorithm that takes its word back
+    line(0, absent=[9]),
+    line(1, [0, 1], filtered=[2], excluded=[3]),
+    line(2, [0, 2], filtered=[1], invalid=[2]),  # a second copy of what was accepted
+    line(3, [0, 1], excluded=[4]),
+    line(3, invalid=[0, 2]),  # late once, a norm that explodes once
+    line(4, [0, 2, 4], filtered=[1]),  # an algorithm that takes its word back
 ]
 
 
-def test_removed_are_those_of_a_final_verdict_that_were_never_accepted_again():
-    assert removals(HISTORY) == {3: Removal(1, "out")}
+def test_excluded_are_those_of_a_final_verdict_that_were_never_accepted_again():
+    assert exclusions(HISTORY) == {3: Exclusion(step=1, reason="out")}
 
 
-def test_refusals_are_counted_apart_from_those_of_clients_that_never_took_part():
-    assert refusals(HISTORY) == {0: Refusals(1, "NaN in step 3"), 2: Refusals(2, "NaN in step 3")}
+def test_invalid_updates_are_counted_apart_from_clients_that_never_took_part():
+    why = "NaN in step 3"
+    assert invalid_updates(HISTORY) == {0: InvalidUpdates(times=1, reason=why), 2: InvalidUpdates(times=2, reason=why)}
     assert not_enrolled(HISTORY) == {9: "NaN in step 0"}
 
 
 def test_the_share_of_updates_that_were_not_used():
-    assert rejected(HISTORY, {0}) == 1 / 5
-    assert rejected(HISTORY, {1}) == 2 / 4
-    assert rejected(HISTORY, {2}) == 2 / 4  # the second copy is no update of its own
-    assert rejected(HISTORY, {3, 4}) == 2 / 3
-    assert rejected(HISTORY, {9}) is None
-    assert rejected([], {0}) is None
+    assert filtered(HISTORY, {0}) == 1 / 5
+    assert filtered(HISTORY, {1}) == 2 / 4
+    assert filtered(HISTORY, {2}) == 2 / 4  # the second copy is no update of its own
+    assert filtered(HISTORY, {3, 4}) == 2 / 3
+    assert filtered(HISTORY, {9}) is None
+    assert filtered([], {0}) is None
+
+
+def state_of(**fields):
+    return type("S", (), {"version": 1, "verdicts": {}, **fields})()
 
 
 def test_lines_are_strict_json_also_when_numbers_are_not_finite(tmp_path):
     path = tmp_path / "deep" / "history.jsonl"
-    state = type("S", (), {"version": 1, "verdicts": {}, "note": frozenset({3, 1})})()
-    with History(["note"], lambda p: {"loss": math.nan, "accuracy": 0.5}, path) as history:
-        history(Progress(0, 0.0, state, None, {}, {}))
-        assert json.loads(path.read_text()) == history.lines[0], "written at once"
-    assert history.lines == [{"step": 0, "version": 1, "seconds": 0.0, "loss": None, "accuracy": 0.5}]
+    with History(["note"], lambda p: Metrics(loss=math.nan, accuracy=0.5), path) as history:
+        history(Progress(0, 0.0, state_of(note=frozenset({3, 1})), None, {}, {}))
+        assert json.loads(path.read_text()) == {
+            "schema": 2, "step": 0, "version": 1, "seconds": 0.0, "metrics": {"accuracy": 0.5, "loss": None}
+        }, "written at once"  # fmt: skip
+    assert history.lines == [StepRecord(step=0, version=1, seconds=0.0, metrics=Metrics(accuracy=0.5))]
+
+
+def test_what_is_recorded_is_what_is_read_back():
+    state = state_of(
+        verdicts={2: Verdict(True, torch.tensor(0.5).item(), math.inf), 1: Verdict(False, math.nan)},
+        figures={1: {2: torch.tensor([1.0, math.nan])}, 3: None},
+        chosen={"a": {4, 3}},
+    )
+    updates = type("U", (), {"clients": (1, 2), "versions": (0, 1), "__len__": lambda self: 2})()
+    history = History(["figures", "chosen"])
+    history(Progress(0, 0.0, state_of(), None, {7: "reports -1"}, {}))
+    history(Progress(1, 2.0, state, updates, {5: "NaN"}, {6: "silent"}, frozenset({1, 2, 5, 6})))
+    assert history.lines[0].not_enrolled == {7: "reports -1"}
+    last = history.lines[1]
+    assert last.verdicts == {1: Verdict(False, 0.0), 2: Verdict(True, 0.5, None)}
+    assert last.state == {"figures": {1: {2: [1.0, None]}, 3: None}, "chosen": {"a": [3, 4]}}
+    assert (last.versions, last.invalid, last.lost) == ({1: 0, 2: 1}, {5: "NaN"}, {6: "silent"})
 
 
 def test_plain():
@@ -68,7 +96,7 @@ def test_a_record_comes_back_as_it_was_and_pandas_reads_its_history(tmp_path):
     assert Record.load(tmp_path) == record
     table = pandas.read_json(tmp_path / "history.jsonl", lines=True)
     assert table["step"].tolist() == [0, 1, 2, 3]
-    assert table["accuracy"].between(0, 1).all()
+    assert pandas.json_normalize(table["metrics"])["accuracy"].between(0, 1).all()
     assert table["state"][1]["threshold"] == 0.02
     assert table["verdicts"][1]["0"]["accepted"] is True
 
@@ -83,34 +111,37 @@ def test_a_folder_without_a_finished_run(tmp_path):
 def test_a_run_that_ends_at_a_time_has_its_last_state_measured():
     plan = Run(clients=4, until=Until(steps=None, seconds=3.5), evaluation=Evaluation(every=10))
     history = simulate(plan).history
-    assert ["accuracy" in line for line in history] == [True, False, False, False, True]
-    assert history[-1]["step"] == history[-2]["step"] == 3
+    assert [step.metrics is not None for step in history] == [True, False, False, False, True]
+    assert history[-1].step == history[-2].step == 3
     in_steps = simulate(Run(clients=4, until=Until(3), evaluation=Evaluation(every=10))).history
-    assert in_steps[-1]["accuracy"] == history[-1]["accuracy"]
+    assert in_steps[-1].accuracy == history[-1].accuracy
     assert len(in_steps) == 4
 
 
 def test_versions_tell_the_ages_of_updates_that_come_one_by_one():
     history = simulate(Run(FedAsync(), clients=3, until=Until(9), evaluation=Evaluation(every=9))).history
     pairs = pairwise(history)
-    ages = [before["version"] - version for before, here in pairs for version in here["versions"].values()]
+    ages = [before.version - version for before, here in pairs for version in here.versions.values()]
     assert len(ages) == 9
     assert ages[0] == 0
     assert min(ages) >= 0
     assert max(ages) > 0
-    assert not any("versions" in here for here in simulate(Run(clients=3, until=Until(2))).history)
+    assert not any(here.versions for here in simulate(Run(clients=3, until=Until(2))).history)
 
 
 def test_the_file_is_made_with_the_first_line(tmp_path):
-    path, state = tmp_path / "history.jsonl", type("S", (), {"version": 0, "verdicts": {}})()
+    path = tmp_path / "history.jsonl"
     path.write_text("of an older run")
     with History(path=path, prepare=path.unlink) as history:
         assert path.read_text() == "of an older run"
-        history(Progress(0, 0.0, state, None, {}, {}))
+        history(Progress(0, 0.0, state_of(), None, {}, {}))
         assert len(path.read_text().splitlines()) == 1
 
 
 # --- folders
+
+
+BEGUN = '{"schema": 2, "step": 0, "version": 0, "seconds": 0.0}'
 
 
 @pytest.fixture(scope="module")
@@ -154,18 +185,18 @@ def test_a_folder_is_cleared_before_a_new_run_its_summary_first(folder, monkeypa
         (
             "summary.json",
             "{}",
-            r"is not a run's summary: name, identity, config_digest, lines, status, .* missing or of a wrong type",
+            r"is not a run's summary: Object missing required field `name`",
         ),
-        ("summary.json", "", r"is not a run's summary: Expecting value"),
-        ("summary.json", "[1]", r"a mapping was expected, got list"),
-        ("summary.json", b"\xff\xfe", r"is not text: 'utf-8' codec"),
-        ("run.json", "nonsense", r"is not a run's configuration: Expecting value"),
+        ("summary.json", "", r"is not a run's summary: Input data was truncated"),
+        ("summary.json", "[1]", r"Expected `object`, got `array`"),
+        ("summary.json", b"\xff\xfe", r"is not a run's summary: JSON is malformed: invalid character"),
+        ("run.json", "nonsense", r"is not a run's configuration: JSON is malformed"),
         ("run.json", "{}", r"run\.json is that of another one"),
-        ("history.jsonl", "", r"is not the history of this run: it has 0 lines, and summary\.json tells of 3"),
-        ("history.jsonl", '{"step": 0}\n{"step', r"is not a run's history: line 2: Unterminated string"),
-        ("history.jsonl", "3\n", r"line 1: a mapping was expected, got int"),
-        ("history.jsonl", '{"stage": 0}\n', r"line 1: step missing or of a wrong type"),
-        ("history.jsonl", '{"step": 0}\n', r"it has 1 lines, and summary\.json tells of 3"),
+        ("history.jsonl", "", r"is not the history of this run: it has 0 lines, and summary\.json says 3"),
+        ("history.jsonl", BEGUN + '\n{"step', r"is not a run's history: line 2: Input data was truncated"),
+        ("history.jsonl", "3\n", r"line 1: Expected `object`, got `int`"),
+        ("history.jsonl", '{"stage": 0}\n', r"line 1: Object contains unknown field `stage`"),
+        ("history.jsonl", BEGUN + "\n", r"it has 1 lines, and summary\.json says 3"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_named(folder, name, content, why):

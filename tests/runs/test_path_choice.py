@@ -83,26 +83,26 @@ def test_each_client_is_served_the_best_model_on_its_path_for_what_it_keeps(algo
 
 def test_history_says_who_chose_what_and_what_groups_get():
     history = simulate(RUN).history
-    assert "chosen" not in history[0], "there is one model only"
+    assert history[0].metrics.chosen == {}, "there is one model only"
     last = history[-1]
-    assert last["chosen"].keys() == {str(i) for i in range(6)}
-    paths = {str(i): v for v, clients in last["state"]["clusters"].items() for i in clients}
-    parents = last["state"]["parents"]
-    for client, node in last["chosen"].items():
-        path, at = [], int(paths[client])
+    assert last.metrics.chosen.keys() == set(range(6))
+    paths = {i: v for v, clients in last.state["clusters"].items() for i in clients}
+    parents = last.state["parents"]
+    for client, node in last.metrics.chosen.items():
+        path, at = [], paths[client]
         while at is not None:
-            path, at = [*path, at], parents[str(at)]
+            path, at = [*path, at], parents[at]
         assert node in path
-    received = last["received_accuracy"]
-    for group, accuracy in last["group_accuracy"].items():
-        members = [received[str(i)] for i in range(6) if i // 3 == int(group)]
+    received = last.metrics.received_accuracy
+    for group, accuracy in last.metrics.group_accuracy.items():
+        members = [received[i] for i in range(6) if i // 3 == group]
         assert accuracy == pytest.approx(sum(members) / 3)
-    assert last["group_loss"].keys() == {"0", "1"}
+    assert last.metrics.group_loss.keys() == {0, 1}
 
 
 def test_without_examples_to_choose_by_clients_get_the_model_of_their_cluster():
     last = simulate(replace(RUN, validation=0.0)).history[-1]
-    assert "chosen" not in last
+    assert last.metrics.chosen == {}
     federation = Federation(replace(RUN, validation=0.0, algorithm=Offering()))
     state, _ = federation.plan.algorithm.init(federation.start, dict.fromkeys(range(6), 1))
     assert federation.chosen(state, range(6)) == {}
@@ -120,12 +120,12 @@ def test_of_equal_models_the_most_specific_one_is_chosen_and_none_that_is_no_num
 def test_a_choice_changes_nothing_about_what_is_trained():
     """The same run, evaluated more often, so that clients choose more often: the same clusters and norms."""
     once, often = (simulate(replace(RUN, evaluation=Evaluation(every=k))).history for k in (3, 1))
-    assert [line.get("state") for line in once] == [line.get("state") for line in often]
+    assert [line.state for line in once] == [line.state for line in often]
 
 
 def test_an_algorithm_with_one_model_trains_on_what_is_left():
     plan = replace(RUN, algorithm=FedAvg())
-    assert "chosen" not in simulate(plan).history[-1]
+    assert simulate(plan).history[-1].metrics.chosen == {}
     assert Federation(plan).transport.declared[0] == len(Federation(plan).parts[0]) - len(Federation(plan).kept[0])
 
 

@@ -1,7 +1,6 @@
 """Clients that see different data, and clients that come late, in whole runs."""
 
 import dataclasses
-import json
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from phalanx.data import PermutedLabels, SwappedLabels
 from phalanx.models import MLP
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
+from phalanx.runs.record import as_lines
 from phalanx.simulation import Late
 from phalanx.training.evaluation import evaluate
 from toys import Scripted
@@ -40,19 +40,19 @@ def test_each_client_holds_and_is_tested_on_what_its_group_sees():
     own = evaluate(federation.model, federation.start, federation.tests[1])
     other = evaluate(federation.model, federation.start, federation.tests[0])
     measured = federation.worth(state, range(4))
-    assert measured["accuracy"] == pytest.approx((own.accuracy + other.accuracy) / 2)
+    assert measured.accuracy == pytest.approx((own.accuracy + other.accuracy) / 2)
     by_names = (federation.holdings[3] / federation.holdings[3].sum() * own.by_class).nansum()
-    assert measured["client_accuracy"][3] == pytest.approx(float(by_names), abs=1e-3)
+    assert measured.client_accuracy[3] == pytest.approx(float(by_names), abs=1e-3)
 
 
 def test_a_run_with_groups_splits_them_and_says_who_was_in_which():
     record = simulate(GROUPED)
-    assert record.history[-1]["state"]["clusters"] == {"1": [0, 1], "2": [2, 3]}
-    assert record.history[-1]["accuracy"] > record.history[5]["accuracy"] + 0.2
-    assert [client["group"] for client in record.summary["clients"].values()] == [0, 0, 1, 1]
+    assert record.history[-1].state["clusters"] == {1: [0, 1], 2: [2, 3]}
+    assert record.history[-1].accuracy > record.history[5].accuracy + 0.2
+    assert [client.group for client in record.summary.clients.values()] == [0, 0, 1, 1]
     hidden = simulate(dataclasses.replace(GROUPED, algorithm=Permuted(GROUPED.algorithm, 3)))
     for one, other in zip(record.history, hidden.history, strict=True):
-        assert (one["accuracy"], one["client_accuracy"]) == (other["accuracy"], other["client_accuracy"])
+        assert one.metrics == other.metrics
 
 
 def test_clients_that_are_served_the_same_are_evaluated_once_per_group(monkeypatch):
@@ -72,7 +72,7 @@ def test_what_an_attacker_wants_is_measured_by_the_eyes_of_each_group():
     assert torch.equal(federation.goals[0].x, federation.test.of(federation.test.y == 7).x)
     assert torch.equal(federation.goals[1].x, federation.test.of(federation.test.y == 1).x)
     state, _ = FedAvg().init(federation.start, dict.fromkeys(range(4), 10))
-    assert 0 <= federation.worth(state, range(4))["attack_success"] <= 1
+    assert 0 <= federation.worth(state, range(4)).attack_success <= 1
 
 
 def test_a_run_that_cannot_be_grouped_is_refused_at_once():
@@ -89,19 +89,19 @@ def test_late_clients_find_their_group_in_a_run():
     )
     (late,) = plan.late.times(6, plan.seed)
     record = simulate(plan)
-    assert all(str(late) not in line.get("verdicts", {}) for line in record.history[:8]), "was not there"
-    verdict = record.history[8]["verdicts"][str(late)]
-    assert not verdict["accepted"]
-    assert verdict["reason"].startswith("new client joins cluster")
-    assert record.history[9]["verdicts"][str(late)]["accepted"]
-    clusters = record.history[-1]["state"]["clusters"].values()
+    assert all(late not in line.verdicts for line in record.history[:8]), "was not there"
+    verdict = record.history[8].verdicts[late]
+    assert not verdict.accepted
+    assert verdict.reason.startswith("new client joins cluster")
+    assert record.history[9].verdicts[late].accepted
+    clusters = record.history[-1].state["clusters"].values()
     assert sorted(sorted(c) for c in clusters) == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_late_clients_join_a_run_that_has_not_split_yet():
     plan = dataclasses.replace(GROUPED, late=Late(2, after=1.5), until=Until(4))
     lines = simulate(plan).history
-    assert [len(line.get("verdicts", {})) for line in lines] == [0, 2, 2, 4, 4]
+    assert [len(line.verdicts) for line in lines] == [0, 2, 2, 4, 4]
 
 
 def test_a_run_with_late_clients_goes_on_from_a_checkpoint(tmp_path):
@@ -115,7 +115,7 @@ def test_a_run_with_late_clients_goes_on_from_a_checkpoint(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         simulate(plan, folder=tmp_path, observers=(stop,), checkpoint=Checkpoint(every_seconds=0))
     resumed = simulate(plan, folder=tmp_path, checkpoint=Checkpoint(every_seconds=0))
-    assert json.dumps(resumed.history) == json.dumps(whole.history)
+    assert as_lines(resumed.history) == as_lines(whole.history)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from phalanx.data import MNIST, Dirichlet, Shards
 from phalanx.engine.guard import Guard
 from phalanx.models import MLP, SattlerCNN, TorchModule
 from phalanx.runs.federation import Federation
-from phalanx.runs.history import Record
+from phalanx.runs.record import Record, as_lines
+from phalanx.runs.schema import DetectionCounts, FilteredShares
 from phalanx.runs.summary import detection
 from phalanx.simulation import Lognormal
 from phalanx.training.evaluation import Evaluation
@@ -26,7 +27,7 @@ SHORT = Run(clients=6, until=Until(3))
 
 
 def lines(record):
-    return json.dumps(record.history)
+    return as_lines(record.history)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_evaluating_disturbs_nothing():
     often = simulate(SHORT)
     seldom = simulate(dataclasses.replace(SHORT, evaluation=Evaluation(every=10)))
     assert often.history[-1] == seldom.history[-1]
-    assert ["accuracy" in line for line in seldom.history] == [True, False, False, True]
+    assert [line.metrics is not None for line in seldom.history] == [True, False, False, True]
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), FedAvg(Median()), FedAvg(TrimmedMean(0.1)), ByzantineCFL(threshold=-0.99)])
@@ -58,7 +59,7 @@ def test_nan_senders_change_no_bit_for_the_others(rule):
     plan = dataclasses.replace(SHORT, algorithm=rule, attack=NonFinite(), byzantine=2)
     present = simulate(plan)
     attackers = plan.attackers()
-    assert all(line["refused"].keys() == {str(i) for i in attackers} for line in present.history[1:])
+    assert all(line.invalid.keys() == attackers for line in present.history[1:])
     federation = Federation(plan)
     honest = federation.transport
     honest.declared = {i: size for i, size in honest.declared.items() if i not in attackers}
@@ -66,7 +67,7 @@ def test_nan_senders_change_no_bit_for_the_others(rule):
 
     absent = phalanx.run(rule, honest, federation.start, until=plan.until)
     measured = federation.worth(absent, range(6))
-    assert present.summary["final"]["loss"] == measured["loss"]
+    assert present.summary.final.loss == measured.loss
 
 
 def test_byzantine_clients_are_counted_and_drawn_by_seed():
@@ -122,47 +123,43 @@ def test_what_cannot_begin_is_an_error_not_a_record(tmp_path):
 def test_a_run_that_has_to_stop_keeps_its_history_and_says_why(tmp_path):
     plan = dataclasses.replace(SHORT, training=LocalSGD(lr=1e30))
     record = simulate(plan, folder=tmp_path)
-    assert record.summary["status"] == "failed"
-    assert "all 6 clients that can be asked were refused or lost" in record.summary["error"]
-    assert record.history[-1]["refused"].keys() == {str(i) for i in range(6)}
+    assert record.summary.status == "failed"
+    assert "all 6 clients that can be asked were refused or lost" in record.summary.error
+    assert record.history[-1].invalid.keys() == set(range(6))
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == len(record.history)
 
 
 def test_summary_of_an_attacked_run():
     plan = dataclasses.replace(SHORT, algorithm=ByzantineCFL(), attack=AllLabelsTo(0), byzantine=2, clients=8)
     summary = simulate(plan).summary
-    attackers = {str(i) for i in plan.attackers()}
-    assert {i for i, c in summary["clients"].items() if c["byzantine"]} == attackers
-    assert sum(c["size"] for c in summary["clients"].values()) == summary["data"]["train"]
-    assert all(sum(c["classes"]) == c["size"] for c in summary["clients"].values())
-    assert 0 <= summary["final"]["attack_success"] <= 1
-    assert summary["identity"] == plan.identity
-    assert summary["environment"]["torch"] == torch.__version__
+    attackers = plan.attackers()
+    assert {i for i, c in summary.clients.items() if c.byzantine} == attackers
+    assert sum(c.size for c in summary.clients.values()) == summary.data.train
+    assert all(sum(c.classes) == c.size for c in summary.clients.values())
+    assert 0 <= summary.final.attack_success <= 1
+    assert summary.identity == plan.identity
+    assert summary.provenance.torch == torch.__version__
 
 
 def test_detection_by_hand():
-    assert detection({1, 2, 3}, {2, 3, 4, 5}) == {
-        "true_positives": 2,
-        "false_positives": 1,
-        "false_negatives": 2,
-        "precision": 2 / 3,
-        "recall": 0.5,
-    }
+    assert detection({1, 2, 3}, {2, 3, 4, 5}) == DetectionCounts(
+        true_positives=2, false_positives=1, false_negatives=2, precision=2 / 3, recall=0.5
+    )
     nothing = detection(set(), set())
-    assert (nothing["precision"], nothing["recall"]) == (None, None)
+    assert (nothing.precision, nothing.recall) == (None, None)
 
 
 @pytest.mark.parametrize("partition", [Dirichlet(0.1), Shards(1)])
 def test_the_worst_client_of_a_skewed_federation_is_below_the_mean(partition):
-    final = simulate(dataclasses.replace(SHORT, partition=partition)).summary["final"]
-    assert final["worst_client_accuracy"] < final["accuracy"]
+    final = simulate(dataclasses.replace(SHORT, partition=partition)).summary.final
+    assert final.worst_client_accuracy < final.accuracy
 
 
 def test_asynchronous_training_learns():
     plan = Run(algorithm=FedAsync(), latency=Lognormal(), until=Until(200), evaluation=Evaluation(200))
     record = simulate(plan)
-    assert record.summary["final"]["accuracy"] > 0.6
-    seconds = [line["seconds"] for line in record.history]
+    assert record.summary.final.accuracy > 0.6
+    seconds = [line.seconds for line in record.history]
     assert all(a <= b for a, b in itertools.pairwise(seconds))
 
 
@@ -170,20 +167,20 @@ def test_asynchronous_training_learns():
 def test_the_demo_shows_what_it_promises():
     """FedAvg fails, Byzantine CFL stays within 2 points of its clean run, and removes the six attackers only."""
     records = {name: simulate(plan) for name, plan in demo.runs().items()}
-    final = {name: record.summary["final"]["accuracy"] for name, record in records.items()}
+    final = {name: record.summary.final.accuracy for name, record in records.items()}
     assert final["FedAvg, clean"] > 0.85
     assert final["FedAvg, attacked"] < 0.2
     assert final["Byzantine CFL, attacked"] > final["Byzantine CFL, clean"] - 0.02
     assert final["FedAvg, attacked"] < final["median, attacked"] < final["Byzantine CFL, attacked"]
-    found = records["Byzantine CFL, attacked"].summary["detection"]
+    found = records["Byzantine CFL, attacked"].summary.detection
     assert (found["precision"], found["recall"]) == (1.0, 1.0)
-    assert records["Byzantine CFL, clean"].summary["detection"]["false_positives"] == 0
+    assert records["Byzantine CFL, clean"].summary.detection.false_positives == 0
 
 
-def test_rescaled_updates_are_removed_within_five_rounds():
+def test_who_rescales_is_excluded_within_five_rounds():
     record = simulate(Run(algorithm=ByzantineCFL(), attack=Rescale(), byzantine=6, until=Until(5)))
-    removed = {int(i) for i, c in record.summary["clients"].items() if c["removed"]}
-    assert removed == Run(attack=Rescale(), byzantine=6).attackers()
+    excluded = {i for i, c in record.summary.clients.items() if c.excluded}
+    assert excluded == Run(attack=Rescale(), byzantine=6).attackers()
 
 
 @pytest.mark.parametrize(
@@ -200,42 +197,42 @@ def test_a_module_that_does_not_fit_the_data_is_an_error_in_words(arguments, why
 
 def test_a_stopped_run_has_its_last_state_measured():
     plan = dataclasses.replace(SHORT, training=LocalSGD(lr=1e30), evaluation=Evaluation(every=100))
-    assert "accuracy" in simulate(plan).history[-1]
+    assert simulate(plan).history[-1].metrics is not None
 
 
-# --- removed, rejected, refused
+# --- excluded, filtered, invalid
 
 
-def test_refused_attackers_are_not_removed_ones():
+def test_attackers_with_invalid_updates_are_not_excluded():
     summary = simulate(dataclasses.replace(SHORT, attack=NonFinite(), byzantine=2)).summary
-    bad = [c for c in summary["clients"].values() if c["byzantine"]]
-    assert [c["removed"] for c in bad] == [None, None]
-    assert all(c["refused"]["times"] == 3 and "NaN" in c["refused"]["reason"] for c in bad)
-    found = summary["detection"]
-    assert (found["true_positives"], found["precision"], found["recall"]) == (0, None, 0.0)
-    assert summary["rejected"] == {"byzantine": 1.0, "honest": 0.0}
+    bad = [c for c in summary.clients.values() if c.byzantine]
+    assert [c.excluded for c in bad] == [None, None]
+    assert all(c.invalid.times == 3 and "NaN" in c.invalid.reason for c in bad)
+    found = summary.detection
+    assert (found.true_positives, found.precision, found.recall) == (0, None, 0.0)
+    assert summary.filtered == FilteredShares(byzantine=1.0, honest=0.0)
 
 
-def test_what_a_rule_leaves_out_is_rejected_and_nobody_is_removed():
+def test_what_a_rule_leaves_out_is_filtered_and_nobody_is_excluded():
     plan = dataclasses.replace(SHORT, clients=8, algorithm=FedAvg(Krum(2)), attack=Gaussian(), byzantine=2)
     summary = simulate(plan).summary
-    assert not any(c["removed"] or c["refused"] for c in summary["clients"].values())
-    assert summary["detection"]["true_positives"] == summary["detection"]["false_positives"] == 0
-    assert summary["rejected"] == {"byzantine": 1.0, "honest": pytest.approx(5 / 6)}
+    assert not any(c.excluded or c.invalid for c in summary.clients.values())
+    assert summary.detection.true_positives == summary.detection.false_positives == 0
+    assert summary.filtered == FilteredShares(byzantine=1.0, honest=5 / 6)
 
 
 def test_a_clean_run_has_no_byzantine_updates():
-    assert simulate(SHORT).summary["rejected"] == {"byzantine": None, "honest": 0.0}
+    assert simulate(SHORT).summary.filtered == FilteredShares(honest=0.0)
 
 
 def test_a_client_without_data_never_took_part():
     plan = dataclasses.replace(SHORT, partition=Dirichlet(0.01, allow_empty=True), clients=20)
-    clients = simulate(plan).summary["clients"].values()
-    empty = [c for c in clients if c["size"] == 0]
+    clients = simulate(plan).summary.clients.values()
+    empty = [c for c in clients if c.size == 0]
     assert empty
-    assert all(c["not_enrolled"].startswith("declares 0 examples") for c in empty)
-    assert all(c["removed"] is None and c["refused"] is None for c in clients)
-    assert all(c["not_enrolled"] is None for c in clients if c["size"])
+    assert all(c.not_enrolled.startswith("declares 0 examples") for c in empty)
+    assert all(c.excluded is None and c.invalid is None for c in clients)
+    assert all(c.not_enrolled is None for c in clients if c.size)
 
 
 @pytest.mark.parametrize("algorithm", [RFFL(), Permuted(RFFL()), Quorum(RFFL(), k=3)], ids=lambda a: a.title)
@@ -252,20 +249,20 @@ def test_who_is_not_enrolled_has_no_model_and_does_no_harm(changes, algorithm):
     seen = []
     plan = dataclasses.replace(SHORT, algorithm=algorithm, **changes)
     record = simulate(plan, observers=[seen.append])
-    assert (record.summary["status"], record.summary["error"]) == ("finished", None)
-    absent = {i for i, c in record.summary["clients"].items() if c["not_enrolled"]}
+    assert (record.summary.status, record.summary.error) == ("finished", None)
+    absent = {i for i, c in record.summary.clients.items() if c.not_enrolled}
     assert absent
-    everybody = set(map(str, range(plan.population)))
-    assert {frozenset(map(str, p.enrolled)) for p in seen} == {frozenset(everybody - absent)}
-    honest = everybody - set(map(str, plan.attackers()))
-    assert all(line["received_accuracy"].keys() == honest - absent for line in record.history)
+    everybody = set(range(plan.population))
+    assert {p.enrolled for p in seen} == {frozenset(everybody - absent)}
+    honest = everybody - plan.attackers()
+    assert all(line.metrics.received_accuracy.keys() == honest - absent for line in record.history)
 
 
 def test_a_run_without_any_honest_client_is_not_measured():
     plan = dataclasses.replace(SHORT, attack=ReportSize(5), byzantine=2, guard=Guard(max_size=10))
     record = simulate(plan)
-    assert record.summary["status"] == "finished"
-    assert not any("accuracy" in line for line in record.history)
+    assert record.summary.status == "finished"
+    assert all(line.metrics is None for line in record.history)
 
 
 # --- runs that are stopped, and mistakes
@@ -288,15 +285,15 @@ def test_a_run_that_is_interrupted_leaves_a_record_and_the_error_goes_on(error, 
         simulate(SHORT, folder=tmp_path, observers=[at_step(2, error)], checkpoint=None)
     assert raised.value.__notes__ == [f"What was done until then is in {tmp_path}; phalanx report {tmp_path} shows it."]
     record = Record.load(tmp_path)
-    assert (record.summary["status"], record.summary["error"], record.summary["steps"]) == (status, says, 2)
-    assert [line["step"] for line in record.history] == [0, 1, 2]
+    assert (record.summary.status, record.summary.error, record.summary.steps) == (status, says, 2)
+    assert [line.step for line in record.history] == [0, 1, 2]
     assert record.config == SHORT.config
 
 
 def test_a_value_error_after_the_first_step_is_a_failure_with_a_record(tmp_path):
     record = simulate(SHORT, folder=tmp_path, observers=[at_step(1, ValueError("too few rows"))])
     assert record == Record.load(tmp_path)
-    assert (record.summary["status"], record.summary["error"]) == ("failed", "ValueError: too few rows")
+    assert (record.summary.status, record.summary.error) == ("failed", "ValueError: too few rows")
 
 
 def test_a_new_run_that_is_killed_leaves_no_mixture_of_two(tmp_path, monkeypatch):

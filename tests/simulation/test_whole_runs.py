@@ -94,17 +94,15 @@ def test_defaults_are_those_of_before():
     explicit = simulate(replace(SMALL, availability=None, deadline=None, server_examples=0))
     assert plain.history == explicit.history
     always = simulate(replace(SMALL, deadline=Deadline(1e6), availability=Crashes(0.0)))
-    assert [line["seconds"] for line in always.history] == [line["seconds"] for line in plain.history]
-    assert always.summary["final"] == plain.summary["final"]
+    assert [line.seconds for line in always.history] == [line.seconds for line in plain.history]
+    assert always.summary.final == plain.summary.final
 
 
 def test_history_says_who_was_lost_and_why():
     record = simulate(BUSY)
-    told = {why.split(" after ")[0] for line in record.history for why in line.get("lost", {}).values()}
+    told = {why.split(" after ")[0] for line in record.history for why in line.lost.values()}
     assert told == {"crashed", "no answer within 5 s"}
-    assert all(
-        line["seconds"] <= later["seconds"] for line, later in zip(record.history, record.history[1:], strict=False)
-    )
+    assert all(line.seconds <= later.seconds for line, later in zip(record.history, record.history[1:], strict=False))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +129,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(plan, tmp_path):
         simulate(plan, folder=tmp_path, checkpoint=always, observers=[stop])
     resumed = simulate(plan, folder=tmp_path, checkpoint=always)
     assert resumed.history == whole.history
-    assert resumed.summary["status"] == whole.summary["status"] == "finished"
+    assert resumed.summary.status == whole.summary.status == "finished"
 
 
 def test_a_trace_that_was_changed_is_noticed(tmp_path):
@@ -148,8 +146,7 @@ def test_a_trace_that_was_changed_is_noticed(tmp_path):
 
 def test_a_flood_takes_an_undefended_model_over():
     attack = {"attack": Together(Rescale(-1.0), Flood(0.05)), "byzantine": 1, "until": Until(seconds=4.5)}
-    fast = simulate(replace(SMALL, evaluation=Evaluation(1000), **attack)).summary["final"]["accuracy"]
-    slow = simulate(replace(SMALL, evaluation=Evaluation(1000), **attack | {"attack": Rescale(-1.0)})).summary["final"][
-        "accuracy"
-    ]
+    fast = simulate(replace(SMALL, evaluation=Evaluation(1000), **attack)).summary.final.accuracy
+    alone = replace(SMALL, evaluation=Evaluation(1000), **attack | {"attack": Rescale(-1.0)})
+    slow = simulate(alone).summary.final.accuracy
     assert slow > fast + 0.2

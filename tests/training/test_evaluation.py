@@ -16,7 +16,7 @@ from phalanx.rng import stream
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
 from phalanx.training import evaluation
-from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, figures
+from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, metrics_of
 from phalanx.training.sgd import Trainer
 from phalanx.training.vector import FlatModule
 
@@ -140,25 +140,25 @@ def test_client_accuracy_on_the_test_distribution_is_the_accuracy():
 def test_figures_by_hand():
     scores = {3: score_of(0.8, 1.0, (0.6, 1.0)), 5: score_of(0.4, 3.0, (0.2, 0.6)), 9: score_of(0.3, 5.0, (0.3, 0.3))}
     holdings = {3: torch.tensor([1, 1]), 5: torch.tensor([4, 0]), 9: torch.tensor([0, 1]), 7: torch.tensor([1, 1])}
-    found = figures(scores, holdings, None)
-    assert found.pop("client_accuracy") == pytest.approx({3: 0.8, 5: 0.2, 9: 0.3})
-    assert found.pop("received_accuracy") == {3: 0.8, 5: 0.4, 9: 0.3}
-    assert found == pytest.approx({"accuracy": 0.5, "loss": 3.0, "worst_client_accuracy": 0.2})
+    found = metrics_of(scores, holdings, None)
+    assert found.client_accuracy == pytest.approx({3: 0.8, 5: 0.2, 9: 0.3})
+    assert found.received_accuracy == {3: 0.8, 5: 0.4, 9: 0.3}
+    assert (found.accuracy, found.loss, found.worst_client_accuracy) == pytest.approx((0.5, 3.0, 0.2))
 
 
 def test_clients_without_examples_and_classes_without_tests_do_not_count_as_worst():
     nan = float("nan")
     scores = dict.fromkeys(range(3), score_of(0.5, by_class=(0.5, nan)))
     holdings = {0: torch.tensor([0, 0]), 1: torch.tensor([2, 6]), 2: torch.tensor([0, 5])}
-    found = figures(scores, holdings, None)
-    assert found["worst_client_accuracy"] == 0.5
-    assert [math.isnan(a) for a in found["client_accuracy"].values()] == [True, False, True]
+    found = metrics_of(scores, holdings, None)
+    assert found.worst_client_accuracy == 0.5
+    assert [math.isnan(a) for a in found.client_accuracy.values()] == [True, False, True]
 
 
 def test_the_worst_client_may_share_a_good_model():
     score = score_of(0.9, by_class=(1.0, 0.1))
     holdings = {i: torch.tensor([9 - i, i]) for i in range(4)}
-    assert figures(dict.fromkeys(range(4), score), holdings, None)["worst_client_accuracy"] == pytest.approx(
+    assert metrics_of(dict.fromkeys(range(4), score), holdings, None).worst_client_accuracy == pytest.approx(
         (6 * 1.0 + 3 * 0.1) / 9
     )
 
@@ -166,8 +166,8 @@ def test_the_worst_client_may_share_a_good_model():
 @pytest.mark.parametrize("success", [0.0, 0.25, 1.0])
 def test_attack_success_is_there_if_there_is_an_attacker(success):
     scores, holdings = {0: score_of(0.5, by_class=(0.5,))}, {0: torch.tensor([1])}
-    assert figures(scores, holdings, success)["attack_success"] == success
-    assert "attack_success" not in figures(scores, holdings, None)
+    assert metrics_of(scores, holdings, success).attack_success == success
+    assert metrics_of(scores, holdings, None).attack_success is None
 
 
 def test_attack_success_is_the_accuracy_on_the_goal():
@@ -202,7 +202,7 @@ def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
     federation = Federation(TUNED)
     state, _ = FedAvg().init(federation.start, dict.fromkeys(range(4), 1))
     state = state._replace(version=7)
-    found = federation.worth(state, range(4))["received_accuracy"]
+    found = federation.worth(state, range(4)).received_accuracy
     recipe = dataclasses.replace(TUNED.training, epochs=2, steps=None)
     trainer = Trainer(federation.model, recipe, stream(TUNED.seed, "fine-tuning"))
     for i in range(4):
@@ -210,7 +210,7 @@ def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
         trainer.train(federation.start, federation.data[i], client=i, turn=7, version=7, out=change)
         assert found[i] == evaluate(federation.model, federation.start + change, federation.test).accuracy
     assert len(set(found.values())) > 1
-    plain = Federation(SMALL).worth(state, range(4))["received_accuracy"]
+    plain = Federation(SMALL).worth(state, range(4)).received_accuracy
     assert len(set(plain.values())) == 1
 
 

@@ -242,26 +242,26 @@ PLAN = Run(
 
 def test_a_federation_learns_what_comes_next():
     record = simulate(PLAN)
-    accuracies = [line["accuracy"] for line in record.history]
+    accuracies = [line.accuracy for line in record.history]
     assert accuracies[0] < 0.5
     assert accuracies[-1] > 0.95
-    clients = record.summary["clients"]
-    assert [client["size"] for client in clients.values()] == [20] * 6
-    assert all(20 * 3 <= sum(client["classes"]) <= 20 * 12 for client in clients.values()), "labels, not examples"
+    clients = record.summary.clients
+    assert [client.size for client in clients.values()] == [20] * 6
+    assert all(20 * 3 <= sum(client.classes) <= 20 * 12 for client in clients.values()), "labels, not examples"
     assert simulate(PLAN).history == record.history
-    final = record.summary["final"]
-    assert final["perplexity"] == math.exp(final["loss"])
+    final = record.summary.final
+    assert final.perplexity == math.exp(final.loss)
     table = results([record])
     assert "perplexity" in [column.header for column in table.columns]
-    assert f"{final['perplexity']:.3g}" in list(table.columns[-2].cells)
+    assert f"{final.perplexity:.3g}" in list(table.columns[-2].cells)
     told = comparison(Ledger(record))
-    assert told["perplexity"].text == f"{final['perplexity']:.3g}"
+    assert told["perplexity"].text == f"{final.perplexity:.3g}"
     assert "perplexity" in columns([told], "virtual time")
 
 
 def test_images_have_no_perplexity():
     record = simulate(Run(until=Until(1)))
-    assert "perplexity" not in record.summary["final"]
+    assert record.summary.final.perplexity is None
     assert "perplexity" not in [column.header for column in results([record]).columns]
     assert "perplexity" not in columns([comparison(Ledger(record))], "virtual time")
 
@@ -271,7 +271,7 @@ def test_a_label_shift_does_harm():
         simulate(dataclasses.replace(PLAN, attack=attack, byzantine=byzantine, evaluation=Evaluation(every=8)))
         for attack, byzantine in ((None, 0), (LabelShift(), 4))
     )
-    assert poisoned.summary["final"]["accuracy"] < clean.summary["final"]["accuracy"] - 0.3
+    assert poisoned.summary.final.accuracy < clean.summary.final.accuracy - 0.3
 
 
 def test_holdings_and_sizes_are_of_the_owners_that_were_drawn():

@@ -99,8 +99,8 @@ def test_can_be_saved(suffix, tmp_path):
         ([], None, "at least one point: with so few clients"),
         ([TradeOff(0.5, 3)], None, "a point for each of 1, 2, ... of 5 clients"),
         (truncation_curve(SMALL, 0.45), TradeOff(0.2, 293), r"got \(0.2, 293\): there the bound is 294"),
-        (truncation_curve(SMALL, 0.45), TradeOff(0.5, 96), "the curve does not go there"),
-        (truncation_curve(SMALL, 0.45), TradeOff(0.0, 5000), "the curve does not go there"),
+        (truncation_curve(SMALL, 0.45), TradeOff(0.5, 96), "the curve has no such alpha"),
+        (truncation_curve(SMALL, 0.45), TradeOff(0.0, 5000), "the curve has no such alpha"),
     ],
 )
 def test_what_does_not_belong_together(curve, chosen, message):

@@ -1,4 +1,4 @@
-"""A hospital: its examples lie in a file that the command line of its SuperNode names, and stay there."""
+"""A hospital.  Its examples stay in a local file, which is named on the command line of its SuperNode."""
 
 from pathlib import Path
 

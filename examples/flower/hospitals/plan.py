@@ -1,4 +1,4 @@
-"""What server and clients have agreed on: the model, the algorithm, and how a client trains."""
+"""The plan shared by server and clients: the model, the algorithm, and the training settings."""
 
 from torch import nn
 

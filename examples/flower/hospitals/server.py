@@ -12,7 +12,7 @@ from phalanx.rng import borrowed
 
 def coordinator(context: Context) -> Coordinator:
     config = context.run_config
-    with borrowed(0, "model"):  # where training begins
+    with borrowed(0, "model"):  # reproducible initial weights
         model = plan.model()
     return Coordinator(
         plan.algorithm,

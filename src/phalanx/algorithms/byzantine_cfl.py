@@ -31,7 +31,7 @@ Where the paper is silent or ambiguous:
 import math
 import warnings
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -152,7 +152,7 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         model = state.model + delta  # line 23
         for i, verdict in verdicts_of(kept, n, choice).items():
             reason = verdict.reason or verdicts[i].reason
-            verdicts[i] = verdicts[i]._replace(accepted=verdict.accepted, weight=verdict.weight, reason=reason)
+            verdicts[i] = replace(verdicts[i], accepted=verdict.accepted, weight=verdict.weight, reason=reason)
         gone = set(updates.clients) - c
         removed = {**state.removed, **dict.fromkeys(sorted(gone), t)}
         back = self._test(state, tested, kept, verdicts)

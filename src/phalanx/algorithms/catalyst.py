@@ -41,7 +41,7 @@ after, and the lengths of late updates are those of other clients.
 
 import warnings
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -111,7 +111,7 @@ class CatalystState(NamedTuple):
     @property
     def decided(self) -> dict[int, dict[str, object]]:
         """The verdicts of a step on those whose updates it used or rejected, which is more than who arrived last."""
-        return {i: v._asdict() for i, v in self.verdicts.items() if v.weight > 0 or not v.accepted}
+        return {i: asdict(v) for i, v in self.verdicts.items() if v.weight > 0 or not v.accepted}
 
 
 class Part(NamedTuple):
@@ -296,7 +296,7 @@ class Catalyst(Weighted[CatalystState]):
         judged = clipped_verdicts(verdicts_of(W, n, part.choice), e, S)
         for (c, verdict), weight in zip(judged.items(), (sf * part.shares).tolist(), strict=True):
             if c in L:
-                verdicts[c] = verdict._replace(weight=weight, reason="; ".join(filter(None, (told, verdict.reason))))
+                verdicts[c] = replace(verdict, weight=weight, reason="; ".join(filter(None, (told, verdict.reason))))
         return LateUpdate(sf * part.change, verdicts)
 
     def _part(self, state: CatalystState, W: Updates, n: Weights, rows: Matrix, late: Sequence[bool]) -> Part:

@@ -33,7 +33,7 @@ Where the paper is silent or ambiguous:
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -498,7 +498,7 @@ def _told(cluster: int, c: Round, look: Look, tree: Tree) -> dict[int, Verdict]:
         words = [verdict.reason] if verdict.reason else []
         words += [f"cluster {cluster} of {plural(len(c.report), 'client')}", look.decision]
         words += [f"now in cluster {tree.leaf_of(i)}"] if look.split else []
-        verdicts[i] = verdict._replace(score=lengths[i], reason="; ".join(words))
+        verdicts[i] = replace(verdict, score=lengths[i], reason="; ".join(words))
     return verdicts
 
 

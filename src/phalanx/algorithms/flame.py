@@ -22,7 +22,7 @@ Where the papers leave room:
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
@@ -168,7 +168,7 @@ def clipped_verdicts(verdicts: Mapping[int, Verdict], e: Weights, S: float) -> d
     for (i, verdict), norm in zip(verdicts.items(), e.tolist(), strict=True):
         clipped = verdict.accepted and norm > S
         word = f"norm {norm:.3g} clipped to {S:.3g}" if clipped else ""
-        told[i] = verdict._replace(reason="; ".join(filter(None, (verdict.reason, word))))
+        told[i] = replace(verdict, reason="; ".join(filter(None, (verdict.reason, word))))
     return told
 
 

@@ -1,7 +1,7 @@
 """Rounds of the next k arrivals: a synchronous algorithm made asynchronous."""
 
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from phalanx.aggregators.aggregator import check_rows
@@ -128,7 +128,7 @@ class Quorum(Wrapper):
         inner, ready = self.algorithm.step(state.inner, round_)
         ages = {i: told_of_age(before - version) for i, version in zip(round_.clients, round_.versions, strict=True)}
         verdicts = {
-            i: verdict._replace(reason="; ".join(filter(None, (verdict.reason, ages.get(i)))))
+            i: replace(verdict, reason="; ".join(filter(None, (verdict.reason, ages.get(i)))))
             for i, verdict in inner.verdicts.items()
         }
         return QuorumState(inner, {}, frozenset(ready), verdicts), ready

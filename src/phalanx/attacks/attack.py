@@ -66,7 +66,7 @@ class Knowledge:
         """
         if self.rule is None:
             raise InfeasibleError(
-                "The server's rule is not known. Choose an algorithm that has a rule, such as FedAvg."
+                "The server's rule is not known. Choose an algorithm with a field `aggregate`: FedAvg."
             )
         rows = torch.cat((self.honest, forged.expand(len(self.colluders), -1)))
         if self.weights is None:

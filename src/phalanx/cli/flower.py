@@ -26,13 +26,13 @@ from phalanx.flower.signals import stopped_like_ctrl_c
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED
 from phalanx.runs.checkpoint import Header, peek
-from phalanx.runs.history import CHECKPOINT, SUMMARY, Record
+from phalanx.runs.record import CHECKPOINT, SUMMARY, Record
 from phalanx.wording import plural
 
 DATA = "data"  # folder of the shares of the digits
 TOLD = "up.json"  # what the last `up` in a folder was told
 STEPS = 5  # of the demonstration
-EXCLUSIONS = ("not enrolled", "removed", "suspended", "revoked")  # events of an audit trail
+EXCLUSIONS = ("not enrolled", "excluded", "suspended", "revoked")  # events of an audit trail
 LONGEST = 1500  # characters of a log that are shown
 CENTURY = 36_500  # days
 
@@ -60,7 +60,7 @@ def up(options: Options, console: Console) -> int:
         stop.add_note(_so_far(results))
         raise
     done = ended == 0 and bool(live.lines(results)) and (results / MODEL).is_file()
-    stopped = (results / SUMMARY).is_file() and Record.load(results).summary["status"] == "stopped"
+    stopped = (results / SUMMARY).is_file() and Record.load(results).summary.status == "stopped"
     if not (done or stopped):
         log = (folder / LOGS / "run.log").read_text(errors="replace")
         console.print(escape(cause(log)), soft_wrap=True)
@@ -73,19 +73,18 @@ def up(options: Options, console: Console) -> int:
 
 def excluded(trail: Sequence[Entry]) -> Iterator[str]:
     """Who takes no part any more, by an audit trail, why, and by which figure; of each the last that keeps it out."""
-    out = dict[tuple[int, str], Entry]()  # by client and event
+    out = dict[tuple[int | None, str], Entry]()  # by client and event
     for entry in trail:
-        client, event = entry["client"], entry["event"]
+        client, event = entry.client, entry.event
         if event in EXCLUSIONS:
             out.pop((client, event), None)
             out[client, event] = entry
-        elif event == "re-admitted":  # who is revoked stays so when a sentence is over, and who is removed in any case
-            for over in ("suspended",) if entry["why"] == SERVED else ("suspended", "revoked"):
+        elif event == "re-admitted":  # who is revoked stays so when a sentence is over, and who is excluded in any case
+            for over in ("suspended",) if entry.why == SERVED else ("suspended", "revoked"):
                 out.pop((client, over), None)
-    for entry in {entry["client"]: entry for entry in out.values()}.values():
-        figure = "" if entry["score"] is None else f" ({entry['score']:.3g})"
-        who = f"Client {entry['client']} ({entry['name']})"
-        yield f"{who}: {entry['event']} in step {entry['step']}: {entry['why']}{figure}"
+    for entry in {entry.client: entry for entry in out.values()}.values():
+        figure = "" if entry.score is None else f" ({entry.score:.3g})"
+        yield f"Client {entry.client} ({entry.name}): {entry.event} in step {entry.step}: {entry.why}{figure}"
 
 
 def _check_up(options: Options) -> None:
@@ -203,8 +202,8 @@ def watch(options: Options, console: Console) -> int:
         )
     live.follow(options.folder, console, lambda: live.ended(options.folder))
     status = live.status(options.folder)
-    if status.get("phase") == "not begun":
-        console.print(escape(f"The run did not begin: {status['why']}"), soft_wrap=True)
+    if status is not None and status.phase == "not begun":
+        console.print(escape(f"The run did not begin: {status.why}"), soft_wrap=True)
     return 0
 
 

@@ -114,7 +114,7 @@ def reproduce() -> Parser:
     parser.add_argument("experiment", nargs="?", help="A table or figure, or all; listed if not given.")
     help_ = "quick, or paper: the paper's own size. (default: %(default)s)"
     parser.add_argument("--scale", default="quick", help=help_)
-    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training as many as there are records of."
+    help_ = "How many seeds: 3 means 0, 1 and 2. 1 if not given; with --no_training those of the page that is there."
     parser.add_argument("--seeds", type=int, help=help_)
     help_ = "Processes at a time, each of one thread. 1 if not given; with --ray one for each CPU that is free."
     parser.add_argument("--jobs", type=int, help=help_)
@@ -125,6 +125,15 @@ def reproduce() -> Parser:
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
     parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
+    help_ = "Show records of several numerics versions in one table, which the page then says; refused if not given."
+    parser.add_argument("--mixed", action="store_true", help=help_)
+    help_ = "Compute so many stored records again, drawn at random, and say by how much they differ. Changes no file."
+    parser.add_argument("--verify", type=int, help=help_)
+    help_ = "With --verify: draw runs only that took at most so many seconds; any run if not given."
+    parser.add_argument("--within", type=float, help=help_)
+    parser.add_argument(
+        "--draw", type=int, default=0, help="With --verify: which random choice. (default: %(default)s)"
+    )
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
     parser.add_argument("--only", help=help_)
     help_ = "Where papers are looked for: the import path of a package; papers if not given."

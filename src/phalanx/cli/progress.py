@@ -33,7 +33,7 @@ def follow(progress: Progress, plan: Run, name: str) -> Observer:
 
     def observer(step: Step) -> None:
         done = step.step if until.limit else round(step.now)
-        note = f"{len(step.refused)} refused" if step.refused else ""
+        note = f"{len(step.refused)} invalid" if step.refused else ""
         progress.update(task, completed=done, note=note)
 
     return observer

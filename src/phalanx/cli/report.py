@@ -4,7 +4,7 @@ from rich.console import Console
 
 from phalanx.cli.parser import Options
 from phalanx.report import write
-from phalanx.runs.history import REPORT, Record
+from phalanx.runs.record import REPORT, Record
 
 
 def report_command(options: Options, console: Console) -> int:

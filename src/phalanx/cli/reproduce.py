@@ -1,13 +1,16 @@
 """`phalanx reproduce`: carries out the runs of experiments that are missing, and renders what came of them."""
 
+import itertools
+import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -21,15 +24,19 @@ from phalanx.core import InfeasibleError
 from phalanx.report.words import duration
 from phalanx.reproduce.display import Display, first_line
 from phalanx.reproduce.drawing import styled
-from phalanx.reproduce.experiment import PACKAGE, SCALES, Context, Experiment, Scale, Study, chosen, named, studies
+from phalanx.reproduce.experiment import ALL, PACKAGE, SCALES, Context, Experiment, Scale, Study, chosen, named, studies
 from phalanx.reproduce.files import shortened, write
+from phalanx.reproduce.manifest import Manifest, Page
+from phalanx.reproduce.needed import Needed, Traces
 from phalanx.reproduce.output import flat, terminal_table
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
+from phalanx.reproduce.verify import conditions, differences
 from phalanx.reproduce.workers import Ended, Means, Workers, local_workers
 from phalanx.runs.canonical import digest
 from phalanx.runs.plan import Run
+from phalanx.runs.provenance import NUMERICS
 from phalanx.wording import plural
 
 
@@ -41,7 +48,7 @@ class Options:
         paper: its name; None lists all papers.
         experiment: its name, or "all"; None lists those of the paper.
         scale: "quick" or "paper".
-        seeds: how many, counted from 0; None: one, or with `no_training` those of which there are records.
+        seeds: how many, counted from 0; None: one, or with `no_training` those of the page that is there.
         jobs: processes at a time; None: one, or on a Ray cluster as many as it has free CPUs.
         ray: address of a Ray cluster that carries out the runs; None: this machine does.
         folder: of all results.
@@ -49,7 +56,11 @@ class Options:
         device: where runs compute: "cpu", "cuda", "cuda:1".
         package: where papers are looked for.
         no_training: whether only to render what is there.
-        again: whether to repeat runs that are done.
+        again: whether to repeat runs that are done; with `only` those of these cells.
+        mixed: whether a page may show records of several numerics versions.
+        verify: how many stored records to compute again, drawn at random, and to compare; None: none.
+        within: draw records only of runs that took at most so many seconds; None: all.
+        draw: which random choice of records.
         only: which cells to carry out, as a pattern with * and ?; None: all. Tables show whatever there is.
     """
 
@@ -65,6 +76,10 @@ class Options:
     package: str = PACKAGE
     no_training: bool = False
     again: bool = False
+    mixed: bool = False
+    verify: int | None = None
+    within: float | None = None
+    draw: int = 0
     only: str | None = None
 
     @classmethod
@@ -72,11 +87,15 @@ class Options:
         """The options from what the command line gave for them; InfeasibleError if they cannot be meant."""
         if given["scale"] not in SCALES:
             raise InfeasibleError(f"--scale must be {' or '.join(SCALES)}, got {given['scale']}.")
-        for name in ("seeds", "jobs"):
+        for name in ("seeds", "jobs", "verify"):
             if given[name] is not None and given[name] < 1:
                 raise InfeasibleError(f"--{name} must be at least 1, got {given[name]}.")
         if given["no_training"] and given["again"]:
             raise InfeasibleError("--no_training renders what is there, --again repeats it: give one of them.")
+        if given["within"] is not None and given["verify"] is None:
+            raise InfeasibleError("--within limits which records --verify draws: give --verify as well.")
+        if given["verify"] is not None and (given["no_training"] or given["again"] or given["only"]):
+            raise InfeasibleError("--verify changes no page: leave out --no_training, --again and --only.")
         if given["ray"] is not None and given["device"] != "cpu":
             raise InfeasibleError(f"--ray computes on CPUs, and --device is {given['device']}: give one of them.")
         return cls(**{f.name: given[f.name] for f in fields(cls)})
@@ -93,6 +112,7 @@ class Options:
         words += ["--device", self.device] if self.device != "cpu" else []
         words += ["--package", self.package] if self.package != PACKAGE else []
         words += ["--only", self.only] if self.only else []
+        words += ["--mixed"] if self.mixed else []
         return shlex.join(words)
 
 
@@ -115,96 +135,86 @@ def reproduce(options: Options, console: Console) -> int:
         ValueError: a file that should hold a record holds something else.
     """
     found = studies(options.package)
+    if options.verify is not None:
+        return verify(found, options, console)
     if options.paper is None or options.experiment is None:
         return _list(found, options, console)
     study, experiments = chosen(found, options.paper, options.experiment)
-    store = Store(options.folder / study.paper.name)
-    seeds = {e.name: _seeds(e, store, options) for e in experiments}
-    needed = Needed.by(experiments, options.scale, seeds)
-    known = _known(needed, store, options, console)
+    store, manifest = Store(options.folder / study.paper.name), Manifest(options.folder / study.paper.name)
+    pages = _pages(experiments, manifest, options)
+    experiments = [e for e in experiments if e.name in pages]
+    needed = Needed.by(experiments, options.scale, pages)
+    again = needed.like(options.only) if options.again else set()
+    known = _known(needed, again, store, console)
+    new = set() if options.no_training else needed.like(options.only) - known.keys()
+    if not options.mixed:
+        _check_numerics(needed, experiments, known, new)
     if not options.no_training:
-        known |= _train(needed, known, store, options, console)
+        known |= _train(needed, new, store, options, console)
     elif needed.plans and not known:
         raise InfeasibleError(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
     for experiment in experiments:
         records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
-        context = Context(options.scale, range(seeds[experiment.name]), study.published, options.data_dir)
+        context = Context(options.scale, pages[experiment.name].seeds, study.published, options.data_dir)
         with styled():
             rendering = experiment.exhibit.render(records, context)
             files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
+        if options.seeds is not None or not options.no_training:
+            manifest.keep(experiment.name, options.scale, needed.page(experiment, known))
         _show(experiment, rendering, files, console)
     return _complain(needed, known, console)
 
 
-def _seeds(experiment: Experiment, store: Store, options: Options) -> int:
-    """How many seeds of an experiment are meant: as many as were asked for, or as there are records of."""
+def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: Options) -> dict[str, Page]:
+    """What the pages are made of: the seeds of the options, or else what the manifest says.
+
+    Raises:
+        InfeasibleError: it knows none of the pages.
+    """
     if options.seeds is not None or not options.no_training:
-        return options.seeds or 1
-    seeds = 0
-    while any(store.path(plan).is_file() for plan in experiment.exhibit.runs(options.scale, seeds).values()):
-        seeds += 1
-    return max(seeds, 1)
+        return {e.name: Page.of(options.seeds or 1) for e in experiments}
+    pages = {e.name: page for e in experiments if (page := manifest.page(e.name, options.scale))}
+    if not pages:
+        names = shortened([e.name for e in experiments])
+        raise InfeasibleError(
+            f"{manifest.path} holds no {options.scale} page of {names}. "
+            "Leave out --no_training to make it, or give --seeds."
+        )
+    return pages
 
 
-@dataclass(frozen=True)
-class Needed:
-    """The runs of some experiments, each once.
+def _check_numerics(needed: Needed, experiments: Sequence[Experiment], known: Traces, new: set[str]) -> None:
+    """Raise `InfeasibleError` if a page would show records of several numerics versions.
 
     Args:
-        plans: by identity.
-        names: what each is for, by identity: the first place where it occurs.
-        cells: identities, one for each seed, by experiment and cell.
+        needed: the runs.
+        experiments: the pages.
+        known: the records that are there.
+        new: identities of the runs that are going to be computed.
     """
-
-    plans: dict[str, Run] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    cells: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-
-    @classmethod
-    def by(cls, experiments: Sequence[Experiment], scale: Scale, seeds: Mapping[str, int]) -> "Needed":
-        """The runs that experiments need on a scale, for so many seeds each."""
-        out = cls()
-        for experiment in experiments:
-            cells = out.cells.setdefault(experiment.name, {})
-            for seed in range(seeds[experiment.name]):
-                for cell, plan in experiment.exhibit.runs(scale, seed).items():
-                    out.plans.setdefault(plan.identity, plan)
-                    out.names.setdefault(plan.identity, f"{experiment.name}: {cell} (seed {seed})")
-                    if plan.identity not in cells.setdefault(cell, []):  # a run without chance is one run, not several
-                        cells[cell].append(plan.identity)
-        return out
-
-    def like(self, pattern: str | None) -> set[str]:
-        """The identities of runs in a cell whose name is like a pattern.
-
-        Raises:
-            InfeasibleError: no name is like it.
-        """
-        if pattern is None:
-            return set(self.plans)
-        cells = [pair for cells in self.cells.values() for pair in cells.items()]
-        found = {i for cell, identities in cells if fnmatchcase(cell, pattern) for i in identities}
-        if not found:
-            names = shortened(list(dict(cells)))
-            raise InfeasibleError(f"No cell has a name like {pattern!r}. There are: {names}.")
-        return found
-
-    def missing(self, experiment: Experiment, known: Mapping[str, Trace]) -> list[str]:
-        """The names of the runs of an experiment that are not known."""
-        identities = {i: None for cell in self.cells[experiment.name].values() for i in cell if i not in known}
-        return [self.names[i] for i in identities]
-
-    def traces(self, experiment: Experiment, known: Mapping[str, Trace]) -> dict[str, list[Trace]]:
-        """For each cell of an experiment, the traces that there are."""
-        cells = self.cells[experiment.name]
-        return {cell: [known[i] for i in identities if i in known] for cell, identities in cells.items()}
+    for experiment in experiments:
+        versions = needed.numerics(experiment, known, new)
+        if len(versions) > 1:
+            found = ", ".join(f"{count} of version {version}" for version, count in sorted(versions.items()))
+            raise InfeasibleError(
+                f"{experiment.title} would show records of several numerics versions together: {found}. Code of "
+                "different versions may give different numbers. Give --again to compute all of them with this version, "
+                "or --mixed to show them together, which the page then says."
+            )
 
 
-def _known(needed: Needed, store: Store, options: Options, console: Console) -> dict[str, Trace]:
-    """The records that are there and can be used; says how many, and why others cannot."""
+def _known(needed: Needed, again: set[str], store: Store, console: Console) -> dict[str, Trace]:
+    """The records that are there and can be used; says how many, of which numerics version, and why others cannot.
+
+    Args:
+        needed: the runs.
+        again: identities of runs whose records are not to be used.
+        store: of the records.
+        console: shows it.
+    """
     out, reasons = dict[str, Trace](), Counter[str]()
-    for identity, plan in needed.plans.items() if not options.again else ():
-        trace, why = store.find(plan)
+    for identity, plan in needed.plans.items():
+        trace, why = store.find(plan) if identity not in again else (None, "")
         if trace is not None:
             out[identity] = trace
         elif why:
@@ -213,36 +223,44 @@ def _known(needed: Needed, store: Store, options: Options, console: Console) -> 
         console.print(f"{len(out)} of {plural(len(needed.plans), 'record')} are in {store.folder}.", soft_wrap=True)
     for why, count in reasons.items():
         console.print(escape(f"{plural(count, 'more record')} cannot be used: {why}."), soft_wrap=True)
+    versions = Counter(trace.provenance.numerics for trace in out.values())
+    for version, count in sorted(versions.items()):
+        if version != NUMERICS:
+            warning = f"Warning: {plural(count, 'record')} of numerics version {version}, this is {NUMERICS}: "
+            console.print(f"[yellow]{warning}[/]this code may give other numbers.", soft_wrap=True)
     return out
 
 
-def _train(
-    needed: Needed, known: Mapping[str, Trace], store: Store, options: Options, console: Console
-) -> dict[str, Trace]:
-    """Carries out what is not known.
+def _train(needed: Needed, new: set[str], store: Store, options: Options, console: Console) -> dict[str, Trace]:
+    """Carry out runs, by their identities.
 
     Raises:
         KeyboardInterrupt: the user stopped it; its notes say what is kept.
     """
-    wanted = needed.like(options.only)
-    missing = [plan for identity, plan in needed.plans.items() if identity in wanted and identity not in known]
-    if not missing:
-        return {}
-    _load(missing, options.data_dir)
-    names, out = {plan.identity: needed.names[plan.identity] for plan in missing}, dict[str, Trace]()
-    means = Means(options.data_dir, options.device, resume=not options.again)
     try:
-        with Display(console, names) as display, _workers(options, store, means) as workers:
-            for event in workers.events(missing):
-                display.show(event)
-                if isinstance(event, Ended):
-                    out[event.trace.identity] = event.trace
+        return carried_out(
+            {needed.names[i]: plan for i, plan in needed.plans.items() if i in new}, store, options, console
+        )
     except KeyboardInterrupt as stop:
         kept = sum(store.find(plan)[0] is not None for plan in needed.plans.values())
         stop.add_note(f"{kept} of {plural(len(needed.plans), 'record')} are kept in {store.folder}.")
         stop.add_note("Runs on their way are saved every minute, and go on from there.")
         stop.add_note(f"To go on: {options.command}")
         raise
+
+
+def carried_out(plans: Mapping[str, Run], store: Store, options: Options, console: Console) -> dict[str, Trace]:
+    """Carry out runs, and return their traces, by identity; runs by name."""
+    if not plans:
+        return {}
+    _load(list(plans.values()), options.data_dir)
+    names, out = {plan.identity: name for name, plan in plans.items()}, dict[str, Trace]()
+    means = Means(options.data_dir, options.device, resume=not options.again)
+    with Display(console, names) as display, _workers(options, store, means) as workers:
+        for event in workers.events(list(plans.values())):
+            display.show(event)
+            if isinstance(event, Ended):
+                out[event.trace.identity] = event.trace
     return out
 
 
@@ -323,7 +341,7 @@ def _listed(study: Study, options: Options) -> Table:
 
 def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) -> str:
     """`15 runs, 4.0 min, 3 done`, for the seeds of the options; a damaged record does not hide the others."""
-    plans = Needed.by([experiment], scale, {experiment.name: options.seeds or 1}).plans
+    plans = Needed.by([experiment], scale, {experiment.name: Page.of(options.seeds or 1)}).plans
     if not plans:
         return "no training"
     done = damaged = 0
@@ -336,3 +354,85 @@ def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) 
     return f"{plural(len(plans), 'run')}, {duration(seconds)}, {done} done" + (
         f", {damaged} damaged" if damaged else ""
     )
+
+
+# Whether stored records come out again
+
+
+class Stored(NamedTuple):
+    """A record of a run that an experiment needs."""
+
+    name: str
+    plan: Run
+    trace: Trace
+
+
+def verify(found: Mapping[str, Study], options: Options, console: Console) -> int:
+    """Compute stored records again, and say by how much they differ.
+
+    Returns:
+        1 if a record differs that this numerics version computed under these conditions, else 0.
+
+    Raises:
+        InfeasibleError: there is no such record.
+    """
+    drawn = _drawn(found, options)
+    with TemporaryDirectory() as scratch:
+        again = carried_out({one.name: one.plan for one in drawn}, Store(Path(scratch)), options, console)
+    table = Table("record", "numerics version", "seconds", "computed again", box=SIMPLE_HEAD)
+    equal = wrong = 0
+    for one in drawn:
+        version, by = one.trace.provenance.numerics, differences(one.trace, again[one.trace.identity])
+        other = conditions(one.trace, again[one.trace.identity])
+        equal += not by
+        wrong += bool(by) and version == NUMERICS and not other
+        table.add_row(escape(one.name), str(version), f"{one.trace.wall_seconds:.1f}", escape(_compared(by, other)))
+    console.print(table)
+    console.print(f"{equal} of {plural(len(drawn), 'record')} came out again to the bit.", soft_wrap=True)
+    if wrong:
+        console.print(f"[red]{plural(wrong, 'record')} of numerics version {NUMERICS} differ.[/]", soft_wrap=True)
+    return 1 if wrong else 0
+
+
+def _drawn(found: Mapping[str, Study], options: Options) -> list[Stored]:
+    """Records at random, of those that the options allow."""
+    shown = found.values() if options.paper is None else [named(found, options.paper, "paper")]
+    stored = [one for study in shown for one in _stored(study, options)]
+    Random(options.draw).shuffle(stored)
+    within = math.inf if options.within is None else options.within
+    drawn = list(itertools.islice((one for one in stored if one.trace.wall_seconds <= within), options.verify))
+    if not drawn:
+        raise InfeasibleError(f"{options.folder} holds no such record of a run that took at most {within:g} s.")
+    return drawn
+
+
+def _stored(study: Study, options: Options) -> Iterator[Stored]:
+    """The records of a paper, or of one of its experiments, each once: by scale, those of seeds from 0 on."""
+    store, seen = Store(options.folder / study.paper.name), set[str]()
+    for experiment in chosen({study.paper.name: study}, study.paper.name, options.experiment or ALL)[1]:
+        for scale in SCALES:
+            for cell, seed, plan in _kept(experiment, scale, store):
+                trace = store.find(plan)[0] if plan.identity not in seen else None
+                seen.add(plan.identity)
+                if trace is not None:
+                    yield Stored(f"{experiment.title} {scale}: {cell} (seed {seed})", plan, trace)
+
+
+def _kept(experiment: Experiment, scale: Scale, store: Store) -> Iterator[tuple[str, int, Run]]:
+    """The runs of an experiment of which there are records, with cell and seed; up to a seed that has none."""
+    before = set[str]()
+    for seed in itertools.count():
+        plans = experiment.exhibit.runs(scale, seed)
+        there = {cell: plan for cell, plan in plans.items() if store.path(plan).is_file()}
+        found = {plan.identity for plan in there.values()}
+        if found == before or not found:  # runs without chance are the same for every seed
+            return
+        yield from ((cell, seed, plan) for cell, plan in there.items())
+        before = found
+
+
+def _compared(by: Mapping[str, float], other: Sequence[str]) -> str:
+    """`loss differs by up to 1.2e-07`, largest differences first, and what it may come from."""
+    largest = sorted(by.items(), key=lambda item: -item[1])
+    figures = shortened([f"{name} by up to {value:.2g}" if value < math.inf else name for name, value in largest])
+    return (f"differs in {figures}" if by else "to the bit") + (f" ({'; '.join(other)})" if by and other else "")

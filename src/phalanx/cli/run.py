@@ -20,8 +20,8 @@ from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs.checkpoint import Checkpoint, peek
-from phalanx.runs.history import REPORT, SUMMARY, Record
 from phalanx.runs.plan import Run
+from phalanx.runs.record import REPORT, SUMMARY, Record
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
@@ -44,12 +44,12 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     """Return the record of the run if it is there and would come out the same again; print what was found."""
     saved = peek(folder)
     record = Record.load(folder) if (folder / SUMMARY).is_file() else None
-    if saved is not None and (record is None or record.summary["status"] != "finished"):
+    if saved is not None and (record is None or record.summary.status != "finished"):
         _check_identity(saved.origin.identity, f"stopped after step {saved.step}", plan, folder)
         return None  # it goes on
     if record is None:
         return None
-    _check_identity(record.summary["identity"], record.name, plan, folder)
+    _check_identity(record.summary.identity, record.name, plan, folder)
     if why := outdated(plan, record.summary):
         console.print(f"This run is repeated: {why}.", soft_wrap=True)
         return None
@@ -161,14 +161,15 @@ def _where_it_goes_on(plan: Run, console: Console) -> Observer:
 
 
 def _show(records: Sequence[Record], folder: Path, title: str, console: Console) -> int:
-    for table in (terminal.results(records), terminal.removals(records), terminal.rejections(records)):
+    for table in (terminal.results(records), terminal.exclusions(records), terminal.unused(records)):
         if table is not None:
             console.print(table)
     for record in records:
         for line in terminal.complaints(record):
             console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
-    failed = [record for record in records if record.summary["status"] == "failed"]
+    failed = [record for record in records if record.summary.status == "failed"]
     for record in failed:
-        console.print(f"[red]{escape(record.name)} had to stop.[/] {escape(record.summary['error'])}", soft_wrap=True)
+        why = escape(record.summary.error or "")
+        console.print(f"[red]{escape(record.name)} had to stop.[/] {why}", soft_wrap=True)
     console.print(f"Report: {write(records, folder / REPORT, title)}", soft_wrap=True)
     return 1 if failed else 0

@@ -16,7 +16,8 @@ from statistics import NormalDist, correlation, fmean, pvariance
 from typing import Protocol, runtime_checkable
 
 from phalanx.core import InfeasibleError
-from phalanx.runs.history import Record, removals
+from phalanx.runs.record import Record
+from phalanx.runs.summary import exclusions
 
 Accuracies = Mapping[int, float]  # client -> share of the test examples, from 0 to 1
 
@@ -65,16 +66,16 @@ class Spread:
 
 @dataclass(frozen=True)
 class Detection:
-    """Who of the Byzantine clients was removed, and when.
+    """Which Byzantine clients were excluded, and when.
 
     Args:
-        after: for each Byzantine client, the step in which it was removed; None if it stayed.
-        removed: share of them that was removed; None if there are none.
-        honest: the honest clients that were removed, with the step.
+        after: by Byzantine client, the step in which it was excluded; None if it stayed.
+        excluded: share of them that was excluded; None if there are none.
+        honest: by honest client that was excluded, the step.
     """
 
     after: Mapping[int, int | None]
-    removed: float | None
+    excluded: float | None
     honest: Mapping[int, int]
 
     @property
@@ -85,8 +86,8 @@ class Detection:
 
 
 @runtime_checkable
-class Gone(Protocol):
-    """A client that was removed."""
+class ExcludedClient(Protocol):
+    """A client that was excluded."""
 
     @property
     def client(self) -> int:
@@ -98,7 +99,7 @@ class Gone(Protocol):
 
 
 @runtime_checkable
-class Told(Protocol):
+class TraceLike(Protocol):
     """What is known of a run in short, such as the trace that a reproduced table keeps of it."""
 
     @property
@@ -106,8 +107,8 @@ class Told(Protocol):
         """Ids of the Byzantine clients."""
 
     @property
-    def removed(self) -> Sequence[Gone]:
-        """Who was removed, from which step on."""
+    def excluded(self) -> Sequence[ExcludedClient]:
+        """The excluded clients."""
 
 
 def received_accuracy(record: Record) -> dict[int, float]:
@@ -116,13 +117,13 @@ def received_accuracy(record: Record) -> dict[int, float]:
     Raises:
         InfeasibleError: the record has no such figure.
     """
-    lines = [line["received_accuracy"] for line in record.history if line.get("received_accuracy")]
-    if not lines:
+    measured = [m.received_accuracy for step in record.history if (m := step.metrics) and m.received_accuracy]
+    if not measured:
         raise InfeasibleError(
-            f"The record of {record.name} does not say what each client received: no line has received_accuracy. "
+            f"The record of {record.name} does not say what each client received: no step has received_accuracy. "
             "Repeat the run with this version of Phalanx."
         )
-    return {int(i): accuracy for i, accuracy in lines[-1].items() if accuracy is not None}
+    return {i: accuracy for i, accuracy in measured[-1].items() if accuracy is not None}
 
 
 def collaborative_fairness(standalone: Accuracies, received: Accuracies, level: float = 0.95) -> Correlation:
@@ -177,13 +178,13 @@ def spread(accuracies: Accuracies) -> Spread:
     return Spread(fmean(ordered), ordered[-1], fmean(ordered[:tenth]), 1e4 * pvariance(ordered))
 
 
-def detection(run: Record | Told) -> Detection:
-    """When the Byzantine clients of a run were removed, and which honest ones."""
+def detection(run: Record | TraceLike) -> Detection:
+    """Return when the Byzantine clients of a run were excluded, and which honest ones were."""
     if isinstance(run, Record):
-        byzantine = {int(i) for i, client in run.summary["clients"].items() if client["byzantine"]}
-        gone = {i: removal.step for i, removal in removals(run.history).items()}
+        byzantine = {i for i, client in run.summary.clients.items() if client.byzantine}
+        gone = {i: exclusion.step for i, exclusion in exclusions(run.history).items()}
     else:
-        byzantine, gone = set(run.byzantine), {one.client: one.step for one in run.removed}
+        byzantine, gone = set(run.byzantine), {one.client: one.step for one in run.excluded}
     after = {i: gone.get(i) for i in sorted(byzantine)}
     share = sum(step is not None for step in after.values()) / len(after) if after else None
     return Detection(after, share, {i: gone[i] for i in sorted(gone.keys() - byzantine)})
@@ -195,31 +196,30 @@ def reputations(record: Record) -> dict[int, dict[int, float]]:
     Raises:
         InfeasibleError: the algorithm keeps no reputations.
     """
-    lines = [line for line in record.history if "reputation" in line.get("state", {})]
-    if not lines:
+    if not any("reputation" in step.state for step in record.history):
         raise InfeasibleError(f"The record of {record.name} has no reputations: its algorithm keeps none. Run RFFL.")
     out = dict[int, dict[int, float]]()
-    for line in lines:
-        for i, reputation in line["state"]["reputation"].items():
-            out.setdefault(int(i), {})[line["step"]] = reputation
+    for step in record.history:
+        for i, reputation in step.state.get("reputation", {}).items():
+            out.setdefault(i, {})[step.step] = reputation
     return dict(sorted(out.items()))
 
 
 def below_threshold(record: Record) -> dict[int, int]:
     """The clients whose reputation was ever below the threshold, with the first step in which it was.
 
-    That is when a client is removed, unless there is a warm-up or a probation.
+    That is when a client is excluded, unless there is a warm-up or a probation.
 
     Raises:
         InfeasibleError: the algorithm keeps no reputations.
     """
     reputations(record)
     out = dict[int, int]()
-    for line in record.history:
-        threshold = line.get("state", {}).get("threshold")
-        for i, verdict in line.get("verdicts", {}).items():
-            if threshold is not None and verdict["score"] is not None and verdict["score"] < threshold:
-                out.setdefault(int(i), line["step"])
+    for step in record.history:
+        threshold = step.state.get("threshold")
+        for i, verdict in step.verdicts.items():
+            if threshold is not None and verdict.score is not None and verdict.score < threshold:
+                out.setdefault(i, step.step)
     return dict(sorted(out.items()))
 
 
@@ -232,7 +232,7 @@ class Comparison:
         gain: what each participant has of taking part.
         alone: spread of standalone accuracies.
         received: spread of received accuracies.
-        detection: who was removed, and when.
+        detection: who was excluded, and when.
     """
 
     fairness: Correlation
@@ -248,14 +248,14 @@ class Comparison:
 
     def __str__(self) -> str:
         worst, best = min(self.gain.values()), max(self.gain.values())
-        removed = self.detection.removed
+        excluded = self.detection.excluded
         lines = [
             f"fairness   {self.fairness}",
             f"accuracy   mean {_percent(self.received.mean)}, best {_percent(self.received.best)}, "
             f"worst tenth {_percent(self.received.worst)}, variance {self.received.variance:.2f}",
             f"alone      mean {_percent(self.alone.mean)}, best {_percent(self.alone.best)}",
             f"gain       mean {100 * self.mean_gain:+.1f}, from {100 * worst:+.1f} to {100 * best:+.1f} points",
-            f"removed    {'nobody attacks' if removed is None else f'{_percent(removed)} of the attackers'}"
+            f"excluded   {'nobody attacks' if excluded is None else f'{_percent(excluded)} of the attackers'}"
             f", {len(self.detection.honest)} honest",
         ]
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The audit trail: who was let in, refused, lost, rejected, suspended, let in again or removed, and by which figure.
+"""The audit trail: who enrolled, was suspended or excluded, whose updates were not used, why, and by which figure.
 
 One JSON object per line, in `audit.jsonl` beside the history, each with the same nine fields:
 
@@ -13,10 +13,10 @@ One JSON object per line, in `audit.jsonl` beside the history, each with the sam
 | enrolled | a client was let in for the first time; `why` is what it declares |
 | not enrolled | its number of examples is impossible: it never takes part |
 | turned away | a node that is nobody in the roster, or cannot prove who it is |
-| refused | an answer was not let in, by the door or by the guard |
+| invalid | an update was not let in, by the transport or by the guard |
 | lost | a task brought nothing |
-| rejected | the algorithm did not use an update |
-| removed | a verdict that is final: the client is not asked again |
+| filtered | the algorithm did not use an update |
+| excluded | a verdict that is final: the client takes no part any more |
 | suspended, re-admitted | by strikes and misses; at the end of a sentence, or by the roster |
 | revoked, new key | by the roster |
 
@@ -26,23 +26,39 @@ the step after which everything is done again: what then comes out as before is 
 otherwise stands after that line.
 """
 
-import json
+import math
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from phalanx.core import Progress
 from phalanx.runs.checkpoint import settle
+from phalanx.runs.schema import from_json, to_json
 
 AUDIT = "audit.jsonl"
-FIELDS = ("time", "seconds", "step", "version", "event", "client", "name", "why", "score")
 MARKS = ("begun", "resumed", "ended")  # of the run, which are written each time
 OF_CLIENTS = ("suspended", "re-admitted", "revoked", "new key", "turned away")  # happen at a time, not in a step
-Entry = dict[str, Any]
+RENAMED = {"refused": "invalid", "rejected": "filtered", "removed": "excluded"}  # events of older trails
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of an audit trail; the fields are described above."""
+
+    time: str
+    seconds: float
+    step: int
+    version: int
+    event: str
+    client: int | None
+    name: str
+    why: str
+    score: float | None
 
 
 class Note(NamedTuple):
@@ -73,8 +89,8 @@ class Audit:
         self._lock = threading.Lock()
         self._waiting: list[Entry] | None = []  # None: the run has begun
         self._step, self._version = 0, 0
-        self._known = Counter[str]()  # lines from before the run was stopped, that must not be written twice
-        self._removed = set[int]()
+        self._known = Counter[tuple[object, ...]]()  # lines from before the stop, not to be written twice
+        self._excluded = set[int]()
         self._failed: OSError | None = None
         self._settled = False
 
@@ -90,7 +106,7 @@ class Audit:
             self._step, self._version = progress.step, progress.state.version
             if self._waiting is not None:
                 self._begin(progress)
-            self._write([self._entry(note) for note in self._told(progress)])
+            self._write([self._entry(note) for note in self._notes(progress)])
 
     def note(self, note: Note) -> None:
         """Takes down what happens beside the steps; from any thread.  What goes wrong is raised at the next step."""
@@ -124,7 +140,7 @@ class Audit:
         mark = Note("resumed", None, after) if self._resumed else Note("begun", None)
         now = round(progress.now, 3) if self._resumed else 0.0
         at = {"seconds": now, "step": progress.step, "version": progress.state.version}
-        self._write([*(entry | at for entry in waiting), self._entry(mark)])
+        self._write([*(msgspec.structs.replace(entry, **at) for entry in waiting), self._entry(mark)])
 
     def _recall(self, step: int) -> None:
         """Takes over what was written before the run was stopped, and cuts off a line that was not finished."""
@@ -134,44 +150,42 @@ class Audit:
         if whole[2]:
             os.truncate(self._path, len(whole[0] + whole[1]))
         for entry in read(self._path):
-            if entry["event"] == "enrolled" or entry["event"] not in (*MARKS, *OF_CLIENTS):
+            if entry.event not in (*MARKS, *OF_CLIENTS):
                 self._known[_key(entry)] += 1
-            if entry["event"] == "removed" and entry["step"] <= step:
-                self._removed.add(entry["client"])
+            if entry.event == "excluded" and entry.client is not None and entry.step <= step:
+                self._excluded.add(entry.client)
 
-    def _told(self, progress: Progress) -> Iterator[Note]:
+    def _notes(self, progress: Progress) -> Iterator[Note]:
         """What an observer sees of clients."""
         for client, why in sorted(progress.refused.items()):
-            at_first = progress.step == 0 and progress.updates is None
-            yield Note("not enrolled" if at_first else "refused", client, why)
+            yield Note("invalid" if client in progress.enrolled else "not enrolled", client, why)
         for client, why in sorted(progress.lost.items()):
             yield Note("lost", client, why)
         if progress.updates is None:
             return
         for client, verdict in sorted(progress.state.verdicts.items()):
             if verdict.accepted and not verdict.final:
-                self._removed.discard(client)
-            elif verdict.final and client not in self._removed:
-                self._removed.add(client)
-                yield Note("removed", client, verdict.reason, verdict.score)
+                self._excluded.discard(client)
+            elif verdict.final and client not in self._excluded:
+                self._excluded.add(client)
+                yield Note("excluded", client, verdict.reason, verdict.score)
             elif not (verdict.accepted or verdict.waits or verdict.final):
-                yield Note("rejected", client, verdict.reason, verdict.score)
+                yield Note("filtered", client, verdict.reason, verdict.score)
 
     def _entry(self, note: Note) -> Entry:
         name = self._name(note.client) if note.client is not None else ""
-        score = None if note.score is None else float(note.score)
+        score = note.score if note.score is not None and math.isfinite(note.score) else None
         time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        held = (time, round(self._now(), 3), self._step, self._version, note.event, note.client, name, note.why, score)
-        return dict(zip(FIELDS, held, strict=True))
+        now = round(self._now(), 3)
+        return Entry(time, now, self._step, self._version, note.event, note.client, name, note.why, score)
 
     def _write(self, entries: list[Entry]) -> None:
         """Adds lines at once, and has them on the disk; not those that were there before the run was stopped."""
         new = [entry for entry in entries if not self._repeats(entry)]
         if self._path is None or not new:
             return
-        text = "".join(json.dumps(_finite(entry), allow_nan=False) + "\n" for entry in new)
         with self._path.open("ab") as file:
-            file.write(text.encode())
+            file.write(b"".join(to_json(entry) + b"\n" for entry in new))
             file.flush()
             os.fsync(file.fileno())
         if not self._settled:
@@ -187,16 +201,10 @@ class Audit:
         return True
 
 
-def _key(entry: Entry) -> str:
-    """What two lines have in common that tell of the same; of an enrolment, whenever it is repeated."""
-    names = ("event", "client", "why") if entry["event"] == "enrolled" else FIELDS[2:]
-    return json.dumps([_finite(entry)[name] for name in names])
-
-
-def _finite(entry: Entry) -> Entry:
-    """With null in place of a figure that is no number."""
-    score = entry["score"]
-    return entry | {"score": score if score is not None and abs(score) < float("inf") else None}
+def _key(entry: Entry) -> tuple[object, ...]:
+    """What two lines of one happening have in common; of an enrolment, whenever it is repeated."""
+    what = (entry.event, entry.client, entry.why)
+    return what if entry.event == "enrolled" else (*what, entry.step, entry.version, entry.name, entry.score)
 
 
 def set_aside(path: Path) -> None:
@@ -216,13 +224,11 @@ def read(path: Path) -> list[Entry]:
     entries = []
     for number, line in enumerate(path.read_bytes().rpartition(b"\n")[0].splitlines(), 1):
         try:
-            entry = json.loads(line)
-            if sorted(entry) != sorted(FIELDS):
-                raise ValueError(f"it has {', '.join(sorted(entry))}, expected {', '.join(FIELDS)}")
-        except (ValueError, TypeError) as error:
+            entry = from_json(line, Entry)
+        except ValueError as error:
             raise ValueError(
                 f"{path} is not an audit trail: line {number}: {error}. If somebody has changed the file, restore it; "
                 "if not, move it away, and keep it."
             ) from error
-        entries.append(entry)
+        entries.append(msgspec.structs.replace(entry, event=RENAMED.get(entry.event, entry.event)))
     return entries

@@ -17,12 +17,11 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from phalanx.algorithms.private import privately, secretly
-from phalanx.attacks import Answer as Reply
-from phalanx.attacks import Attack, Update
+from phalanx.attacks import Answer, Attack, Update
 from phalanx.core import Algorithm, InfeasibleError, Local, Vector
 from phalanx.data import Dataset
 from phalanx.flower import codec
-from phalanx.flower.codec import WORDS, Answer, Malformed, TaskMessage
+from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
@@ -83,7 +82,7 @@ class Participant:
 
 def _changes_timing(attack: Attack) -> bool:
     """Return whether an attack does anything but answer each task once, as soon as it can."""
-    plain = Reply(0, torch.zeros(1))
+    plain = Answer(0, torch.zeros(1))
     sent = () if attack.recalls or attack.holds_back else attack.answers(plain, ())
     return not (len(sent) == 1 and sent[0] is plain) or attack.delay(1.0, generator(0, "delay")) != 1.0
 
@@ -210,10 +209,10 @@ class ClientWorker:
         return self._poisoned
 
     def _signed(self, task: TaskMessage, value: object, update: ArrayRecord | None = None) -> RecordDict:
-        answer = Answer(task.nonce, public_bytes(self.key), task.version, value, b"")
+        answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
         content = codec.answer_content(answer, update)
         words = content.config_records[WORDS]
-        words["signature"] = self.key.sign(codec.stated(task, content))
+        words["signature"] = self.key.sign(codec.signing_input(task, content))
         return content
 
 

@@ -58,7 +58,7 @@ class TaskMessage(NamedTuple):
     transfer: Transfer
 
 
-class Answer(NamedTuple):
+class AnswerMessage(NamedTuple):
     """The fields of a client's answer, apart from the vector."""
 
     nonce: bytes
@@ -202,7 +202,7 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     return task
 
 
-def answer_content(answer: Answer, update: ArrayRecord | None = None) -> RecordDict:
+def answer_content(answer: AnswerMessage, update: ArrayRecord | None = None) -> RecordDict:
     """Encode an answer as records."""
     words: dict[str, Any] = {"format": FORMAT, **answer._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
@@ -211,14 +211,14 @@ def answer_content(answer: Answer, update: ArrayRecord | None = None) -> RecordD
     return RecordDict(records)
 
 
-def read_answer(content: RecordDict) -> Answer:
+def read_answer(content: RecordDict) -> AnswerMessage:
     """Decode the fields of an answer; `read_update` decodes its vector.
 
     Raises:
         Malformed: the records are not an answer.
     """
     kinds = {"nonce": bytes, "key": bytes, "version": int, "value": object, "signature": object}
-    return Answer(**_words(content, kinds))
+    return AnswerMessage(**_words(content, kinds))
 
 
 def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> None:
@@ -258,7 +258,7 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
 # Signatures
 
 
-def stated(task: TaskMessage, content: RecordDict) -> bytes:
+def signing_input(task: TaskMessage, content: RecordDict) -> bytes:
     """Return the bytes that the client signs: the task, from the caller's own copy, and the whole answer."""
     return statement(
         task.kind, task.session, task.nonce, task.client, task.version, task.turn, task.transfer, fingerprint(content)

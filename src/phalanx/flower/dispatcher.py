@@ -16,16 +16,16 @@ from flwr.serverapp import Grid
 
 from phalanx.core import Reply, Vector
 from phalanx.flower import codec
-from phalanx.flower.codec import Answer, Malformed, TaskMessage
+from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage
 from phalanx.flower.identity import signed_by
 from phalanx.flower.register import Register
 from phalanx.flower.timeouts import Timeouts
-from phalanx.flower.wire import GONE, GRACE, SPARE, Threads, Unsent, failure, pulled, pushed, short
+from phalanx.flower.wire import GONE, GRACE, SPARE, Threads, Unsent, failure, pull, push, short
 
 log = logging.getLogger("phalanx.flower")
 
 
-class Refused(NamedTuple):
+class Invalid(NamedTuple):
     """A reply that is invalid."""
 
     why: str
@@ -38,7 +38,7 @@ class Lost(NamedTuple):
     why: str
 
 
-Outcome = Reply | Refused | Lost
+Outcome = Reply | Invalid | Lost
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class Dispatch:
     message: str = ""  # Flower's id, once it is sent
     sent: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)  # nobody waits for the answer any more
-    brought: bool = False  # its outcome is in the inbox
+    finished: bool = False  # its outcome is in the inbox
 
 
 class Dispatcher:
@@ -94,7 +94,7 @@ class Dispatcher:
                 content = codec.task_content(dispatch.task, dispatch.download)
                 left, group = max(0.0, dispatch.deadline - time.monotonic()), str(dispatch.task.version)
                 message = Message(content, dispatch.node, MessageType.TRAIN, ttl=left + SPARE, group_id=group)
-                dispatch.message = pushed(self.grid, message)
+                dispatch.message = push(self.grid, message)
             except Unsent as error:
                 if error.gone:
                     self.register.gone(dispatch.node)
@@ -107,9 +107,9 @@ class Dispatcher:
         try:
             outcome = self._outcome(dispatch)
         except Exception as error:  # a client's reply can make Flower raise; that must not end the thread silently
-            outcome = Refused(f"its reply cannot be read: {short(error)}", signed=False)
+            outcome = Invalid(f"its reply cannot be read: {short(error)}", signed=False)
         if outcome is not None:
-            dispatch.brought = True
+            dispatch.finished = True
             self.inbox.put((dispatch, outcome))
 
     def _outcome(self, dispatch: Dispatch) -> Outcome | None:
@@ -119,7 +119,7 @@ class Dispatcher:
             return Lost(dispatch.unsent)
         if not dispatch.message or dispatch.over.is_set():
             return None
-        reply = pulled(self.grid, dispatch.message, self.timeouts.poll, dispatch.deadline, dispatch.over)
+        reply = pull(self.grid, dispatch.message, self.timeouts.poll, dispatch.deadline, dispatch.over)
         return None if reply is None else self._checked(reply, dispatch)
 
     def _checked(self, reply: Message, dispatch: Dispatch) -> Outcome:
@@ -132,16 +132,16 @@ class Dispatcher:
         try:
             answer = self._authenticated(reply, dispatch)
         except Malformed as error:
-            return Refused(str(error), signed=False)
+            return Invalid(str(error), signed=False)
         try:
             if answer.version != task.version:
                 raise Malformed(f"answers version {answer.version}, expected version {task.version}")
             codec.read_update(reply.content, task.transfer, dispatch.row)
         except Malformed as error:
-            return Refused(str(error), signed=True)
+            return Invalid(str(error), signed=True)
         return Reply(task.client, task.version, dispatch.row, answer.value)
 
-    def _authenticated(self, reply: Message, dispatch: Dispatch) -> Answer:
+    def _authenticated(self, reply: Message, dispatch: Dispatch) -> AnswerMessage:
         """Return the fields of a reply after proof that the task's client signed them for this task.
 
         Raises:
@@ -161,6 +161,6 @@ class Dispatcher:
             raise Malformed(f"signed by {f'client {owner}' if owner else 'a key that is not in the roster'}")
         if answer.nonce != task.nonce:
             raise Malformed("replayed, or meant for another task: its nonce is different")
-        if not signed_by(member.key, answer.signature, codec.stated(task, reply.content)):
+        if not signed_by(member.key, answer.signature, codec.signing_input(task, reply.content)):
             raise Malformed("its signature is not valid")
         return answer

@@ -14,9 +14,10 @@ from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.flower.client import Participant
 from phalanx.flower.identity import Roster
 from phalanx.flower.models import hide
-from phalanx.flower.server import Coordinator, nothing
+from phalanx.flower.server import Coordinator
 from phalanx.rng import borrowed
 from phalanx.runs.federation import Federation, population
+from phalanx.runs.history import nothing
 from phalanx.runs.plan import Run
 
 

@@ -4,12 +4,11 @@ It reads what the server writes into its folder, so that it can be opened, close
 read there.  Where there is no terminal, each line of the history is one line of text.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -18,8 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.flower.status import BEAT, STANDINGS, STATUS
-from phalanx.runs.history import HISTORY, SUMMARY
+from phalanx.core import Verdict
+from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, read
+from phalanx.runs.record import HISTORY, SUMMARY, read_step
+from phalanx.runs.schema import StepRecord
 from phalanx.wording import percent
 
 LOOK = 0.5  # seconds between two looks at the folder
@@ -27,9 +28,9 @@ QUIET = 3 * BEAT  # seconds without a sign of life, after which it is said
 ROUNDS, FEWEST = 8, 3  # rows of the table of rounds, at most, and where clients need the room
 AROUND = 7  # lines of a window that are no rows, but for what is said above: headings, and where the cursor is
 SIZE = (120, 40)  # columns and lines of a window of which nothing is known
-COLOURS = {"here": "green", "missing": "yellow", "suspended": "red", "removed": "red", "revoked": "dim"}
-FIRST = ("suspended", "missing", "removed", "here", "revoked")  # who is shown where not all have room
-UNUSED = ("rejected", "refused", "lost")
+COLOURS = {"here": "green", "missing": "yellow", "suspended": "red", "excluded": "red", "revoked": "dim"}
+FIRST = ("suspended", "missing", "excluded", "here", "revoked")  # who is shown where not all have room
+UNUSED = ("not enrolled", "filtered", "invalid", "lost")
 
 
 def follow(folder: Path, console: Console, over: Callable[[], bool], known: int = 0) -> None:
@@ -47,7 +48,7 @@ def follow(folder: Path, console: Console, over: Callable[[], bool], known: int 
         for text in _fresh(folder, over, known):
             console.print(escape(text), soft_wrap=True)
         return
-    with Live(view({}, []), console=console, auto_refresh=False) as live:
+    with Live(view(None, []), console=console, auto_refresh=False) as live:
         while True:
             ended = over()
             picture = view(
@@ -64,7 +65,7 @@ def ended(folder: Path) -> bool:
 
     A summary that is there while a server waits for its clients is that of an earlier run.
     """
-    phase = status(folder).get("phase")
+    phase = None if (known := status(folder)) is None else known.phase
     return phase in ("over", "not begun") or (phase != "waiting" and (folder / SUMMARY).is_file())
 
 
@@ -81,8 +82,8 @@ def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
     shown, quiet = known, False
     while True:
         last, found = over(), lines(folder)
-        for line in found[shown if shown <= len(found) else 0 :]:  # fewer: another run has begun here
-            yield told(line)
+        for step in found[shown if shown <= len(found) else 0 :]:  # fewer: another run has begun here
+            yield in_words(step)
         shown = len(found)
         if last:
             return
@@ -98,50 +99,44 @@ def _without_sign(seconds: float) -> str:
     return f"No sign of life from the server for {seconds // size:.0f} {unit}. If it was killed, start it again."
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    """The whole lines of the history in a folder; none if there is none."""
-    whole = _text(folder / HISTORY).rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
-
-
-def status(folder: Path) -> dict[str, Any]:
-    """What the server says of its clients; empty if it has said nothing yet."""
-    text = _text(folder / STATUS)
-    return dict(json.loads(text)) if text else {}
-
-
-def _text(path: Path) -> str:
-    """What is in a file; nothing if there is none: the server may be removing it just now."""
+def lines(folder: Path) -> list[StepRecord]:
+    """Return the steps of the whole lines of the history in a folder; none if there is no history."""
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
+        whole = (folder / HISTORY).read_bytes().rpartition(b"\n")[0]
+    except FileNotFoundError:  # or the server removes it just now
+        return []
+    return [read_step(line) for line in whole.splitlines()]
+
+
+def status(folder: Path) -> RunStatus | None:
+    """Return what the server of a folder says of its clients; None if it has said nothing yet."""
+    return read(folder / STATUS)
 
 
 def view(
-    status: Mapping[str, Any],
-    history: Sequence[Mapping[str, Any]],
+    status: RunStatus | None,
+    history: Sequence[StepRecord],
     size: tuple[int, int] = SIZE,
     silence: float = 0.0,
 ) -> RenderableType:
     """The picture of a moment, in which rounds make room for clients with whom something is the matter.
 
     Args:
-        status: of `status.json`; empty before the run has begun.
-        history: the lines so far.
+        status: of `status.json`; None before the run has begun.
+        history: the steps so far.
         size: columns and lines of the window.
         silence: seconds without a sign of life from the server.
     """
-    said = ["The server waits for its clients."] if status.get("phase") == "waiting" else []
+    said = ["The server waits for its clients."] if status is not None and status.phase == "waiting" else []
     said += [_without_sign(silence)] if silence >= QUIET else []
     notes = [_on_one_line(f"[yellow]{text}[/]") for text in said]
     if not history:
         return Group("Waiting for the run to begin.", *notes)
     last = history[-1]
-    clients = status.get("clients", {})
-    counts = Counter(about["standing"] for about in clients.values())
+    clients = {} if status is None else status.clients
+    counts = Counter(client.standing for client in clients.values())
     words = [f"[{COLOURS[s]}]{counts[s]} {s}[/]" for s in STANDINGS if counts[s]]
-    head = f"[bold]step {last['step']}[/]  version {last['version']}  {last['seconds']:.1f} s   {'  '.join(words)}"
+    head = f"[bold]step {last.step}[/]  version {last.version}  {last.seconds:.1f} s   {'  '.join(words)}"
     parts: list[RenderableType] = [_on_one_line(head), *notes]
     (width, height), rows = size, _rows(clients, history)
     room = max(height - AROUND - len(parts), 2 * FEWEST)
@@ -161,16 +156,15 @@ def _table() -> Table:
     return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
 
 
-def _rounds(history: Sequence[Mapping[str, Any]]) -> Table:
+def _rounds(history: Sequence[StepRecord]) -> Table:
     table = _table()
-    for heading in ("step", "seconds", "accuracy", "used", "rejected", "refused", "lost"):
+    for heading in ("step", "seconds", "accuracy", "used", "filtered", "invalid", "lost"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for line in history:
-        decided = [v for v in line.get("verdicts", {}).values() if not v.get("waits")]
-        used = sum(v["accepted"] for v in decided)
-        numbers = (used, len(decided) - used, len(line.get("refused", {})), len(line.get("lost", {})))
+    for step in history:
+        used = sum(verdict.accepted for verdict in step.decided.values())
+        numbers = (used, len(step.decided) - used, len(step.invalid), len(step.lost))
         fates = [str(n) if n else "·" for n in numbers]
-        table.add_row(str(line["step"]), f"{line['seconds']:.1f}", percent(line.get("accuracy")), *fates)
+        table.add_row(str(step.step), f"{step.seconds:.1f}", percent(step.accuracy), *fates)
     return table
 
 
@@ -184,15 +178,15 @@ class Row(NamedTuple):
     why: str
 
 
-def _rows(clients: Mapping[str, Mapping[str, str]], history: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _rows(clients: Mapping[int, ClientStatus], history: Sequence[StepRecord]) -> list[Row]:
     """The clients in the order in which they are shown.  The first number of a rank is small for those in trouble."""
     fates, rows = _fates(history), list[Row]()
     for client, about in clients.items():
         fate, why = fates.get(client, ("-", ""))
-        standing = about["standing"]
-        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" ")[0] in UNUSED)
-        rank = (0 if troubled else 1, FIRST.index(standing), int(client))
-        rows.append(Row(rank, about["name"], standing, fate, about["why"] or why))
+        standing = about.standing
+        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" @")[0] in UNUSED)
+        rank = (0 if troubled else 1, FIRST.index(standing), client)
+        rows.append(Row(rank, about.name, standing, fate, about.why or why))
     return sorted(rows)
 
 
@@ -214,32 +208,31 @@ def _clients(rows: Sequence[Row], room: int, width: int) -> Table:
     return table
 
 
-def _fates(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """What became of the last update of each client, with the step, and why."""
-    fates = dict[str, tuple[str, str]]()
-    for line in history:
-        for client, verdict in line.get("verdicts", {}).items():
-            word = "waits" if verdict.get("waits") else "used" if verdict["accepted"] else "rejected"
-            score = "" if verdict.get("score") is None else f", {verdict['score']:.3g}"
-            fates[client] = (f"{word} @{line['step']}{score}", verdict["reason"])
-        for word in ("refused", "lost"):
-            fates |= {client: (f"{word} @{line['step']}", why) for client, why in line.get(word, {}).items()}
+def _fates(history: Sequence[StepRecord]) -> dict[int, tuple[str, str]]:
+    """What happened to the last update of each client, with the step, and why."""
+    fates = dict[int, tuple[str, str]]()
+    for step in history:
+        for client, verdict in step.verdicts.items():
+            word = "waits" if verdict.waits else "used" if verdict.accepted else "filtered"
+            score = "" if verdict.score is None else f", {verdict.score:.3g}"
+            fates[client] = (f"{word} @{step.step}{score}", verdict.reason)
+        for word, reasons in (("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)):
+            fates |= {client: (f"{word} @{step.step}", why) for client, why in reasons.items()}
     return fates
 
 
-def told(line: Mapping[str, Any]) -> str:
-    """A line of a history for people."""
-    words = [f"step {line['step']:>3}", f"{line['seconds']:6.1f} s"]
-    words += [f"accuracy {100 * line['accuracy']:.1f} %"] if line.get("accuracy") is not None else []
-    if verdicts := line.get("verdicts"):
-        words.append(f"updates of clients {', '.join(sorted(verdicts, key=int))}")
-        words += [f"not used: {i} ({_reason(v)})" for i, v in sorted(verdicts.items()) if not v["accepted"]]
-    for what in ("refused", "lost"):
-        words += [f"{what}: {i} ({why})" for i, why in line.get(what, {}).items()]
+def in_words(step: StepRecord) -> str:
+    """Return a step of a history as one line of text."""
+    words = [f"step {step.step:>3}", f"{step.seconds:6.1f} s"]
+    words += [f"accuracy {100 * step.accuracy:.1f} %"] if step.accuracy is not None else []
+    if step.verdicts:
+        words.append(f"updates of clients {', '.join(map(str, sorted(step.verdicts)))}")
+        words += [f"not used: {i} ({_reason(v)})" for i, v in sorted(step.verdicts.items()) if not v.accepted]
+    for what, reasons in (("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)):
+        words += [f"{what}: {i} ({why})" for i, why in reasons.items()]
     return "  ".join(words)
 
 
-def _reason(verdict: Mapping[str, Any]) -> str:
+def _reason(verdict: Verdict) -> str:
     """Why an update was not used, and by which figure."""
-    score = verdict.get("score")
-    return verdict["reason"] if score is None else f"{verdict['reason']}; {score:.3g}"
+    return verdict.reason if verdict.score is None else f"{verdict.reason}; {verdict.score:.3g}"

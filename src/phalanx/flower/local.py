@@ -42,7 +42,7 @@ class LocalFederation:
         folder: receives certificates, keys, the roster and logs; existing ones are replaced.
         clients: number of clients.
         node_config: configuration of each client's app in addition to its key and its memory folder.
-        door: the address of a proxy in front of the SuperLink, to which nodes connect.
+        proxy: the address of a proxy in front of the SuperLink, to which nodes connect.
         ending: called before anything is stopped.
     """
 
@@ -51,13 +51,13 @@ class LocalFederation:
         folder: Path,
         clients: int,
         node_config: Mapping[int, Mapping[str, Any]] | None = None,
-        door: str | None = None,
+        proxy: str | None = None,
         ending: Callable[[], None] = nothing,
     ) -> None:
         self.folder, self.clients, self.node_config = folder.absolute(), clients, dict(node_config or {})
         self.ports = free_ports(1 + clients)
         self.address = f"{HOST}:{self.ports[0]}"
-        self.door, self._ending = door or self.address, ending
+        self.node_address, self._ending = proxy or self.address, ending
         self.node_certificates = self.folder / "certificates" / CA  # that nodes trust
         self.mark = secrets.token_hex(8)
         self.environment = os.environ | QUIET | {MARK: self.mark, "FLWR_HOME": str(self.folder / "flwr")}
@@ -153,7 +153,7 @@ class LocalFederation:
         }
         node_config = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())
         self.nodes[client] = self._start(
-            f"node-{client}", "flower-supernode", "--superlink", self.door,
+            f"node-{client}", "flower-supernode", "--superlink", self.node_address,
             "--root-certificates", self.node_certificates, "--auth-supernode-private-key", keys / f"node-{client}",
             "--host", HOST, "--port", self.ports[1 + client], "--node-config", node_config,
         )  # fmt: skip

@@ -14,20 +14,20 @@ from phalanx.installation import installation
 
 HOST = "127.0.0.1"
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)  # borders of the histogram
-FATES = ("accepted", "rejected", "refused", "lost")
+FATES = ("accepted", "filtered", "invalid", "lost")
 
 
 def _count(counts: Callable[[], Mapping[Standing, int]], standing: Standing) -> int:
     return counts()[standing]
 
 
-class Metrics:
+class PrometheusMetrics:
     """An observer that counts, and serves what it has counted.
 
     * `phalanx_steps_total`: rounds, or arrivals of an asynchronous algorithm;
-    * `phalanx_updates_total{fate}`: accepted, rejected, refused, lost;
+    * `phalanx_updates_total{fate}`: accepted, filtered, invalid, lost;
     * `phalanx_step_seconds`: a histogram of the time from one step to the next;
-    * `phalanx_clients{standing}`: here, missing, suspended, removed, revoked;
+    * `phalanx_clients{standing}`: here, missing, suspended, excluded, revoked;
     * `phalanx_version`: of the model.
 
     Counters begin with the process, as is usual: after a resumption at zero.
@@ -63,13 +63,13 @@ class Metrics:
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`."""
         self._version.set(progress.state.version)
-        self._updates.labels("refused").inc(len(progress.refused))
+        self._updates.labels("invalid").inc(len(progress.refused.keys() & progress.enrolled))
         self._updates.labels("lost").inc(len(progress.lost))
         if progress.updates is not None:
             decided = [verdict for verdict in progress.state.verdicts.values() if not verdict.waits]
             used = sum(verdict.accepted for verdict in decided)
             self._updates.labels("accepted").inc(used)
-            self._updates.labels("rejected").inc(len(decided) - used)
+            self._updates.labels("filtered").inc(len(decided) - used)
             self._steps.inc()
             if self._last is not None:
                 self._seconds.observe(progress.now - self._last)

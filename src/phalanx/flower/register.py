@@ -22,7 +22,7 @@ from phalanx.flower.identity import Member, Roster, signed_by
 from phalanx.flower.logs import log_fields
 from phalanx.flower.suspension import Standing, Suspension
 from phalanx.flower.timeouts import Timeouts
-from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pulled, short
+from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pull, short
 
 log = logging.getLogger("phalanx.flower")
 
@@ -274,7 +274,7 @@ class Register:
         try:
             message = Message(codec.task_content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
             (number,) = self.grid.push_messages([message])
-            reply = pulled(self.grid, number, self.timeouts.poll, time.monotonic() + limit, self._closed)
+            reply = pull(self.grid, number, self.timeouts.poll, time.monotonic() + limit, self._closed)
             member, size = self._introduced(reply, task)
         except Exception as error:  # a node of which nothing is known can make Flower raise anything
             if self._closed.is_set():
@@ -298,7 +298,7 @@ class Register:
         member = self.roster.owner(answer.key)
         if member is None or member.revoked:
             raise Malformed("its key is not in the roster" if member is None else f"client {member} is revoked")
-        if not signed_by(answer.key, answer.signature, codec.stated(task, reply.content)):
+        if not signed_by(answer.key, answer.signature, codec.signing_input(task, reply.content)):
             raise Malformed(f"it says it is client {member}, and has not signed that, for this question, with its key")
         if len(reply.content) != 1:
             raise Malformed(f"client {member} says who it is in {len(reply.content)} records, expected one")

@@ -24,9 +24,9 @@ from phalanx.flower.codec import Transfer
 from phalanx.flower.identity import Roster
 from phalanx.flower.lock import exclusive
 from phalanx.flower.logs import Form, configure_logs, log_fields
-from phalanx.flower.metrics import HOST, Metrics
+from phalanx.flower.metrics import HOST, PrometheusMetrics
 from phalanx.flower.record import ENGINE, population, unknown
-from phalanx.flower.signals import handed_on
+from phalanx.flower.signals import passing_signals_on
 from phalanx.flower.status import STATUS, StatusBoard
 from phalanx.flower.suspension import Suspension
 from phalanx.flower.timeouts import Timeouts
@@ -34,9 +34,11 @@ from phalanx.flower.transport import FlowerTransport
 from phalanx.flower.upload_counter import ASKED, UploadCounter
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
-from phalanx.runs.history import Line
+from phalanx.runs.history import Measure, nothing
+from phalanx.runs.provenance import provenance
+from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
-from phalanx.runs.summary import environment, outcome
+from phalanx.runs.summary import Population, RunInfo
 from phalanx.training.vector import BufferPolicy, FlatModule
 from phalanx.version import VERSION
 
@@ -47,11 +49,6 @@ HASTE = (
     "Suspension(interval=...) to about the seconds that the honest need for a task"
 )
 EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients remember three turns
-
-
-def nothing(progress: Progress) -> Mapping[str, Any]:
-    """Measures nothing."""
-    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +70,7 @@ class Coordinator:
         prefetch: whether clients are sent a second task while they work on the first, for a newer version. More
             updates come, and older ones. Asynchronous algorithms only.
         buffers: what becomes of buffers of the model; the same as the clients'.
-        measure: evaluates a state, for the history.
+        measure: evaluates a state, for the history; None where it was not evaluated.
         reference: the server's own training, for algorithms that compare updates with one.
         observers: are shown each step.
         checkpoint: when the run is saved on its way.
@@ -95,7 +92,7 @@ class Coordinator:
     suspension: Suspension = Suspension()
     transfer: Transfer = "float32"
     buffers: BufferPolicy = "refuse"
-    measure: Callable[[Progress], Mapping[str, Any]] = nothing
+    measure: Measure = nothing
     reference: Train | None = None
     observers: Sequence[Observer] = ()
     checkpoint: Checkpoint = EVERY_STEP
@@ -103,7 +100,7 @@ class Coordinator:
     metrics: int | None = None
     name: str = ""
     setup: Mapping[str, Any] = field(default_factory=dict)
-    known: Callable[[Sequence[Line]], Mapping[str, Any]] = unknown
+    known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
 
     def __post_init__(self) -> None:
@@ -178,26 +175,31 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     config = coordinator.told(len(start))
     origin = Origin(digest(coordinator.config(len(start))), source(algorithm), VERSION, {}, {})
 
-    def facts(history: Sequence[Line]) -> Mapping[str, Any]:
-        register, known = transport.register, coordinator.known(history)
-        declared, asked = register.kept()[0], transport.asked.counts
-        who = population(history, declared, register.roster, coordinator.guard, known, asked=asked)
-        engine = {"engine": f"flwr {version('flwr')}"}
-        return {"dimension": len(start), **outcome(history), **who, "environment": environment("cpu") | engine}
-
-    session = Session(
+    info = RunInfo(
         coordinator.title,
         config,
+        digest(config),
+        origin.source,
+        len(start),
+        provenance("cpu", version("flwr")),
+    )
+
+    def who(history: Sequence[StepRecord]) -> Population:
+        register, known = transport.register, coordinator.known(history)
+        reported, tasks = register.kept()[0], transport.asked.counts
+        return population(history, reported, register.roster, coordinator.guard, known, tasks=tasks)
+
+    session = Session(
+        info,
         origin,
-        identity=digest(config),
         observed=algorithm.observed,
         measure=coordinator.measure,
-        facts=facts,
+        population=who,
         folder=folder,
         checkpoint=coordinator.checkpoint,
         device=torch.device("cpu"),
         prepare=lambda: models.forget(folder) if folder else None,
-        on_end=lambda how: audit.end(": ".join(filter(None, (how["status"], how["error"])))),
+        on_end=lambda how: audit.end(": ".join(filter(None, how))),
     )
     resumed = session.resumed.snapshot
     audit = Audit(
@@ -238,12 +240,12 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
 
 
 @contextmanager
-def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[Metrics, ...]]:
+def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[PrometheusMetrics, ...]]:
     """Figures for Prometheus, where they are asked for."""
     if port is None:
         yield ()
         return
-    metrics = Metrics(board.counts)
+    metrics = PrometheusMetrics(board.counts)
     log.info("metrics: http://%s:%d/metrics", HOST, metrics.serve(port))
     try:
         yield (metrics,)
@@ -269,7 +271,7 @@ def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> S
         configure_logs("text")
         made = coordinator if isinstance(coordinator, Coordinator) else coordinator(context)
         configure_logs(made.log)
-        with handed_on():
+        with passing_signals_on():
             coordinate(grid, made)
 
     return app

@@ -44,7 +44,7 @@ def stopped_like_ctrl_c() -> Iterator[list[int]]:
 
 
 @contextmanager
-def handed_on() -> Iterator[None]:
+def passing_signals_on() -> Iterator[None]:
     """Like `stopped_like_ctrl_c`, then raise the signal for the previous handler: Flower's ends the process."""
     try:
         with stopped_like_ctrl_c() as received:

@@ -1,15 +1,17 @@
 """Where a run is and who is there, in `status.json` beside the history, for whoever watches from another process."""
 
-import json
 import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from phalanx.core import Progress
 from phalanx.flower.register import Register
+from phalanx.runs.record import write
+from phalanx.runs.schema import SchemaPart, from_json, to_json
 from phalanx.runs.summary import ending
 
 log = logging.getLogger("phalanx.flower")
@@ -17,16 +19,60 @@ log = logging.getLogger("phalanx.flower")
 STATUS = "status.json"
 BEAT = 10.0  # seconds without a change, after which the file is written all the same, as a sign of life
 Phase = Literal["waiting", "running", "over", "not begun"]
-Standing = Literal["here", "missing", "suspended", "removed", "revoked"]
-STANDINGS: tuple[Standing, ...] = ("here", "missing", "suspended", "removed", "revoked")
+Standing = Literal["here", "missing", "suspended", "excluded", "revoked"]
+STANDINGS: tuple[Standing, ...] = ("here", "missing", "suspended", "excluded", "revoked")
 
 
-class Client(NamedTuple):
-    """How it stands with a client."""
+class ClientStatus(SchemaPart, frozen=True, kw_only=True):
+    """One client of the roster.
+
+    Args:
+        name: in the roster.
+        standing: whether it is connected, and if it may take part.
+        why: it is suspended or excluded.
+    """
 
     name: str
     standing: Standing
     why: str = ""
+
+
+class RunStatus(SchemaPart, frozen=True, kw_only=True):
+    """What `status.json` holds.
+
+    Args:
+        phase: of the run.
+        why: how the run ended, or why it did not begin.
+        step: number of steps so far.
+        version: of the model.
+        seconds: on the run's clock.
+        clients: of the roster, by id.
+    """
+
+    phase: Phase
+    why: str = ""
+    step: int
+    version: int
+    seconds: float
+    clients: Mapping[int, ClientStatus] = {}
+
+
+def read(path: Path) -> RunStatus | None:
+    """Return what the server says of its clients; None if it has said nothing yet.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:  # or the server removes it just now
+        return None
+    try:
+        return from_json(text, RunStatus)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not the status of a run: {error}. Watch a run with the version of Phalanx that carries it out."
+        ) from error
 
 
 class StatusBoard:
@@ -44,10 +90,10 @@ class StatusBoard:
 
     def __init__(self, path: Path | None, register: Register, every: float) -> None:
         self._path, self._register, self._every = path, register, every
-        self._step, self._version, self._removed = 0, 0, dict[int, str]()
+        self._step, self._version, self._excluded = 0, 0, dict[int, str]()
         self._phase: Phase = "waiting"
         self._why, self._over, self._lock = "", threading.Event(), threading.Lock()
-        self._shown: dict[int, Client] = {}
+        self._shown: dict[int, ClientStatus] = {}
         self._written = 0.0  # when, by time.monotonic
         self._thread = threading.Thread(target=self._watch, daemon=True, name="phalanx board")
 
@@ -62,7 +108,7 @@ class StatusBoard:
         if self._thread.is_alive():
             self._thread.join(2 * self._every)
         how = ending(error)
-        self._phase, self._why = "not begun" if self._phase == "waiting" else "over", how["error"] or how["status"]
+        self._phase, self._why = "not begun" if self._phase == "waiting" else "over", how.error or how.status
         self._renew(self.clients())
 
     def __call__(self, progress: Progress, /) -> None:
@@ -70,13 +116,13 @@ class StatusBoard:
         self._phase, self._step, self._version = "running", progress.step, progress.state.version
         for client, verdict in progress.state.verdicts.items():
             if verdict.final:
-                self._removed[client] = verdict.reason
+                self._excluded[client] = verdict.reason
             elif verdict.accepted:
-                self._removed.pop(client, None)
+                self._excluded.pop(client, None)
         if self._path is not None:
             self._write(self.clients())
 
-    def clients(self) -> dict[int, Client]:
+    def clients(self) -> dict[int, ClientStatus]:
         """How it stands with each client of the roster, by id."""
         return {m.id: self._client(m.id, m.name) for m in sorted(self._register.roster.members, key=lambda m: m.id)}
 
@@ -85,15 +131,15 @@ class StatusBoard:
         found = Counter(client.standing for client in self.clients().values())
         return {standing: found[standing] for standing in STANDINGS}
 
-    def _client(self, client: int, name: str) -> Client:
+    def _client(self, client: int, name: str) -> ClientStatus:
         if client not in self._register.roster.active:
-            return Client(name, "revoked")
-        if (why := self._removed.get(client)) is not None:
-            return Client(name, "removed", why)
+            return ClientStatus(name=name, standing="revoked")
+        if (why := self._excluded.get(client)) is not None:
+            return ClientStatus(name=name, standing="excluded", why=why)
         standing = self._register.standing(client)
         if self._phase != "waiting" and standing.until > self._register.now:  # before, the clock is not the run's
-            return Client(name, "suspended", standing.why)
-        return Client(name, "missing" if self._register.node_of(client) is None else "here")
+            return ClientStatus(name=name, standing="suspended", why=standing.why)
+        return ClientStatus(name=name, standing="missing" if self._register.node_of(client) is None else "here")
 
     def _watch(self) -> None:
         while not self._over.wait(min(self._every, BEAT)):
@@ -102,25 +148,23 @@ class StatusBoard:
                 continue
             self._renew(found)
 
-    def _renew(self, clients: dict[int, Client]) -> None:
+    def _renew(self, clients: dict[int, ClientStatus]) -> None:
         try:
             self._write(clients)
         except OSError as error:  # a view is missing, and nothing else
             log.warning("%s cannot be written: %s", self._path, error)
 
-    def _write(self, clients: dict[int, Client]) -> None:
+    def _write(self, clients: dict[int, ClientStatus]) -> None:
         if self._path is None:
             return
         with self._lock:
-            told: dict[str, Any] = {
-                "phase": self._phase,
-                "why": self._why,
-                "step": self._step,
-                "version": self._version,
-                "seconds": round(self._register.now, 3),
-                "clients": {str(client): about._asdict() for client, about in clients.items()},
-            }
-            partial = self._path.with_suffix(".partial")
-            partial.write_text(json.dumps(told), encoding="utf-8")
-            partial.replace(self._path)
+            status = RunStatus(
+                phase=self._phase,
+                why=self._why,
+                step=self._step,
+                version=self._version,
+                seconds=round(self._register.now, 3),
+                clients=clients,
+            )
+            write(self._path, to_json(status))
             self._shown, self._written = clients, time.monotonic()

@@ -28,7 +28,7 @@ from phalanx.core import Arrivals, InfeasibleError, Progress, Reply, Vector
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import TaskMessage, Transfer
-from phalanx.flower.dispatcher import Dispatch, Dispatcher, Outcome, Refused
+from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Outcome
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import log_fields
 from phalanx.flower.register import Register, forget
@@ -148,7 +148,7 @@ class FlowerTransport:
             if client not in progress.enrolled:
                 self._complain("not enrolled", client, f"not enrolled: {why}")
             elif client in self._delivered:
-                self._complain("refused", client, why)
+                self._complain("invalid", client, why)
                 self.register.struck(client, why)
         self._delivered = frozenset()
         self.register.step = progress.step
@@ -238,23 +238,23 @@ class FlowerTransport:
         task = TaskMessage("train", self.register.session, nonce, client, version, turn, self.transfer)
         now, node, first = time.monotonic(), self.register.node_of(client), self._open.get(client)
         begins = first.deadline if first is not None else now  # at the latest
-        errand = Dispatch(task, download, row, node or 0, begins + self.timeouts.answer)
+        dispatch = Dispatch(task, download, row, node or 0, begins + self.timeouts.answer)
         self._last_asked[client] = now
         if node is None:
-            errand.unsent = "it is not connected"
-            errand.sent.set()
+            dispatch.unsent = "it is not connected"
+            dispatch.sent.set()
         else:
-            self._courier.send(errand)
+            self._courier.send(dispatch)
         if first is None:
-            self._begin(errand)
+            self._begin(dispatch)
         else:
-            self._ahead[client] = errand
+            self._ahead[client] = dispatch
 
-    def _begin(self, errand: Dispatch) -> None:
+    def _begin(self, dispatch: Dispatch) -> None:
         """It is this task's turn at its client."""
-        errand.deadline = time.monotonic() + self.timeouts.answer
-        self._open[errand.task.client] = errand
-        self._courier.fetch(errand)
+        dispatch.deadline = time.monotonic() + self.timeouts.answer
+        self._open[dispatch.task.client] = dispatch
+        self._courier.fetch(dispatch)
 
     def receive(self, *, every: bool) -> Arrivals:
         """See `Transport`."""
@@ -281,7 +281,7 @@ class FlowerTransport:
     def _pass(self, wait: Wait, patient: float) -> None:
         """Waits for something to happen, and sees to it; not longer than to the next deadline."""
         now = time.monotonic()
-        deadlines = [errand.deadline for errand in self._open.values()] or [patient]
+        deadlines = [dispatch.deadline for dispatch in self._open.values()] or [patient]
         glance = now + min(GLANCE, self.timeouts.roll_call) if self._away else math.inf
         try:
             event = self._courier.inbox.get(timeout=max(0.001, min(*deadlines, glance) - now))
@@ -290,43 +290,43 @@ class FlowerTransport:
         if event is not None:
             self._settle(*event, wait)
 
-    def _settle(self, errand: Dispatch, outcome: Outcome, wait: Wait) -> None:
+    def _settle(self, dispatch: Dispatch, outcome: Outcome, wait: Wait) -> None:
         """Notes what became of a task, unless it is given up."""
-        client = errand.task.client
-        if self._open.get(client) is not errand:
-            self._complain("late", client, f"what came for turn {errand.task.turn} came too late")
+        client = dispatch.task.client
+        if self._open.get(client) is not dispatch:
+            self._complain("late", client, f"what came for turn {dispatch.task.turn} came too late")
             return
-        self._end(errand)
+        self._end(dispatch)
         if isinstance(outcome, Reply):
             wait.replies.append(outcome)
             self.register.answered(client)
             return
-        refused = isinstance(outcome, Refused)
-        self._complain("refused" if refused else "lost", client, outcome.why)
+        refused = isinstance(outcome, Invalid)
+        self._complain("invalid" if refused else "lost", client, outcome.why)
         (wait.refused if refused else wait.lost)[client] = outcome.why
-        if errand.node:  # else it was never asked
-            note = self.register.struck if isinstance(outcome, Refused) and outcome.signed else self.register.missed
+        if dispatch.node:  # else it was never asked
+            note = self.register.struck if isinstance(outcome, Invalid) and outcome.signed else self.register.missed
             note(client, outcome.why)
 
     def _expire(self, wait: Wait) -> None:
         """Gives up the tasks whose time is over, and those of clients that are suspended or revoked."""
         now, told = time.monotonic(), wait.told
-        for client, errand in [*self._open.items()]:
+        for client, dispatch in [*self._open.items()]:
             if client in told:
                 continue
             barred, why = self.register.barred(client), f"no answer within {self.timeouts.answer:g} s"
-            if not barred and (errand.deadline > now or errand.brought):  # who answered in time is heard, however late
+            if not barred and (dispatch.deadline > now or dispatch.finished):  # an answer in time counts
                 continue
-            self._end(errand)
+            self._end(dispatch)
             wait.lost[client] = barred or why
             self._complain("lost", client, barred or why)
             if not barred:
                 self.register.missed(client, why)
 
-    def _end(self, errand: Dispatch) -> None:
+    def _end(self, dispatch: Dispatch) -> None:
         """A task is over; the one that its client was sent ahead is next."""
-        client = errand.task.client
-        errand.over.set()
+        client = dispatch.task.client
+        dispatch.over.set()
         del self._open[client]
         if (second := self._ahead.pop(client, None)) is not None:
             self._begin(second)
@@ -335,9 +335,9 @@ class FlowerTransport:
         """See `Prefetching`."""
         for client in [*clients]:
             self._away.pop(client, None)
-            for errand in (self._open.pop(client, None), self._ahead.pop(client, None)):
-                if errand is not None:
-                    errand.over.set()
+            for dispatch in (self._open.pop(client, None), self._ahead.pop(client, None)):
+                if dispatch is not None:
+                    dispatch.over.set()
 
     # Going on
 
@@ -363,5 +363,5 @@ class FlowerTransport:
             self._set_out(client, pending, torch.empty(len(pending.download)))
 
 
-def _pending(errands: Mapping[int, Dispatch]) -> dict[int, Pending]:
-    return {i: Pending(e.task.version, e.task.turn, e.download) for i, e in errands.items()}
+def _pending(dispatches: Mapping[int, Dispatch]) -> dict[int, Pending]:
+    return {i: Pending(e.task.version, e.task.turn, e.download) for i, e in dispatches.items()}

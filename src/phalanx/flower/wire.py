@@ -66,7 +66,7 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def pushed(grid: Grid, message: Message) -> str:
+def push(grid: Grid, message: Message) -> str:
     """Send a message and return Flower's id of it.
 
     Raises:
@@ -80,7 +80,7 @@ def pushed(grid: Grid, message: Message) -> str:
     return numbers[0]
 
 
-def pulled(grid: Grid, number: str, poll: float, deadline: float, over: threading.Event) -> Message | None:
+def pull(grid: Grid, number: str, poll: float, deadline: float, over: threading.Event) -> Message | None:
     """Wait for the reply to a message and return it, or None if there is none in time.
 
     Exceptions that Flower raises while it reads a reply are not caught.

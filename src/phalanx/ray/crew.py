@@ -19,7 +19,7 @@ from ray.exceptions import AuthenticationError, RayError, RayTaskError
 from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.pool import Died, Done, Failed, Message, Pool, Ready
-from phalanx.runs.checkpoint import conditions
+from phalanx.runs.provenance import conditions
 from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.ray")

@@ -104,7 +104,7 @@ class RayExecutors:
         self._stack.close()
 
     def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
-        """See `phalanx.simulation.executor.ExecutorFactory`: from now on the workers serve this run, and no earlier one."""
+        """See `phalanx.simulation.executor.ExecutorFactory`.  From now on the workers serve this run only."""
         held = ray.put({client: Held.of(examples) for client, examples in data.items()})
         self.crew.prepare(lambda worker: worker.prepare.remote(blueprint, held, exact))
         return _RayExecutor(self.crew, {client: len(examples) for client, examples in data.items()})

@@ -1,16 +1,14 @@
-"""The updates of a run that came one by one, or late: when each was sent for, when it came, and what became of it."""
+"""The tasks of a run whose updates came one by one, or late: when each began, when it ended, and how."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from phalanx.report.words import finite
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Line, Record
+    from phalanx.runs.record import Record
+    from phalanx.runs.schema import StepRecord
 
-ACCEPTED, REJECTED, UNDECIDED, REFUSED, LOST = "accepted", "rejected", "undecided", "refused", "lost"
-DECIDED = {True: ACCEPTED, False: REJECTED}
+ACCEPTED, FILTERED, UNDECIDED, INVALID, LOST = "accepted", "filtered", "undecided", "invalid", "lost"
+DECIDED = {True: ACCEPTED, False: FILTERED}
 
 
 class Flight(NamedTuple):
@@ -19,11 +17,11 @@ class Flight(NamedTuple):
     Args:
         client: its id.
         sent: seconds; when the client's task before was over or the model came about, whichever is later. That is when
-            it was sent, unless the client could not be reached then. Of what was refused or lost the model is not told.
+            it was sent, unless the client could not be reached then. The model of what was invalid or lost is unknown.
         came: seconds.
         step: in which it came.
-        age: how many versions the server had gone on meanwhile; None for what was refused or lost.
-        fate: ACCEPTED, REJECTED, UNDECIDED as long as no later step decided, REFUSED or LOST.
+        age: how many versions the server had gone on meanwhile; None for what was invalid or lost.
+        fate: ACCEPTED, FILTERED, UNDECIDED as long as no later step decided, INVALID or LOST.
         weight: of the update in the step that used it; 0 if none did.
     """
 
@@ -37,12 +35,12 @@ class Flight(NamedTuple):
 
 
 def asynchronous(record: "Record") -> bool:
-    """Whether the history tells which version each update answers."""
-    return any("versions" in line for line in record.history)
+    """Whether the history has the version that each update trained on."""
+    return any(step.versions for step in record.history)
 
 
 def flights(record: "Record") -> tuple[Flight, ...]:
-    """All tasks that were over, in the order in which they were; none if the history does not tell versions.
+    """All tasks that were over, in the order in which they were; none if the history has no versions.
 
     Where one verdict is on several updates of a client, as in Catalyst on a late one and a fresh one, it holds for each
     of them, and its weight is divided.
@@ -60,44 +58,38 @@ class _Reader:
         self.free: dict[int, float] = {}  # when each client's last task was over
         self.open: dict[int, list[int]] = defaultdict(list)  # for each client, its undecided flights by their place
 
-    def read(self, history: "list[Line]") -> list[Flight]:
-        """The flights of all lines."""
-        for line in history:
-            version = int(line.get("version") or 0)
-            if "verdicts" in line:
-                self._arrive(line)
-                self._decide(line, moved=version > self.version)
-            if int(line["step"]) > 0:  # who is refused before did not enrol
-                for fate, told in ((REFUSED, line.get("refused")), (LOST, line.get("lost"))):
-                    for name in told or {}:
-                        self._note(line, int(name), None, fate)
-            self.version = version
-            self.begun.setdefault(version, finite(line.get("seconds")) or 0.0)
+    def read(self, history: "list[StepRecord]") -> list[Flight]:
+        """Return the flights of all steps."""
+        for step in history:
+            self._arrive(step)
+            self._decide(step, moved=step.version > self.version)
+            for fate, clients in ((INVALID, step.invalid), (LOST, step.lost)):
+                for client in clients:
+                    self._note(step, client, None, fate)
+            self.version = step.version
+            self.begun.setdefault(step.version, step.seconds)
         return self.out
 
-    def _arrive(self, line: "Line") -> None:
-        """Notes the updates of a line.  One that names no versions has a round of which all are fresh."""
-        versions: Mapping[str, Any] = line.get("versions") or dict.fromkeys(line["verdicts"], self.version)
-        for name, version in versions.items():
-            self.open[int(name)].append(len(self.out))
-            self._note(line, int(name), int(version), UNDECIDED)
+    def _arrive(self, step: "StepRecord") -> None:
+        """Note the updates of a step.  One that has no versions is a round of which all are fresh."""
+        for client, version in (step.versions or dict.fromkeys(step.verdicts, self.version)).items():
+            self.open[client].append(len(self.out))
+            self._note(step, client, version, UNDECIDED)
 
-    def _note(self, line: "Line", client: int, version: int | None, fate: str) -> None:
-        now, free = finite(line.get("seconds")) or 0.0, self.free.get(client, 0.0)
+    def _note(self, step: "StepRecord", client: int, version: int | None, fate: str) -> None:
+        now, free = step.seconds, self.free.get(client, 0.0)
         sent = free if version is None else max(free, self.begun.get(version, 0.0))
         age = None if version is None else self.version - version
-        self.out.append(Flight(client, min(sent, now), now, int(line["step"]), age, fate, 0.0))
+        self.out.append(Flight(client, min(sent, now), now, step.step, age, fate, 0.0))
         self.free[client] = now
 
-    def _decide(self, line: "Line", *, moved: bool) -> None:
-        """Applies the verdicts of a line.  Without a new version, one on who just came is on what just came."""
-        here = line.get("versions") or line["verdicts"]
-        for name, verdict in line["verdicts"].items():
-            if verdict.get("waits"):
-                continue
-            waiting = self.open[int(name)]
-            decided = waiting[-1:] if name in here and not moved else waiting[:]
+    def _decide(self, step: "StepRecord", *, moved: bool) -> None:
+        """Apply the verdicts of a step.  Without a new version, one on an arrived client is on that update alone."""
+        here = step.versions or step.verdicts
+        for client, verdict in step.decided.items():
+            waiting = self.open[client]
+            decided = waiting[-1:] if client in here and not moved else waiting[:]
             del waiting[len(waiting) - len(decided) :]
             for place in decided:
-                weight = (finite(verdict.get("weight")) or 0.0) / len(decided)
-                self.out[place] = self.out[place]._replace(fate=DECIDED[bool(verdict["accepted"])], weight=weight)
+                weight = verdict.weight / len(decided)
+                self.out[place] = self.out[place]._replace(fate=DECIDED[verdict.accepted], weight=weight)

@@ -1,16 +1,15 @@
 """What a run of clustered federated learning did: its tree of clusters, the splits, and what each cluster was like."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.report.figures.series import Series, number
 from phalanx.report.ledger import BYZANTINE, Ledger
-from phalanx.report.words import finite
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Line
+    from phalanx.runs.schema import StepRecord
 
-LEAST = ("clusters", "parents", "born")  # what a state must tell
+LEAST = ("clusters", "parents", "born")  # what a state must hold
 
 
 class Node(NamedTuple):
@@ -56,13 +55,13 @@ class Clusters:
     Attributes:
         nodes: by number, parents before children.
         splits: in order.
-        lines: those of the history that tell of clusters.
+        steps: those of the history whose state holds clusters.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.lines = measured(ledger.record.history)
-        self.nodes: dict[int, Node] = self._nodes() if self.lines else {}
+        self.steps = measured(ledger.record.history)
+        self.nodes: dict[int, Node] = self._nodes() if self.steps else {}
         self.splits = sorted(self._splits(), key=lambda split: (split.step, split.cluster))
 
     @property
@@ -75,9 +74,9 @@ class Clusters:
         return tuple(v for v, other in self.nodes.items() if other.parent == node)
 
     def curve(self, cluster: int, part: str, field: str) -> Series:
-        """A number that the state tells of a cluster, such as ("norms", "mean"), over the steps in which it does."""
-        told = [(line["step"], (line["state"].get(part) or {}).get(str(cluster))) for line in self.lines]
-        known = [(float(step), number(about.get(field))) for step, about in told if about is not None]
+        """A number that the state holds of a cluster, such as ("norms", "mean"), over the steps in which it does."""
+        figures = [(step.step, step.state.get(part, {}).get(cluster)) for step in self.steps]
+        known = [(float(step), number(about.get(field))) for step, about in figures if about is not None]
         return Series([step for step, _ in known], [value for _, value in known])
 
     def _below(self, node: int) -> Iterator[int]:
@@ -88,10 +87,10 @@ class Clusters:
             yield from self._below(child)
 
     def _nodes(self) -> dict[int, Node]:
-        state = self.lines[-1]["state"]
-        parents = {int(v): None if parent is None else int(parent) for v, parent in state["parents"].items()}
-        born = {int(v): int(step) for v, step in state["born"].items()}
-        clients = {int(v): tuple(who) for v, who in state["clusters"].items()}
+        state = self.steps[-1].state
+        parents: dict[int, int | None] = state["parents"]
+        born: dict[int, int] = state["born"]
+        clients = {v: tuple(who) for v, who in state["clusters"].items()}
         out = dict[int, Node]()
         for v in sorted(parents, reverse=True):  # children have larger numbers
             children = [child for child, parent in parents.items() if parent == v]
@@ -101,11 +100,9 @@ class Clusters:
         return dict(sorted(out.items()))
 
     def _accuracy(self, who: tuple[int, ...], ended: int | None) -> float | None:
-        lines = [line for line in self.ledger.record.history if line.get("received_accuracy")]
-        if ended is not None:
-            lines = [line for line in lines if int(line["step"]) < ended]
-        told = lines[-1]["received_accuracy"] if lines else {}
-        known = [value for c in who if (value := finite(told.get(str(c)))) is not None]
+        steps = [step for step in self.ledger.record.history if ended is None or step.step < ended]
+        measured = [m.received_accuracy for step in steps if (m := step.metrics) and m.received_accuracy]
+        known = [value for c in who if measured and (value := measured[-1].get(c)) is not None]
         return sum(known) / len(known) if known else None
 
     def _splits(self) -> Iterator[Split]:
@@ -120,17 +117,15 @@ class Clusters:
 
     def _torn(self, parts: list[tuple[int, ...]]) -> bool | None:
         about = self.ledger.clients
-        groups = [
-            {about[c].get("group") for c in part if c in about and self.ledger.truth[c] != BYZANTINE} for part in parts
-        ]
+        groups = [{about[c].group for c in part if c in about and self.ledger.truth[c] != BYZANTINE} for part in parts]
         if any(None in of for of in groups):
             return None
         return bool(groups[0] & groups[1])
 
 
-def measured(history: "list[Line]") -> list[Mapping[str, Any]]:
-    """The lines of the history that tell of clusters."""
-    return [line for line in history if all((line.get("state") or {}).get(part) for part in LEAST)]
+def measured(history: "list[StepRecord]") -> "list[StepRecord]":
+    """Return the steps whose state holds clusters."""
+    return [step for step in history if all(step.state.get(part) for part in LEAST)]
 
 
 def colour(cluster: int) -> str:

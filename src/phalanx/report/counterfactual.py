@@ -6,7 +6,7 @@ from typing import NamedTuple
 from phalanx.aggregators import Mean
 from phalanx.core import InfeasibleError
 from phalanx.report.tables import Cell
-from phalanx.report.weightings import DECLARED, NAMES, TRUNCATED, UNIFORM, Weightings, sizeless
+from phalanx.report.weightings import NAMES, REPORTED, TRUNCATED, UNIFORM, Weightings, sizeless
 from phalanx.report.words import NONE, ids, portion
 from phalanx.runs.canonical import import_path
 from phalanx.weighting import concentration, mwp, weight_shift
@@ -57,7 +57,7 @@ def _cells(w: Weightings, name: str) -> tuple[Cell, ...]:
 
 def _base(w: Weightings) -> str:
     """The weighting with which others are compared: the one in use if it is among them."""
-    return w.used if w.used in w.shares else DECLARED
+    return w.used if w.used in w.shares else REPORTED
 
 
 def sentences(w: Weightings) -> tuple[str, ...]:
@@ -68,24 +68,24 @@ def sentences(w: Weightings) -> tuple[str, ...]:
 def _usage(w: Weightings) -> str:
     what, algorithm = w.preprocess, w.algorithm.name or "its algorithm"
     if sizeless(w.algorithm):
-        return f"{algorithm} has no preprocess, and does not weigh by sizes: what clients declared was not used."
+        return f"{algorithm} has no preprocess, and does not weigh by sizes: what clients reported was not used."
     if not what.path:
-        return f"The configuration of {algorithm} has no preprocess: as far as it tells, declared sizes were not used."
+        return f"The configuration of {algorithm} has no preprocess: as far as it says, reported sizes were not used."
     words = {
-        DECLARED: "weighed clients by the sizes that they declared",
-        TRUNCATED: "truncated declared sizes",
-        UNIFORM: "weighed all clients alike, whatever they declared",
+        REPORTED: "weighed clients by the sizes that they reported",
+        TRUNCATED: "truncated reported sizes",
+        UNIFORM: "weighed all clients alike, whatever they reported",
     }
-    anew = ", anew in each step for those that took part in it. What follows is for all clients together"
+    cohort = ", in each step for the clients that took part in it. What follows is for all clients together"
     does = words.get(w.used, "weighed clients in none of the three ways below")
-    return f"This run {does}: {what}{anew if w.used == TRUNCATED and w.per_cohort else ''}."
+    return f"This run {does}: {what}{cohort if w.used == TRUNCATED and w.per_cohort else ''}."
 
 
 def _rule(w: Weightings) -> Iterator[str]:
     """For rules that are more than the weighted mean."""
     rule = w.algorithm.part("aggregate")
     if w.preprocess.path and rule.path not in {"", import_path(Mean)}:
-        yield f"These weights went to the rule {rule}, which has the last word on what an update counts for."
+        yield f"These weights went to the rule {rule}, which decides how much each update weighs."
 
 
 def _truncation(w: Weightings) -> str:
@@ -96,12 +96,12 @@ def _truncation(w: Weightings) -> str:
     if largest <= U:
         return f"Nothing {'was' if did else 'would be'} truncated: {_harmless(w)}."
     who = [c for c, size in w.sizes.items() if size == largest]
-    before, after = (portion(sum(w.shares[name][c] for c in who)) for name in (DECLARED, TRUNCATED))
+    before, after = (portion(sum(w.shares[name][c] for c in who)) for name in (REPORTED, TRUNCATED))
     each, all_of, they = (" each", "together ", "they") if len(who) > 1 else ("", "", "it")
     return (
-        f"{_named(who, w)} declared {largest:,} examples{each}, {all_of}{before} of all; truncated at {U:,} {they}"
+        f"{_named(who, w)} reported {largest:,} examples{each}, {all_of}{before} of all; truncated at {U:,} {they}"
         f" {'held' if did else 'would hold'} {after}."
-        f" Of {w.count}, {sum(size > U for size in w.sizes.values()):,} declared more than that bound."
+        f" Of {w.count}, {sum(size > U for size in w.sizes.values()):,} reported more than that bound."
     )
 
 
@@ -109,7 +109,7 @@ def _harmless(w: Weightings) -> str:
     """Why nothing needs truncation."""
     alpha, K = w.truncate.alpha, len(w.sizes)
     return (
-        f"the largest {100 * alpha:g} % of the clients ({top(alpha, K):,} of {K:,}) declared"
+        f"the largest {100 * alpha:g} % of the clients ({top(alpha, K):,} of {K:,}) reported"
         f" {portion(mwp(w.sizes, alpha))} of all examples, which is no more than alpha_star = {w.truncate.alpha_star:g}"
     )
 

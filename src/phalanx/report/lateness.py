@@ -1,14 +1,14 @@
-"""What became of updates by their age, in a table: those that come late are judged otherwise than fresh ones."""
+"""The verdicts on updates by their age, in a table: late ones are judged otherwise than fresh ones."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from phalanx.report.arrivals import ACCEPTED, REJECTED, UNDECIDED, Flight, flights
+from phalanx.report.arrivals import ACCEPTED, FILTERED, UNDECIDED, Flight, flights
 from phalanx.report.ledger import Ledger
 from phalanx.report.tables import Cell
 from phalanx.report.words import NONE, portion
 
-COLUMNS = ("Updates", "Accepted", "Rejected", "Undecided", "Mean weight")
+COLUMNS = ("Updates", "Accepted", "Filtered", "Undecided", "Mean weight")
 
 
 class Row(NamedTuple):
@@ -47,7 +47,7 @@ def _words(number: int) -> str:
 
 def _cells(of_age: Sequence[Flight]) -> tuple[Cell, ...]:
     n, fates = len(of_age), [flight.fate for flight in of_age]
-    shares = [fates.count(fate) / n for fate in (ACCEPTED, REJECTED, UNDECIDED)]
+    shares = [fates.count(fate) / n for fate in (ACCEPTED, FILTERED, UNDECIDED)]
     used = [flight.weight for flight in of_age if flight.fate == ACCEPTED]
     mean = sum(used) / len(used) if used else None
     weight = Cell(NONE) if mean is None else Cell(f"{mean:.3g}", mean)

@@ -1,15 +1,16 @@
-"""What is read from a record: who the clients are, what each of them did, and who was removed when."""
+"""What is read from a record: who the clients are, what each of them did, and who was excluded when."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from phalanx.report.words import finite
+from phalanx.runs.schema import ClientRecord
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Line, Record
+    from phalanx.runs.record import Record
+    from phalanx.runs.schema import StepRecord
 
 HONEST, BYZANTINE, UNKNOWN = "honest", "Byzantine", "unknown"
+TRUTH = {False: HONEST, True: BYZANTINE, None: UNKNOWN}
 
 
 class Group(NamedTuple):
@@ -19,8 +20,8 @@ class Group(NamedTuple):
     clients: tuple[int, ...]
 
 
-class Removals(NamedTuple):
-    """Clients removed in one step.
+class Exclusions(NamedTuple):
+    """Clients excluded in one step.
 
     Args:
         step: when.
@@ -40,37 +41,35 @@ class Ledger:
         record: the run.
         clients: what the summary says of each client, and nothing of those that only the history names; by id.
         truth: for each client HONEST, BYZANTINE or UNKNOWN.
-        removed: for each removed client, what the summary says of its removal.
+        excluded: for each excluded client, when and why.
         weight: for each client, the sum of the weights of its updates.
-        times: how often each client was ("accepted", client), "rejected", "refused" or "lost".
+        times: how often each client was ("accepted", client), "filtered", "invalid" or "lost".
         accuracy: for each client whose accuracy under its own distribution of labels is known, the last such.
-        shares: for each removal (step, client), the client's share of all weight up to then, where there was any.
+        shares: for each exclusion (step, client), the client's share of all weight up to then, where there was any.
     """
 
     def __init__(self, record: "Record") -> None:
         self.record = record
         self.clients = _clients(record)
-        self.truth = {c: _truth(about.get("byzantine")) for c, about in self.clients.items()}
-        self.removed = {c: about["removed"] for c, about in self.clients.items() if about.get("removed")}
+        self.truth = {c: TRUTH[client.byzantine] for c, client in self.clients.items()}
+        self.excluded = {c: client.excluded for c, client in self.clients.items() if client.excluded}
         self.weight: dict[int, float] = defaultdict(float)
         self.times = Counter[tuple[str, int]]()
-        lasts = [line["client_accuracy"] for line in record.history if line.get("client_accuracy")]
-        self.accuracy = {int(c): accuracy for c, accuracy in (lasts[-1] if lasts else {}).items()}
+        measured = [m.client_accuracy for step in record.history if (m := step.metrics) and m.client_accuracy]
+        self.accuracy = measured[-1] if measured else {}
         self.shares: dict[tuple[int, int], float] = {}
-        for line in record.history:
-            self._read(line)
-            leaving = [c for c, removed in self.removed.items() if int(removed["step"]) == int(line["step"])]
+        for step in record.history:
+            self._read(step)
+            leaving = [c for c, exclusion in self.excluded.items() if exclusion.step == step.step]
             if leaving and (total := self.total) > 0:
-                self.shares |= {(int(line["step"]), c): self.weight[c] / total for c in leaving}
+                self.shares |= {(step.step, c): self.weight[c] / total for c in leaving}
 
-    def _read(self, line: "Line") -> None:
-        for name, verdict in (line.get("verdicts") or {}).items():
-            if verdict.get("waits"):
-                continue
-            self.weight[int(name)] += finite(verdict.get("weight")) or 0.0
-            self.times["accepted" if verdict["accepted"] else "rejected", int(name)] += 1
-        for kind in ("refused", "lost"):
-            self.times.update((kind, int(name)) for name in line.get(kind) or {})
+    def _read(self, step: "StepRecord") -> None:
+        for client, verdict in step.decided.items():
+            self.weight[client] += verdict.weight
+            self.times["accepted" if verdict.accepted else "filtered", client] += 1
+        for kind, clients in (("invalid", step.invalid), ("lost", step.lost)):
+            self.times.update((kind, client) for client in clients)
 
     @property
     def total(self) -> float:
@@ -90,20 +89,16 @@ class Ledger:
         return tuple(Group(name, who) for truth, name in names.items() if (who := self.of(truth)))
 
     @property
-    def removals(self) -> list[Removals]:
-        """How many clients were removed, by step."""
+    def exclusions(self) -> list[Exclusions]:
+        """How many clients were excluded, by step."""
         steps: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        for client, removed in self.removed.items():
-            steps[int(removed["step"])][self.truth[client] != BYZANTINE] += 1
-        return [Removals(step, *counts) for step, counts in sorted(steps.items())]
+        for client, exclusion in self.excluded.items():
+            steps[exclusion.step][self.truth[client] != BYZANTINE] += 1
+        return [Exclusions(step, *counts) for step, counts in sorted(steps.items())]
 
     def of(self, truth: str) -> tuple[int, ...]:
         """The clients of that truth, by id."""
         return tuple(c for c, known in self.truth.items() if known == truth)
-
-    def number(self, client: int, key: str) -> float | None:
-        """A number that the summary gives for a client, None if it does not."""
-        return finite(self.clients[client].get(key))
 
 
 def attacked(record: "Record") -> bool:
@@ -112,11 +107,12 @@ def attacked(record: "Record") -> bool:
     return record.config.get("attack") is not None and attackers
 
 
-def _clients(record: "Record") -> dict[int, Mapping[str, Any]]:
-    told = record.summary.get("clients") or {}
-    seen = {c for line in record.history for part in ("verdicts", "refused", "lost") for c in line.get(part) or {}}
-    return {int(c): told.get(c) or {} for c in sorted({*told, *seen}, key=int)}
-
-
-def _truth(byzantine: object) -> str:
-    return UNKNOWN if byzantine is None else BYZANTINE if byzantine else HONEST
+def _clients(record: "Record") -> dict[int, ClientRecord]:
+    known = record.summary.clients
+    seen = {
+        c
+        for step in record.history
+        for part in (step.verdicts, step.not_enrolled, step.invalid, step.lost)
+        for c in part
+    }
+    return {c: known.get(c, ClientRecord()) for c in sorted({*known, *seen})}

@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from phalanx.report.words import describe
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
 
 MOST = 3  # differences that a name may list
 
@@ -21,9 +23,11 @@ def distinct(records: "Sequence[Record]") -> "list[Record]":
     common = Counter(record.name for record in records)
     groups = {name: [r for r in records if r.name == name] for name, n in common.items() if n > 1}
     labels = {name: iter(_labels(group)) for name, group in groups.items()}
-    return [
-        dataclasses.replace(r, name=f"{r.name}, {next(labels[r.name])}") if r.name in labels else r for r in records
-    ]
+    return [_named(r, f"{r.name}, {next(labels[r.name])}") if r.name in labels else r for r in records]
+
+
+def _named(record: "Record", name: str) -> "Record":
+    return dataclasses.replace(record, summary=msgspec.structs.replace(record.summary, name=name))
 
 
 def _labels(records: "Sequence[Record]") -> list[str]:
@@ -34,7 +38,7 @@ def _labels(records: "Sequence[Record]") -> list[str]:
     if 0 < len(differ) <= MOST:
         labels = [", ".join(f"{key}={config[key]}" for key in differ if key in config) for config in configs]
     else:
-        labels = [str(record.summary.get("identity") or "run")[:10] for record in records]
+        labels = [record.summary.identity[:10] for record in records]
     total, seen = Counter(labels), Counter[str]()
     for number, label in enumerate(labels):
         seen[label] += 1

@@ -25,7 +25,7 @@ from phalanx.report.words import NONE, clock, ids
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
 
 OPEN = 2  # reports of up to so many runs show every run unfolded
 
@@ -117,7 +117,7 @@ def render(records: "Sequence[Record]", title: str) -> str:
         dash=NONE,
         script=Markup(SCRIPT),  # a constant of this file
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
-        version=(records[0].summary.get("environment") or {}).get("phalanx", ""),
+        version=records[0].summary.provenance.phalanx or "",
     )
 
 
@@ -134,17 +134,14 @@ def _facts(ledgers: Sequence[Ledger]) -> tuple[str, ...]:
     """What all runs share, for the head of the page."""
     records = [ledger.record for ledger in ledgers]
     facts = [plural(len(records), "run")]
-    data = {
-        json.dumps({k: d.get(k) for k in ("name", "train", "test")}) for r in records if (d := r.summary.get("data"))
-    }
+    data = {(d.name, d.train, d.test) for record in records if (d := record.summary.data)}
     if len(data) == 1:
-        d = json.loads(data.pop())
-        counts = [f"{d[k]:,} {word}" for k, word in (("train", "training"), ("test", "test")) if isinstance(d[k], int)]
-        facts.append(f"{d['name']}" + (f": {' and '.join(counts)} examples" if counts else ""))
+        name, train, test = data.pop()
+        facts.append(f"{name}: {train:,} training and {test:,} test examples")
     counted = {len(ledger.clients) for ledger in ledgers}
     if len(counted) == 1:
         facts.append(plural(counted.pop(), "client"))
-    dimension = {r.summary.get("dimension") for r in records}
-    if len(dimension) == 1 and isinstance(d := dimension.pop(), int):
-        facts.append(f"{d:,} parameters")
+    dimensions = {record.summary.dimension for record in records}
+    if len(dimensions) == 1:
+        facts.append(f"{dimensions.pop():,} parameters")
     return tuple(facts)

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from phalanx.report import counterfactual, lateness, outcome, tables
 from phalanx.report.arrivals import flights
 from phalanx.report.clusters import Clusters
@@ -29,11 +31,12 @@ from phalanx.report.ledger import Ledger
 from phalanx.report.troubles import Trouble, troubles
 from phalanx.report.weightings import weightings
 from phalanx.report.words import describe
+from phalanx.runs.schema import Summary
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
 
-KINDS = 40  # rows of the table of what was rejected, refused or lost, at most
+KINDS = 40  # rows of the table of what was filtered, invalid or lost, at most
 
 SETUP = {
     "algorithm": "Algorithm",
@@ -77,10 +80,10 @@ class RunView:
     row: Mapping[str, tables.Cell]
     tiles: tuple[tuple[str, tables.Cell, str], ...]
     costs: tuple[str, ...]
-    removals: tuple[outcome.Removal, ...]
+    exclusions: tuple[outcome.ExclusionRow, ...]
     pictures: tuple[Picture, ...]
-    late: tuple[lateness.Row, ...]  # what became of updates by age; empty where ages are not known
-    weights: Counterfactual | None  # None where declared sizes are not known
+    late: tuple[lateness.Row, ...]  # verdicts on updates by age; empty where ages are not known
+    weights: Counterfactual | None  # None where reported sizes are not known
     troubles: tuple[Trouble, ...]
     hidden: int  # kinds of trouble that the table leaves out
     clients: tuple[tables.Client, ...]
@@ -99,19 +102,18 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
         anchor: unique in the page, prefixes every id.
     """
     record = ledger.record
-    met = troubles(record.history, ("rejected", "refused", "lost", "remark"))
-    told = [item for part in ("environment", "data") for item in (record.summary.get(part) or {}).items()]
+    met = troubles(record.history, ("filtered", "invalid", "lost", "remark"))
     return RunView(
         anchor=anchor,
         name=record.name,
         style=style,
-        status=outcome.status(record),
+        status=record.summary.status,
         error=outcome.error(record),
         sentence=outcome.sentence(ledger),
         row=tables.comparison(ledger),
         tiles=tables.tiles(ledger),
         costs=outcome.costs(ledger, records),
-        removals=outcome.removals(ledger),
+        exclusions=outcome.exclusions(ledger),
         pictures=_pictures(ledger, records, anchor),
         late=lateness.rows(ledger),
         weights=_weights(ledger, anchor),
@@ -120,7 +122,7 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
         clients=tables.clients(ledger),
         setup=tuple((label, describe(record.config[key])) for key, label in SETUP.items() if key in record.config),
         yaml=_yaml(record.config),
-        environment=tuple((str(key), describe(value)) for key, value in told),
+        environment=_environment(record.summary),
     )
 
 
@@ -154,10 +156,17 @@ def _weights(ledger: Ledger, anchor: str) -> Counterfactual | None:
         return None
     return Counterfactual(
         sentences=counterfactual.sentences(w),
-        picture=weights.picture(w, f"{anchor}-declared"),
+        picture=weights.picture(w, f"{anchor}-reported"),
         columns=counterfactual.columns(w),
         rows=counterfactual.rows(w),
     )
+
+
+def _environment(summary: Summary) -> tuple[tuple[str, str], ...]:
+    """What computed the run, and on which data, as far as it is known."""
+    parts = [summary.provenance, *([summary.data] if summary.data else [])]
+    items = [item for part in parts for item in msgspec.to_builtins(part).items()]
+    return tuple((name, describe(value)) for name, value in items if value is not None)
 
 
 def _yaml(config: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from phalanx.report.tables import Cell
 from phalanx.report.words import duration, percent
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
 
 SHARES = (0.5, 0.8, 0.9)
 NEVER = float("inf")

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phalanx.report.ledger import BYZANTINE, HONEST, Ledger, attacked
-from phalanx.report.words import NONE, clock, describe, duration, finite, percent
+from phalanx.report.words import NONE, clock, describe, duration, percent
+from phalanx.runs.schema import DetectionCounts
 from phalanx.wording import plural
 
 COLUMNS = {
@@ -14,12 +15,12 @@ COLUMNS = {
     "loss": "Loss",
     "perplexity": "Perplexity",
     "attack": "Attack success",
-    "removed": "Byzantine removed",
-    "honest": "Honest removed",
+    "excluded": "Byzantine excluded",
+    "honest": "Honest excluded",
     "precision": "Precision",
     "recall": "Recall",
-    "byzantine_rejected": "Byzantine rejected",
-    "honest_rejected": "Honest rejected",
+    "byzantine_filtered": "Byzantine filtered",
+    "honest_filtered": "Honest filtered",
     "weight": "Byzantine weight",
     "seconds": "Virtual time",
     "wall": "Wall time",
@@ -48,85 +49,87 @@ class Client:
     id: int
     truth: str
     attack: str
-    declared: Cell
+    reported: Cell
     size: Cell
     share: Cell
     accuracy: Cell
     accepted: int
-    rejected: int
-    refused: int
+    filtered: int
+    invalid: int
     lost: int
-    removed: int | None
+    excluded: int | None
     reason: str
     not_enrolled: str  # why the client never took part; empty if it did
 
 
 def columns(rows: Sequence[Mapping[str, Cell]], clock: str) -> dict[str, str]:
-    """The columns of the comparison, without rejections, perplexity and attack success where there are none.
+    """The columns of the comparison, without filtered updates, perplexity and attack success where there are none.
 
     Args:
         rows: of the comparison.
         clock: what the runs' seconds are; see `phalanx.report.words.clock`.
     """
-    rejections = ("byzantine_rejected", "honest_rejected")
-    told = {key for key in COLUMNS if key not in (*rejections, "perplexity", "attack")}
-    if any(row[key].value > 0 for row in rows for key in rejections):
-        told.update(rejections)
-    told.update(key for key in ("perplexity", "attack") if any(row[key].text != NONE for row in rows))
+    filtered = ("byzantine_filtered", "honest_filtered")
+    shown = {key for key in COLUMNS if key not in (*filtered, "perplexity", "attack")}
+    if any(row[key].value > 0 for row in rows for key in filtered):
+        shown.update(filtered)
+    shown.update(key for key in ("perplexity", "attack") if any(row[key].text != NONE for row in rows))
     labels = COLUMNS | {"seconds": clock.capitalize()}
-    return {key: label for key, label in labels.items() if key in told}
+    return {key: label for key, label in labels.items() if key in shown}
 
 
 def comparison(ledger: Ledger) -> dict[str, Cell]:
     """The run's row in the comparison, by the keys of COLUMNS."""
-    summary = ledger.record.summary
-    parts = ("final", "best", "detection", "rejected")
-    final, best, detection, rejected = (summary.get(part) or {} for part in parts)
-    caught, missed, wrong = (finite(detection.get(k)) for k in ("true_positives", "false_negatives", "false_positives"))
-    at = finite(best.get("accuracy"))
-    removed = Cell(NONE)
-    if caught is not None and missed is not None and caught + missed > 0:
-        share = caught / (caught + missed)
-        removed = Cell(f"{caught:.0f} of {caught + missed:.0f}", share, "good" if missed == 0 else "bad")
+    summary, final, best = ledger.record.summary, ledger.record.summary.final, ledger.record.summary.best
+    found, filtered = summary.detection, summary.filtered
+    wrong = None if found is None else found.false_positives
     return {
-        "accuracy": _share(final.get("accuracy")),
-        "best": Cell(NONE) if at is None else Cell(f"{percent(at)} ({best.get('step', '?')})", at),
-        "worst": _share(final.get("worst_client_accuracy")),
-        "loss": _cell(final.get("loss")),
-        "perplexity": _cell(final.get("perplexity"), "{:.3g}"),
-        "attack": _share(final.get("attack_success")),
-        "removed": removed,
+        "accuracy": _share(final.accuracy),
+        "best": Cell(NONE) if best.accuracy is None else Cell(f"{percent(best.accuracy)} ({best.step})", best.accuracy),
+        "worst": _share(final.worst_client_accuracy),
+        "loss": _cell(final.loss),
+        "perplexity": _cell(final.perplexity, "{:.3g}"),
+        "attack": _share(final.attack_success),
+        "excluded": _caught(found),
         "honest": _cell(wrong, "{:.0f}", "bad" if wrong else ""),
-        "precision": _cell(detection.get("precision"), "{:.0%}"),
-        "recall": _cell(detection.get("recall"), "{:.0%}"),
-        "byzantine_rejected": _share(rejected.get("byzantine")),
-        "honest_rejected": _share(rejected.get("honest")),
+        "precision": _cell(None if found is None else found.precision, "{:.0%}"),
+        "recall": _cell(None if found is None else found.recall, "{:.0%}"),
+        "byzantine_filtered": _share(filtered.byzantine),
+        "honest_filtered": _share(filtered.honest),
         "weight": _share(ledger.byzantine_share) if attacked(ledger.record) else Cell(NONE),
-        "seconds": Cell(duration(summary.get("seconds")), finite(summary.get("seconds")) or 0.0),
-        "wall": Cell(duration(summary.get("wall_seconds")), finite(summary.get("wall_seconds")) or 0.0),
+        "seconds": Cell(duration(summary.seconds), summary.seconds),
+        "wall": Cell(duration(summary.wall_seconds), summary.wall_seconds),
     }
+
+
+def _caught(found: DetectionCounts | None) -> Cell:
+    """How many of the Byzantine clients were excluded."""
+    if found is None or not (byzantine := found.true_positives + found.false_negatives):
+        return Cell(NONE)
+    share, tone = found.true_positives / byzantine, "bad" if found.false_negatives else "good"
+    return Cell(f"{found.true_positives} of {byzantine}", share, tone)
 
 
 def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
     """The run's main numbers: what each is, the number, and a word about it."""
     row, summary = comparison(ledger), ledger.record.summary
-    best = summary.get("best") or {}
-    note = "" if best.get("step") is None else f"best {percent(best.get('accuracy'))}, step {best['step']}"
+    best = summary.best
+    note = "" if best.accuracy is None else f"best {percent(best.accuracy)}, step {best.step}"
     attackers, honest = ledger.of(BYZANTINE), ledger.of(HONEST)
     out = [("final accuracy", row["accuracy"], note), ("worst client", row["worst"], "on its own mix of classes")]
     if attackers:
-        out.append(("Byzantine removed", row["removed"], "clients that attack"))
+        out.append(("Byzantine excluded", row["excluded"], "clients that attack"))
     if honest:
-        wronged = len([c for c in honest if c in ledger.removed])
+        wronged = len([c for c in honest if c in ledger.excluded])
         cell = Cell(f"{wronged} of {len(honest)}", tone="bad" if wronged else "good")
-        out.append(("honest removed", cell, "wrongly removed"))
-    if row["byzantine_rejected"].value > 0 or row["honest_rejected"].value > 0:
+        out.append(("honest excluded", cell, "wrongly excluded"))
+    if row["byzantine_filtered"].value > 0 or row["honest_filtered"].value > 0:
         whose, other = ("Byzantine", "honest") if attackers else ("honest", "")
-        note = f"of their updates; {row['honest_rejected'].text} of {other} ones" if other else "of their updates"
-        out.append((f"{whose} rejected", row[f"{whose.lower()}_rejected"], note))
+        note = f"of their updates; {row['honest_filtered'].text} of {other} ones" if other else "of their updates"
+        out.append((f"{whose} filtered", row[f"{whose.lower()}_filtered"], note))
     if attackers:
         out.append(("Byzantine weight", row["weight"], "of all weight in the run"))
-    steps = plural(int(summary.get("steps") or 0), "step")
+    steps = plural(summary.steps, "step")
     beside = "" if "engine" in ledger.record.config else f", {row['wall'].text} of computing"
     out.append((clock([ledger.record.config]), row["seconds"], f"{steps}{beside}"))
     return tuple(out)
@@ -139,33 +142,30 @@ def clients(ledger: Ledger) -> tuple[Client, ...]:
 
 
 def _client(ledger: Ledger, client: int, total: float) -> Client:
-    declared, size = ledger.number(client, "declared"), ledger.number(client, "size")
-    lied = declared is not None and size is not None and declared != size
+    about = ledger.clients[client]
+    lied = about.reported is not None and about.size is not None and about.reported != about.size
     attack, truth = ledger.record.config.get("attack"), ledger.truth[client]
-    removed = ledger.removed.get(client)
     return Client(
         id=client,
         truth=truth,
         attack=describe(attack) if truth == BYZANTINE and attack is not None else "",
-        declared=_cell(declared, "{:,.0f}", "bad" if lied else ""),
-        size=_cell(size, "{:,.0f}"),
+        reported=_cell(about.reported, "{:,.0f}", "bad" if lied else ""),
+        size=_cell(about.size, "{:,.0f}"),
         share=_share(ledger.weight[client] / total if total > 0 else None),
         accuracy=_share(ledger.accuracy.get(client)),
         accepted=ledger.times["accepted", client],
-        rejected=ledger.times["rejected", client],
-        refused=ledger.times["refused", client],
+        filtered=ledger.times["filtered", client],
+        invalid=ledger.times["invalid", client],
         lost=ledger.times["lost", client],
-        removed=int(removed["step"]) if removed else None,
-        reason=str(removed.get("reason") or "") if removed else "",
-        not_enrolled=str(ledger.clients[client].get("not_enrolled") or ""),
+        excluded=about.excluded.step if about.excluded else None,
+        reason=about.excluded.reason if about.excluded else "",
+        not_enrolled=about.not_enrolled or "",
     )
 
 
-def _cell(value: object, form: str = "{:.3g}", tone: str = "") -> Cell:
-    number = finite(value)
-    return Cell(NONE) if number is None else Cell(form.format(number).replace("%", " %"), number, tone)
+def _cell(value: float | None, form: str = "{:.3g}", tone: str = "") -> Cell:
+    return Cell(NONE) if value is None else Cell(form.format(value).replace("%", " %"), value, tone)
 
 
-def _share(value: object) -> Cell:
-    number = finite(value)
-    return Cell(NONE) if number is None else Cell(percent(number), number)
+def _share(value: float | None) -> Cell:
+    return Cell(NONE) if value is None else Cell(percent(value), value)

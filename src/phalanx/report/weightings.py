@@ -1,4 +1,4 @@
-"""What is read from a record about weights before any training: declared sizes as they are, truncated, or ignored."""
+"""What a record says about weights before any training: reported sizes as they are, truncated, or ignored."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,10 +11,11 @@ from phalanx.core import InfeasibleError
 from phalanx.report.ledger import BYZANTINE, Ledger
 from phalanx.report.words import describe
 from phalanx.runs.canonical import import_path
+from phalanx.runs.summary import not_enrolled
 from phalanx.weighting import AsReported, Ignore, Truncate, truncation_bound
 
-DECLARED, TRUNCATED, UNIFORM = NAMES = ("declared", "truncated", "uniform")
-MAKES = {import_path(AsReported): DECLARED, import_path(Truncate): TRUNCATED, import_path(Ignore): UNIFORM}
+REPORTED, TRUNCATED, UNIFORM = NAMES = ("reported", "truncated", "uniform")
+MAKES = {import_path(AsReported): REPORTED, import_path(Truncate): TRUNCATED, import_path(Ignore): UNIFORM}
 
 
 class Part(NamedTuple):
@@ -24,11 +25,11 @@ class Part(NamedTuple):
     arguments: Mapping[str, Any]
 
     @classmethod
-    def of(cls, told: object) -> "Part":
-        """From what the configuration says of it."""
-        if not isinstance(told, Mapping) or "class_path" not in told:
+    def of(cls, form: object) -> "Part":
+        """Return the object that a part of the configuration describes."""
+        if not isinstance(form, Mapping) or "class_path" not in form:
             return cls("", {})
-        return cls(str(told["class_path"]), told.get("init_args") or {})
+        return cls(str(form["class_path"]), form.get("init_args") or {})
 
     def __str__(self) -> str:
         return describe({"class_path": self.path, "init_args": self.arguments})
@@ -45,10 +46,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Weightings:
-    """The clients that took part, and what three weightings make of the sizes that they declare.
+    """The clients that took part, and what three weightings make of the sizes that they report.
 
     Args:
-        sizes: what each of them declares, at least 1; by id.
+        sizes: number of examples that each of them reports, at least 1; by id.
         byzantine: those of them that are known to be Byzantine.
         algorithm: that of the run.
         truncate: how sizes are truncated here: as in the run if it does that, else by the defaults.
@@ -76,7 +77,7 @@ class Weightings:
 
     @property
     def per_cohort(self) -> bool:
-        """Whether the run made weights anew in each step, for those that took part in it."""
+        """Whether the run made weights in each step, for the clients that took part in it."""
         return self.preprocess.arguments.get("scope") == "cohort"
 
     @cached_property
@@ -90,7 +91,7 @@ class Weightings:
     @cached_property
     def shares(self) -> dict[str, dict[int, float]]:
         """By weighting and client, the share of the weight; without "truncated" if that is infeasible."""
-        weights: dict[str, Mapping[int, int]] = {DECLARED: self.sizes}
+        weights: dict[str, Mapping[int, int]] = {REPORTED: self.sizes}
         if not isinstance(U := self.bound, InfeasibleError):
             weights[TRUNCATED] = {c: min(size, U) for c, size in self.sizes.items()}
         weights[UNIFORM] = dict.fromkeys(self.sizes, 1)
@@ -99,14 +100,17 @@ class Weightings:
 
 
 def weightings(ledger: Ledger) -> Weightings | None:
-    """The weightings of a run; None if nobody took part, or somebody's declared size is not known.
+    """The weightings of a run; None if nobody took part, or the reported size of one of them is not known.
 
     Raises:
         ValueError: the configuration truncates by shares that are out of range.
     """
-    told = {c: ledger.clients[c].get("declared") for c in ledger.clients if c not in _refused(ledger)}
-    sizes = {c: size for c, size in told.items() if isinstance(size, int) and size >= 1}
-    if not sizes or len(sizes) < len(told):
+    absent = {c for c, client in ledger.clients.items() if client.not_enrolled} | not_enrolled(
+        ledger.record.history
+    ).keys()
+    enrolled = {c: client.reported for c, client in ledger.clients.items() if c not in absent}
+    sizes = {c: size for c, size in enrolled.items() if size is not None and size >= 1}
+    if not sizes or len(sizes) < len(enrolled):
         return None
     algorithm = Part.of(ledger.record.config.get("algorithm"))
     preprocess = algorithm.part("preprocess")
@@ -121,10 +125,3 @@ def sizeless(algorithm: Part) -> bool:
     if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or import_path(kind) != algorithm.path:
         return False
     return "preprocess" not in {field.name for field in dataclasses.fields(kind)}
-
-
-def _refused(ledger: Ledger) -> set[int]:
-    """Who was refused at enrolment: by the summary, or by line 0 of the history."""
-    first = [line for line in ledger.record.history[:1] if line.get("step") == 0]
-    told = {c for c, about in ledger.clients.items() if about.get("not_enrolled")}
-    return told.union(int(c) for line in first for c in line.get("refused") or {})

@@ -1,5 +1,6 @@
 """What an experiment leaves in a folder: a page in Markdown, a table in CSV, each plot as SVG and PNG."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +13,13 @@ from phalanx.reproduce.trace import Trace
 from phalanx.wording import plural
 
 Records = Mapping[str, Sequence[Trace]]
-SHOWN = ("phalanx", "torch", "python", "device")  # of the environment
+SHOWN = {  # of the provenance, by its name on a page
+    "phalanx": "phalanx",
+    "numerics": "numerics version",
+    "torch": "torch",
+    "python": "python",
+    "device": "device",
+}
 
 
 LISTED = 10  # names of missing runs that are shown
@@ -75,14 +82,17 @@ def _origin(experiment: Experiment, context: Context, records: Records) -> str:
     if not traces:
         return f"Made by `{command}`."
     seconds = duration(sum(trace.wall_seconds for trace in traces))
-    environments = dict.fromkeys(
-        ", ".join(f"{name} {trace.environment[name]}" for name in SHOWN if name in trace.environment)
-        for trace in traces
+    made = Counter(map(_computed_with, traces))
+    told = "; ".join(
+        f"{plural(n, 'run')} with {words}" if len(made) > 1 else f"with {words}" for words, n in made.items()
     )
-    return (
-        f"Made by `{command}` from {plural(len(traces), 'run')} that took {seconds} of one process in all, with "
-        f"{'; '.join(environments)}."
-    )
+    return f"Made by `{command}` from {plural(len(traces), 'run')} that took {seconds} of one process in all, {told}."
+
+
+def _computed_with(trace: Trace) -> str:
+    """`phalanx 0.1.0, numerics version 1, torch 2.13.0`, as far as it is known."""
+    values = {name: getattr(trace.provenance, field) for field, name in SHOWN.items()}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
 
 
 def _once(records: Records) -> Iterable[Trace]:

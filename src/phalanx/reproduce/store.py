@@ -6,7 +6,7 @@ from pathlib import Path
 
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.runs.summary import outdated
+from phalanx.runs.summary import unusable
 
 
 class Store:
@@ -24,7 +24,7 @@ class Store:
         return self.folder / f"{plan.identity}.json"
 
     def find(self, plan: Run) -> tuple[Trace | None, str]:
-        """The record of a run, if there is one by the same version of the library, and why there is none of use.
+        """The record of a run, of whatever numerics version, and why there is none of use.
 
         Returns:
             The trace, if any; and if there is one that cannot be used, why not.
@@ -36,7 +36,7 @@ class Store:
         if not path.is_file():
             return None, ""
         trace = Trace.load(path)
-        why = outdated(plan, vars(trace))
+        why = unusable(plan, trace)
         return (None, why) if why else (trace, "")
 
     def keep(self, trace: Trace) -> None:

@@ -1,7 +1,7 @@
 """What is kept of a run for tables and figures: a value of some ten kilobytes.
 
-A record (`phalanx.runs.history.Record`) tells of every client in every step.  A trace keeps the curves, the outcome and who
-was removed, so that hundreds of runs can lie in one folder and be drawn again without training.
+A record (`phalanx.runs.record.Record`) holds every client in every step.  A trace keeps the curves, the outcome and who
+was excluded, so that hundreds of runs fit in one folder and can be drawn without training.
 """
 
 import json
@@ -11,10 +11,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from phalanx.runs.canonical import identity_of, source
-from phalanx.runs.history import Record, plain
 from phalanx.runs.plan import Run
-from phalanx.runs.summary import ending, environment
+from phalanx.runs.provenance import Provenance, provenance
+from phalanx.runs.record import Record
+from phalanx.runs.schema import plain
+from phalanx.runs.summary import ending
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
 BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
@@ -22,8 +26,8 @@ SMALL = 12  # numbers that an observed figure of the algorithm may consist of to
 
 
 @dataclass(frozen=True)
-class Removed:
-    """A client that was removed, from which step on, and why."""
+class Excluded:
+    """A client that was excluded, from which step on, and why."""
 
     client: int
     step: int
@@ -31,8 +35,8 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A client of which the guard refused updates: how often, and why the last time."""
+class Invalid:
+    """A client whose updates the guard found invalid: how many, and why the last one was."""
 
     client: int
     times: int
@@ -45,14 +49,14 @@ class Trace:
 
     Args:
         name: for people.
-        identity: of the run: the SHA-256 of its configuration.
+        identity: of the run: the SHA-256 of its settings.
         source: of the classes from outside the library that it uses; see `phalanx.runs.canonical.source`.
         settings: what was set of the run other than by default: its canonical form, of which `identity` is the digest.
         seed: the run's.
         clients: number of clients, with those who attack in addition.
         status: "finished" or "failed".
         error: why it failed; None if it did not.
-        environment: versions and machine.
+        provenance: what computed it.
         wall_seconds: how long it took.
         data: name, numbers of examples and fingerprints of the data set.
         dimension: number of parameters of the model.
@@ -64,15 +68,15 @@ class Trace:
         state: columns of equal length, one entry for each step: "step", and the small ones of the figures that the
             algorithm observes.
         left_out: observed figures that are too large to keep.
-        removed: clients that were removed.
-        refused: clients of which something was refused.
+        excluded: clients that were excluded.
+        invalid: clients that sent invalid updates.
         not_enrolled: clients that never took part, with the reason.
-        detection: how well the removed agree with the Byzantine clients; see `phalanx.runs.summary.detection`.
-        rejected: share of the updates that were not used, of "byzantine" and of "honest" clients.
+        detection: how well the excluded agree with the Byzantine clients; see `phalanx.runs.summary.detection`.
+        filtered: share of the updates that were not used, of "byzantine" and of "honest" clients.
         byzantine: ids of the Byzantine clients.
-        declared: number of examples that each client declared.
-        held: number of examples that each client truly holds.
-        received: at the last evaluation, the accuracy of each honest client's model; empty in records of older runs.
+        reported: number of examples that each client reported.
+        held: number of examples that each client holds.
+        received_accuracy: at the last evaluation, the accuracy of each honest client's model; empty in older records.
     """
 
     name: str
@@ -83,7 +87,7 @@ class Trace:
     clients: int
     status: str
     error: str | None
-    environment: Mapping[str, Any]
+    provenance: Provenance
     wall_seconds: float
     data: Mapping[str, Any] = field(default_factory=dict)
     dimension: int = 0
@@ -91,15 +95,15 @@ class Trace:
     curves: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     state: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
-    removed: tuple[Removed, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
+    invalid: tuple[Invalid, ...] = ()
     not_enrolled: Mapping[int, str] = field(default_factory=dict)
     detection: Mapping[str, float | None] = field(default_factory=dict)
-    rejected: Mapping[str, float | None] = field(default_factory=dict)
+    filtered: Mapping[str, float | None] = field(default_factory=dict)
     byzantine: tuple[int, ...] = ()
-    declared: tuple[int, ...] = ()
+    reported: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
-    received: Mapping[int, float] = field(default_factory=dict)
+    received_accuracy: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -118,31 +122,33 @@ class Trace:
     @classmethod
     def of(cls, plan: Run, record: Record) -> "Trace":
         """Return the short form of the record of a run."""
-        summary: dict[str, Any] = plain(record.summary)
-        clients = {int(i): c for i, c in summary["clients"].items()}
+        summary, clients = record.summary, record.summary.clients
         state, left_out = _state(record)
         return cls(
             name=record.name,
             settings=plan.settings,
             seed=plan.seed,
             clients=plan.population,
-            **{name: summary[name] for name in SUMMARY},
+            **{name: getattr(summary, name) for name in SUMMARY},
+            data={} if summary.data is None else msgspec.to_builtins(summary.data),
             curves=_curves(record),
             state=state,
             left_out=left_out,
-            removed=tuple(Removed(i, **c["removed"]) for i, c in clients.items() if c["removed"]),
-            refused=tuple(Refused(i, **c["refused"]) for i, c in clients.items() if c["refused"]),
-            not_enrolled={i: c["not_enrolled"] for i, c in clients.items() if c["not_enrolled"]},
-            byzantine=tuple(i for i, c in clients.items() if c["byzantine"]),
-            declared=tuple(c["declared"] for c in clients.values()),
-            held=tuple(c["size"] for c in clients.values()),
-            received=_received(record),
+            excluded=tuple(Excluded(i, e.step, e.reason) for i, c in clients.items() if (e := c.excluded)),
+            invalid=tuple(Invalid(i, u.times, u.reason) for i, c in clients.items() if (u := c.invalid)),
+            not_enrolled={i: c.not_enrolled for i, c in clients.items() if c.not_enrolled},
+            detection={} if summary.detection is None else msgspec.structs.asdict(summary.detection),
+            filtered=msgspec.structs.asdict(summary.filtered),
+            byzantine=tuple(i for i, c in clients.items() if c.byzantine),
+            reported=tuple(c.reported or 0 for c in clients.values()),
+            held=tuple(c.size or 0 for c in clients.values()),
+            received_accuracy=_received_accuracy(record),
         )
 
     @classmethod
     def of_failure(cls, plan: Run, error: BaseException | str, seconds: float = 0.0) -> "Trace":
         """A run of which nothing is known but that it failed, and why: it could not begin, or its process died."""
-        told: dict[str, Any] = {"status": "failed", "error": error} if isinstance(error, str) else ending(error)
+        status, why = ("failed", error) if isinstance(error, str) else ending(error)
         return cls(
             name=plan.title,
             identity=plan.identity,
@@ -150,10 +156,11 @@ class Trace:
             settings=plan.settings,
             seed=plan.seed,
             clients=plan.population,
-            environment=environment("cpu"),
+            status=status,
+            error=why,
+            provenance=provenance("cpu"),
             wall_seconds=seconds,
             byzantine=tuple(sorted(plan.attackers())),
-            **told,
         )
 
     def save(self, path: Path) -> None:
@@ -178,7 +185,6 @@ class Trace:
             raise _unusable(path, str(error)) from error
         if not isinstance(form, dict):
             raise _unusable(path, f"a mapping was expected, got {type(form).__name__}")
-        form = LATER | form
         if lacking := [name for name, kind in KINDS.items() if not isinstance(form.get(name), kind)]:
             raise _unusable(path, f"{', '.join(lacking)} missing or of a wrong type")
         if not identity_of(form["settings"]) == form["identity"] == path.stem:
@@ -198,7 +204,9 @@ def _unusable(path: Path, why: str) -> ValueError:
 
 def _form(value: Any) -> Any:
     """The value of a field in the types of JSON."""
-    if isinstance(value, (Removed, Refused)):
+    if isinstance(value, Provenance):
+        return value.form
+    if isinstance(value, (Excluded, Invalid)):
         return vars(value)
     if isinstance(value, Mapping):
         return {str(key): _form(item) for key, item in value.items()}
@@ -213,72 +221,86 @@ def _columns(form: Mapping[str, list[Any]]) -> dict[str, tuple[Any, ...]]:
     return {name: tuple(column) for name, column in form.items()}
 
 
-def _removed(form: Sequence[Mapping[str, Any]]) -> tuple[Removed, ...]:
-    return tuple(Removed(**item) for item in form)
+def _excluded(form: Sequence[Mapping[str, Any]]) -> tuple[Excluded, ...]:
+    return tuple(Excluded(**item) for item in form)
 
 
-def _refused(form: Sequence[Mapping[str, Any]]) -> tuple[Refused, ...]:
-    return tuple(Refused(**item) for item in form)
+def _invalid(form: Sequence[Mapping[str, Any]]) -> tuple[Invalid, ...]:
+    return tuple(Invalid(**item) for item in form)
 
 
-Told = TypeVar("Told")
-LATER: dict[str, Any] = {"received": {}}  # fields that the records of older runs lack
+Value = TypeVar("Value")
 
 
-def _by_client(form: Mapping[str, Told]) -> dict[int, Told]:
-    return {int(client): reason for client, reason in form.items()}
+def _by_client(form: Mapping[str, Value]) -> dict[int, Value]:
+    return {int(client): value for client, value in form.items()}
 
 
 KINDS: dict[str, type | tuple[type, ...]] = {  # of the fields, in JSON
     **dict.fromkeys(("name", "identity", "status"), str),
     **dict.fromkeys(("source", "error"), (str, type(None))),
     **dict.fromkeys(
-        ("settings", "environment", "data", "curves", "state", "not_enrolled", "detection", "rejected", "received"),
+        (
+            "settings",
+            "provenance",
+            "data",
+            "curves",
+            "state",
+            "not_enrolled",
+            "detection",
+            "filtered",
+            "received_accuracy",
+        ),
         dict,
     ),
-    **dict.fromkeys(("left_out", "removed", "refused", "byzantine", "declared", "held"), list),
+    **dict.fromkeys(("left_out", "excluded", "invalid", "byzantine", "reported", "held"), list),
     **dict.fromkeys(("dimension", "steps", "seed", "clients"), int),
     "wall_seconds": (int, float),
 }
 READ: dict[str, Callable[[Any], Any]] = {  # fields that JSON holds in another form
-    **dict.fromkeys(("left_out", "byzantine", "declared", "held"), tuple),
+    **dict.fromkeys(("left_out", "byzantine", "reported", "held"), tuple),
     **dict.fromkeys(("curves", "state"), _columns),
-    "removed": _removed,
-    "refused": _refused,
-    "not_enrolled": _by_client,
-    "received": _by_client,
+    **dict.fromkeys(("not_enrolled", "received_accuracy"), _by_client),
+    "provenance": Provenance.read,
+    "excluded": _excluded,
+    "invalid": _invalid,
 }
-SUMMARY = ("identity", "source", "status", "error", "environment", "wall_seconds", "data", "dimension", "steps",
-           "detection", "rejected")  # fmt: skip
+SUMMARY = ("identity", "source", "status", "error", "provenance", "wall_seconds", "dimension", "steps")
 
 
 def _curves(record: Record) -> dict[str, tuple[float | None, ...]]:
     """The lines of the history in which something was measured, column by column."""
-    lines = [line for line in record.history if "accuracy" in line]
-    present = [name for name in MEASURED if any(name in line for line in lines)]
-    columns = {name: tuple(line.get(name) for line in lines) for name in ("step", "seconds", *present)}
+    measured = [(step, step.metrics) for step in record.history if step.metrics is not None]
+    columns: dict[str, tuple[float | None, ...]] = {
+        "step": tuple(step.step for step, _ in measured),
+        "seconds": tuple(step.seconds for step, _ in measured),
+    }
+    for name in MEASURED:
+        column = tuple(getattr(metrics, name) for _, metrics in measured)
+        columns |= {name: column} if any(value is not None for value in column) else {}
     for name in BY_GROUP:
-        groups = dict.fromkeys(group for line in lines for group in line.get(name, {}))
-        columns |= {f"{name} {group}": tuple(line.get(name, {}).get(group) for line in lines) for group in groups}
-    if any("received_accuracy" in line for line in lines):
-        known = [[a for a in line.get("received_accuracy", {}).values() if a is not None] for line in lines]
+        tables = [getattr(metrics, name) for _, metrics in measured]
+        groups = dict.fromkeys(group for table in tables for group in table)
+        columns |= {f"{name} {group}": tuple(table.get(group) for table in tables) for group in groups}
+    if any(metrics.received_accuracy for _, metrics in measured):
+        known = [[a for a in metrics.received_accuracy.values() if a is not None] for _, metrics in measured]
         columns["best_client_accuracy"] = tuple(max(values, default=None) for values in known)
     return columns
 
 
-def _received(record: Record) -> dict[int, float]:
+def _received_accuracy(record: Record) -> dict[int, float]:
     """What each honest client's model was worth when it was evaluated last."""
-    told = [line["received_accuracy"] for line in record.history if line.get("received_accuracy")]
-    return {int(i): accuracy for i, accuracy in (told[-1] if told else {}).items() if accuracy is not None}
+    known = [m.received_accuracy for step in record.history if (m := step.metrics) and m.received_accuracy]
+    return {i: accuracy for i, accuracy in (known[-1] if known else {}).items() if accuracy is not None}
 
 
 def _state(record: Record) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
     """The observed figures of the algorithm, step by step, and the names of those that are too large."""
-    lines = [line for line in record.history if "state" in line]
-    names = list(lines[0]["state"]) if lines else []
-    small = [name for name in names if all(_count(line["state"][name]) <= SMALL for line in lines)]
-    columns = {name: tuple(line["state"][name] for line in lines) for name in small}
-    kept = {"step": tuple(line["step"] for line in lines), **columns} if columns else {}
+    steps = [step for step in record.history if step.state]
+    names = list(steps[0].state) if steps else []
+    small = [name for name in names if all(_count(step.state[name]) <= SMALL for step in steps)]
+    columns = {name: tuple(plain(step.state[name]) for step in steps) for name in small}
+    kept = {"step": tuple(step.step for step in steps), **columns} if columns else {}
     return kept, tuple(name for name in names if name not in small)
 
 

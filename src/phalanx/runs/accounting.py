@@ -6,12 +6,12 @@ see what it sees, can tell them apart by its T uploads no better than (epsilon, 
 Nothing is gained by sampling clients, as the server knows whom it has asked, nor by other clients' noise.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
 from typing import Any
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
-from phalanx.runs.history import Line, Record
+from phalanx.runs.record import Record
 from phalanx.wording import plural
 
 MOST, LEAST = 2.0**20, 2.0**-4  # multipliers between which one is looked for
@@ -68,27 +68,16 @@ def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e
 
 
 def uploads(record: Record) -> dict[int, int]:
-    """How many uploads left each client, at most.
+    """Return how many uploads left each client, at most.
 
     With real clients, each task that a client was given counts, answered or not, and those that were given again after
     a kill once more: the noise is another each time.  In a simulation nothing leaves but what arrives, and what is done
-    again has the same noise: each verdict, refusal and loss counts.  Updates that wait for a later step have two
+    again has the same noise: each verdict, invalid update and loss counts.  Updates that wait for a later step have two
     verdicts, and count twice.
     """
-    clients: Mapping[str, Any] = record.summary.get("clients", {})
-    asked = {int(client): int(about["asked"]) for client, about in clients.items() if "asked" in about}
-    return asked or _told(record.history)
-
-
-def _told(history: Iterable[Line]) -> dict[int, int]:
-    """How often a history tells of each client."""
-    counts = dict[int, int]()
-    for line in history:
-        for part in ("verdicts", "refused", "lost") if line["step"] or "verdicts" in line else ():
-            told: Mapping[str, Any] = line.get(part, {})
-            for client in told:
-                counts[int(client)] = counts.get(int(client), 0) + 1
-    return dict(sorted(counts.items()))
+    given = {i: client.tasks for i, client in record.summary.clients.items() if client.tasks is not None}
+    counts = Counter(i for step in record.history for part in (step.verdicts, step.invalid, step.lost) for i in part)
+    return given or dict(sorted(counts.items()))
 
 
 def _library() -> Any:

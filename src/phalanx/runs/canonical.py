@@ -1,10 +1,10 @@
 """Values as configuration, and configuration as identity.
 
-A frozen dataclass has two forms in JSON.  Its *configuration* is a file that makes it again: every field, and the import
-path of every class.  Its *canonical form* is what identifies it: fields at their default are left out, and a class goes
-by its public name.  So a new field with a default, a module that moves and a private class that gets another name change
-no identity.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
-against a stored list, and whoever changes one raises `FORM`.
+A frozen dataclass has two forms in JSON.  Its *configuration* is a file that makes it again: every field, and the
+import path of every class.  Its *canonical form* is what identifies it: fields at their default are left out, and a
+class goes by its public name.  So a new field with a default, a module that moves and a private class that gets another
+name change no identity.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all
+of them against a stored list, and whoever changes one raises `FORM`.
 
 Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
 `source` tells.
@@ -155,6 +155,7 @@ def import_path(kind: type) -> str:
 # What a value is made by
 
 INSTALLED = {"site-packages", "dist-packages"}  # folders of what comes in versions
+PAPERS = Path(__file__).parents[3] / "papers"  # of a checkout; `phalanx.runs.provenance` covers them, as the library
 
 
 def source(value: Any) -> str | None:
@@ -187,7 +188,10 @@ def _modules(value: Any) -> Iterator[str]:
 
 
 def _foreign(name: str) -> bool:
+    """Whether a module is neither Python's, nor the library's, nor of the papers in its repository."""
     package = name.partition(".")[0]
+    if package == PAPERS.name:
+        return (file := _file(package)) is None or file.parent != PAPERS
     return package != __name__.partition(".")[0] and package not in sys.stdlib_module_names
 
 

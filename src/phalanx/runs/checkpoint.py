@@ -18,7 +18,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -28,8 +27,10 @@ from torch import Tensor
 
 from phalanx.core import InfeasibleError
 from phalanx.engine.loop import Snapshot
-from phalanx.runs.history import CHECKPOINT, HISTORY, History, Line, read_lines
+from phalanx.runs.history import History
 from phalanx.runs.packing import Packed, Unpackable, pack, unpack
+from phalanx.runs.record import CHECKPOINT, HISTORY, read_lines
+from phalanx.runs.schema import StepRecord
 
 MAGIC = b"phalanx checkpoint 1\n"
 CHUNK = 1 << 20  # bytes that are read at once
@@ -93,18 +94,6 @@ class Origin:
         pairs = [(name, self.conditions.get(name), here.conditions.get(name)) for name in names]
         told = [f"{name} {before}, and this is {now}" for name, before, now in pairs if before != now]
         return "; ".join([*told, *(["other data"] if self.data != here.data else [])])
-
-
-def conditions(device: torch.device) -> dict[str, str | int]:
-    """What floating-point bits depend on beside the run itself, as far as it can be asked for."""
-    return {
-        "torch": torch.__version__,
-        "numpy": version("numpy"),
-        "numba": version("numba"),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-    }
 
 
 class Header(NamedTuple):
@@ -207,7 +196,7 @@ class Resumption(NamedTuple):
     """Where a run goes on; at the beginning, if nothing else is said."""
 
     snapshot: Snapshot[Any] | None = None
-    lines: Sequence[Line] = ()  # of history, up to there
+    lines: Sequence[StepRecord] = ()  # of history, up to there
     seconds: float = 0.0  # wall time that the run has taken
 
 

@@ -1,11 +1,10 @@
 """The clients, data and model of a run, ready to train in this process."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -13,12 +12,12 @@ from torch import Tensor
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.rng import borrowed, numpy_generator
-from phalanx.runs.history import Line, not_enrolled, plain, refusals, rejected, removals
 from phalanx.runs.plan import Run
-from phalanx.runs.summary import detection
+from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
+from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
-from phalanx.training.evaluation import FineTuning, Score, evaluate, figures, least_loss
+from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate, least_loss, metrics_of
 from phalanx.training.sgd import ServerTraining, Trainer
 from phalanx.training.vector import FlatModule
 
@@ -133,16 +132,19 @@ class Federation:
                 f"{self.plan.model} must give {classes} scores for each of {len(x)} examples{where}, gave {gave}."
             )
 
-    def measure(self, progress: Progress) -> Mapping[str, Any]:
-        """Evaluates the models of a state, if it is time to."""
+    def measure(self, progress: Progress) -> Metrics | None:
+        """Return the figures of a state; None if no evaluation is due."""
         due = progress.step % self.plan.evaluation.every == 0 or self.plan.until.reached(progress.step, progress.now)
-        return self.worth(progress.state, progress.enrolled) if due else {}
+        return self.worth(progress.state, progress.enrolled) if due else None
 
-    def worth(self, state: AnyState, enrolled: Collection[int]) -> Mapping[str, Any]:
-        """Return the figures of a state: of what honest enrolled clients are served, and of what the attacker got."""
+    def worth(self, state: AnyState, enrolled: Collection[int]) -> Metrics | None:
+        """Return the figures of a state: of what honest enrolled clients are served, and of what the attacker got.
+
+        None if no honest client is enrolled.
+        """
         clients = [i for i in self.honest if i in enrolled]
         if not clients:
-            return {}
+            return None
         chosen = self.chosen(state, clients)
         served = self.tested(state, clients, chosen)
         distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
@@ -150,17 +152,19 @@ class Federation:
         aims = [(vector, goal) for (_, g), vector in distinct.items() if (goal := self.goals[g]) is not None]
         wishes = [evaluate(self.model, vector, goal).accuracy for vector, goal in aims]
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
-        found = figures(by_client, dict(enumerate(self.holdings)), sum(wishes) / len(wishes) if wishes else None)
-        return found | self._by_group(by_client) | ({"chosen": chosen} if chosen else {})
+        success = sum(wishes) / len(wishes) if wishes else None
+        accuracy, loss = self._by_group(by_client)
+        found = metrics_of(by_client, dict(enumerate(self.holdings)), success)
+        return msgspec.structs.replace(found, group_accuracy=accuracy, group_loss=loss, chosen=chosen)
 
-    def _by_group(self, scores: Mapping[int, Score]) -> dict[str, Any]:
-        """Accuracy and loss of each group of clients, the means over its honest ones; nothing without groups."""
+    def _by_group(self, scores: Mapping[int, Score]) -> tuple[dict[int, float], dict[int, float]]:
+        """Return accuracy and loss of each group of clients, the means over its honest ones; empty without groups."""
         if self.plan.groups is None:
-            return {}
+            return {}, {}
         members = {g: [s for i, s in scores.items() if self.group[i] == g] for g in sorted(set(self.group))}
-        means = {g: [sum(values) / len(of) for values in zip(*((s.accuracy, s.loss) for s in of), strict=True)]
-                 for g, of in members.items() if of}  # fmt: skip
-        return {f"group_{name}": {g: m[k] for g, m in means.items()} for k, name in enumerate(("accuracy", "loss"))}
+        known = {g: of for g, of in members.items() if of}
+        accuracy = {g: sum(s.accuracy for s in of) / len(of) for g, of in known.items()}
+        return accuracy, {g: sum(s.loss for s in of) / len(of) for g, of in known.items()}
 
     def tested(self, state: AnyState, clients: Sequence[int], chosen: Mapping[int, int]) -> dict[int, Vector]:
         """Return what is evaluated of each client: its model, trained further if the run's evaluation says so."""
@@ -214,30 +218,35 @@ def withheld(plan: Run, client: int, held: Dataset) -> tuple[Dataset, Dataset]:
     return held.of(order[count:].sort().values), held.of(order[:count].sort().values)
 
 
-def population(federation: Federation, history: Sequence[Line]) -> dict[str, Any]:
-    """Who took part, who was removed, whose updates were not used, and how well that agrees with the truth."""
-    removed, refused, absent = removals(history), refusals(history), not_enrolled(history)
+def population(federation: Federation, history: Sequence[StepRecord]) -> Population:
+    """Return who took part, who was excluded, whose updates were not used, and how well that agrees with the truth."""
+    excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
     byzantine = federation.byzantine
     clients = {
-        i: {
-            "declared": federation.transport.declared[i],
-            "size": len(part),
-            "classes": federation.holdings[i],
-            "byzantine": i in byzantine,
-            "group": federation.group[i],
-            "removed": asdict(removed[i]) if i in removed else None,
-            "refused": asdict(refused[i]) if i in refused else None,
-            "not_enrolled": absent.get(i),
-        }
+        i: ClientRecord(
+            reported=_whole(federation.transport.declared[i]),
+            size=len(part),
+            classes=tuple(federation.holdings[i].tolist()),
+            byzantine=i in byzantine,
+            group=federation.group[i],
+            excluded=excluded.get(i),
+            invalid=invalid.get(i),
+            not_enrolled=absent.get(i),
+        )
         for i, part in enumerate(federation.parts)
     }
-    data = {
-        "name": type(federation.plan.data).__name__,
-        "train": len(federation.train),
-        "test": len(federation.test),
-        "fingerprint": federation.fingerprint,
-    }
-    unused = {"byzantine": rejected(history, byzantine), "honest": rejected(history, set(federation.honest))}
-    found = detection(removed.keys(), byzantine)
-    facts: dict[str, Any] = plain({"clients": clients, "detection": found, "rejected": unused, "data": data})
-    return facts
+    unused = FilteredShares(
+        byzantine=filtered(history, byzantine), honest=filtered(history, frozenset(federation.honest))
+    )
+    data = DataRecord(
+        name=type(federation.plan.data).__name__,
+        train=len(federation.train),
+        test=len(federation.test),
+        fingerprint=federation.fingerprint,
+    )
+    return Population(clients, detection(excluded.keys(), byzantine), unused, data=data)
+
+
+def _whole(size: object) -> int | None:
+    """The reported size, if it is a whole number."""
+    return size if type(size) is int else None

@@ -6,7 +6,7 @@ computes and where its results go is not: those are arguments of `simulate`.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,14 @@ from phalanx.engine.loop import run
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
 from phalanx.runs.canonical import source
-from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, conditions, resumption
+from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, resumption
 from phalanx.runs.federation import Federation, population
-from phalanx.runs.history import HISTORY, History, Line, Record
+from phalanx.runs.history import History, Measure
 from phalanx.runs.plan import Run
-from phalanx.runs.summary import ending, environment, outcome
+from phalanx.runs.provenance import conditions, provenance
+from phalanx.runs.record import HISTORY, Record
+from phalanx.runs.schema import StepRecord
+from phalanx.runs.summary import Ending, Population, RunInfo, ending, record_of
 from phalanx.simulation.executor import ExecutorFactory
 from phalanx.version import VERSION
 
@@ -44,7 +47,7 @@ def nothing() -> None:
     """Do nothing."""
 
 
-def ignore(ending: Mapping[str, Any]) -> None:
+def ignore(ending: Ending) -> None:
     """Take no notice of how a run ends."""
 
 
@@ -54,13 +57,11 @@ class Session:
     It is entered as a context, in which `run` is called.
 
     Args:
-        name: of the run.
-        config: in the form of its configuration file, for run.json.
+        info: what it is, for its summary.
         origin: what decides about its bits.
-        identity: SHA-256 of what it is, for its summary.
         observed: fields of the algorithm's state that the history holds.
         measure: evaluates a state, for the history.
-        facts: what the summary says of the run besides how it ended, from its history.
+        population: who took part, by its history.
         folder: where record and checkpoints are kept; None: nowhere.
         checkpoint: when the run is saved on its way; None: never.
         device: where it computes.
@@ -71,27 +72,24 @@ class Session:
 
     def __init__(
         self,
-        name: str,
-        config: Mapping[str, Any],
+        info: RunInfo,
         origin: Origin,
         *,
-        identity: str,
         observed: Iterable[str],
-        measure: Callable[[Progress], Mapping[str, Any]],
-        facts: Callable[[Sequence[Line]], Mapping[str, Any]],
+        measure: Measure,
+        population: Callable[[Sequence[StepRecord]], Population],
         folder: Path | None,
         checkpoint: Checkpoint | None,
         device: torch.device,
         begun: float | None = None,
         prepare: Callable[[], None] = nothing,
-        on_end: Callable[[Mapping[str, Any]], None] = ignore,
+        on_end: Callable[[Ending], None] = ignore,
     ) -> None:
         begun = time.perf_counter() if begun is None else begun
-        self.name, self.config, self.folder = name, dict(config), folder
+        self.info, self.folder = info, folder
         self.resumed = resumption(folder, checkpoint, origin, device)
         self.begun = begun - self.resumed.seconds
-        self._identity, self._source, self._facts = identity, origin.source, facts
-        self._prepare, self._on_end = prepare, on_end
+        self._population, self._prepare, self._on_end = population, prepare, on_end
         path = folder / HISTORY if folder else None
         self.history = History(observed, measure, path, self._make_ready, self.resumed.lines)
         self.keeper = CheckpointWriter(folder, checkpoint, origin, self.history, self.begun)
@@ -101,7 +99,7 @@ class Session:
 
     def _make_ready(self) -> None:
         if self.folder is not None:
-            Record.begin(self.folder, self.config, resumed=self.resumed.snapshot is not None)
+            Record.begin(self.folder, self.info.config, resumed=self.resumed.snapshot is not None)
             self._prepare()
 
     def run(
@@ -159,14 +157,10 @@ class Session:
             self._on_end(how)
         finally:
             if self.history.lines:
-                self.record = self._recorded(how)
+                lines, seconds = self.history.lines, time.perf_counter() - self.begun
+                self.record = record_of(self.info, lines, self._population(lines), how, seconds)
                 if self.folder is not None:
                     self.record.save(self.folder)
-
-    def _recorded(self, how: Mapping[str, Any]) -> Record:
-        seconds, lines = round(time.perf_counter() - self.begun, 3), self.history.lines
-        summary = {**how, "identity": self._identity, "source": self._source, "wall_seconds": seconds}
-        return Record(self.name, self.config, lines, {**summary, **self._facts(lines)})
 
 
 def simulate(
@@ -208,19 +202,22 @@ def simulate(
     """
     begun = time.perf_counter()
     federation = Federation(plan, data_dir, device, executors)
-    session = Session(
+    origin = Origin(plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device))
+    info = RunInfo(
         name or plan.title,
         plan.config,
-        Origin(plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device)),
-        identity=plan.identity,
+        plan.identity,
+        origin.source,
+        len(federation.start),
+        provenance(federation.device),
+        texts=federation.test.y.ndim == 2,
+    )
+    session = Session(
+        info,
+        origin,
         observed=plan.algorithm.observed,
         measure=federation.measure,
-        facts=lambda history: {
-            "dimension": len(federation.start),
-            **outcome(history, texts=federation.test.y.ndim == 2),
-            **population(federation, history),
-            "environment": environment(federation.device),
-        },
+        population=lambda history: population(federation, history),
         folder=folder,
         checkpoint=checkpoint,
         device=federation.device,

@@ -1,95 +1,212 @@
-"""What is told of a run that ended: how it ended, what came out, who took part, where it was computed."""
+"""What the summary of a run says: how it ended, what it reached, who was excluded, and how right that was."""
 
 import math
-import platform
-from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
-
-import torch
+from collections.abc import Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from phalanx.core import InfeasibleError, StalledError
-from phalanx.runs.canonical import source
-from phalanx.runs.history import Line
-from phalanx.version import VERSION
+from phalanx.runs.canonical import digest, source
+from phalanx.runs.provenance import Provenance
+from phalanx.runs.record import Record
+from phalanx.runs.schema import (
+    BestAccuracy,
+    ClientRecord,
+    DataRecord,
+    DetectionCounts,
+    Exclusion,
+    FilteredShares,
+    FinalMetrics,
+    InvalidUpdates,
+    Status,
+    StepRecord,
+    Summary,
+    plain,
+)
 
 if TYPE_CHECKING:
     from phalanx.runs.plan import Run
 
 
-def ending(error: BaseException | None) -> dict[str, Any]:
-    """How a run ended: its status "finished", "failed" or "stopped", and the error if it failed."""
-    if error is None or isinstance(error, KeyboardInterrupt):
-        return {"status": "stopped" if error else "finished", "error": None}
-    kind = "" if isinstance(error, (InfeasibleError, StalledError)) else f"{type(error).__name__}: "
-    return {"status": "failed", "error": "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])])}
+class Ending(NamedTuple):
+    """How a run ended; the error if it failed."""
+
+    status: Status
+    error: str | None
 
 
-def outcome(history: Sequence[Line], *, texts: bool = False) -> dict[str, Any]:
-    """How far a run came, and what its models were worth at the end and at best, where that was measured.
+class RunInfo(NamedTuple):
+    """What a run is, and what computed it.
 
     Args:
-        history: of the run.
+        name: of the run, for readers.
+        config: in the form of its configuration file.
+        identity: SHA-256 of its canonical form.
+        source: SHA-256 of the classes from outside the library that it uses; None if it uses none.
+        dimension: number of parameters of the model.
+        provenance: versions, sources and machine.
         texts: whether the examples are sequences of labels, so that the exponential of the loss is a perplexity.
     """
-    measured = [line for line in history if line.get("accuracy") is not None]
-    unmeasured = [{"accuracy": None, "step": history[-1]["step"]}]
-    last, best = (measured or unmeasured)[-1], max(measured or unmeasured, key=lambda line: line["accuracy"] or 0.0)
-    figures = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
-    final = {name: last[name] for name in figures if name in last}
-    if texts and (loss := final.get("loss")) is not None:
-        final["perplexity"] = math.exp(min(loss, 700.0))  # larger ones are beyond what a float can hold
-    return {
-        "steps": history[-1]["step"],
-        "seconds": history[-1]["seconds"],
-        "final": final,
-        "best": {"accuracy": best["accuracy"], "step": best["step"]},
-    }
+
+    name: str
+    config: dict[str, Any]
+    identity: str
+    source: str | None
+    dimension: int
+    provenance: Provenance
+    texts: bool = False
 
 
-def detection(removed: Set[int], byzantine: Set[int]) -> dict[str, float | None]:
-    """How well the removed clients agree with the Byzantine ones.
+class Population(NamedTuple):
+    """Who took part in a run, in the terms of `Summary`; empty where nothing is known."""
 
-    Returns:
-        precision: share of the removed that are Byzantine, None if nobody was removed;
-        recall: share of the Byzantine that were removed, None if nobody is Byzantine; and the counts.
+    clients: Mapping[int, ClientRecord] = {}
+    detection: DetectionCounts | None = None
+    filtered: FilteredShares = FilteredShares()
+    missing: Mapping[int, str] = {}
+    data: DataRecord | None = None
+
+
+def record_of(
+    info: RunInfo, history: list[StepRecord], population: Population, how: Ending, wall_seconds: float
+) -> Record:
+    """Return the record of a run that ended."""
+    measured = [step for step in history if step.accuracy is not None]
+    best = max(measured or history[-1:], key=lambda step: step.accuracy or 0.0)
+    summary = Summary(
+        name=info.name,
+        identity=info.identity,
+        source=info.source,
+        status=how.status,
+        error=how.error,
+        steps=history[-1].step,
+        seconds=history[-1].seconds,
+        wall_seconds=round(wall_seconds, 3),
+        dimension=info.dimension,
+        final=_final((measured or history)[-1], texts=info.texts),
+        best=BestAccuracy(accuracy=best.accuracy, step=best.step),
+        **population._asdict(),
+        provenance=info.provenance,
+        lines=len(history),
+        config_digest=digest(plain(info.config)),
+    )
+    return Record(info.config, history, summary)
+
+
+def ending(error: BaseException | None) -> Ending:
+    """Return how a run ended that raised this error, or none."""
+    if error is None or isinstance(error, KeyboardInterrupt):
+        return Ending("stopped" if error else "finished", None)
+    kind = "" if isinstance(error, (InfeasibleError, StalledError)) else f"{type(error).__name__}: "
+    return Ending("failed", "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])]))
+
+
+def _final(step: StepRecord, *, texts: bool) -> FinalMetrics:
+    if (m := step.metrics) is None:
+        return FinalMetrics()
+    return FinalMetrics(
+        accuracy=m.accuracy,
+        loss=m.loss,
+        worst_client_accuracy=m.worst_client_accuracy,
+        attack_success=m.attack_success,
+        perplexity=math.exp(min(m.loss, 700.0)) if texts and m.loss is not None else None,  # more is beyond a float
+    )
+
+
+def exclusions(history: Iterable[StepRecord]) -> dict[int, Exclusion]:
+    """Return the clients that a final verdict excluded, with the step from which on they took no part."""
+    out = dict[int, Exclusion]()
+    for step in history:
+        for client, verdict in step.verdicts.items():
+            if verdict.final:
+                out.setdefault(client, Exclusion(step=step.step, reason=verdict.reason))
+            elif verdict.accepted:
+                out.pop(client, None)
+    return out
+
+
+def invalid_updates(history: Iterable[StepRecord]) -> dict[int, InvalidUpdates]:
+    """Return the clients that sent invalid updates, with their number."""
+    out = dict[int, InvalidUpdates]()
+    for step in history:
+        for client, reason in step.invalid.items():
+            before = out[client].times if client in out else 0
+            out[client] = InvalidUpdates(times=before + 1, reason=reason)
+    return out
+
+
+def not_enrolled(history: Iterable[StepRecord]) -> dict[int, str]:
+    """Return the clients that never took part, with the reason."""
+    out = dict[int, str]()
+    for step in history:
+        for client, reason in step.not_enrolled.items():
+            out.setdefault(client, reason)
+    return out
+
+
+def filtered(history: Iterable[StepRecord], clients: Set[int]) -> float | None:
+    """Return the share of the updates of some clients that were filtered or invalid; None if they sent none.
+
+    What counts is whether an update was used: a second copy of one that was is no update of its own.
     """
-    hits = len(removed & byzantine)
-    return {
-        "true_positives": hits,
-        "false_positives": len(removed) - hits,
-        "false_negatives": len(byzantine) - hits,
-        "precision": hits / len(removed) if removed else None,
-        "recall": hits / len(byzantine) if byzantine else None,
-    }
+    unused = list[bool]()
+    for step in history:
+        used = dict.fromkeys(step.invalid, False) | {c: verdict.accepted for c, verdict in step.decided.items()}
+        unused += [not was_used for client, was_used in used.items() if client in clients]
+    return sum(unused) / len(unused) if unused else None
 
 
-def environment(device: torch.device | str) -> dict[str, str | int]:
-    """What a run was computed with: floating-point bits can depend on it."""
-    on_gpu = torch.device(device).type == "cuda"
-    return {
-        "phalanx": VERSION,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
-        "threads": torch.get_num_threads(),
-        "platform": f"{platform.system()} {platform.machine()}",
-    }
+def detection(excluded: Set[int], byzantine: Set[int]) -> DetectionCounts:
+    """Return how well the excluded clients agree with the Byzantine ones."""
+    hits = len(excluded & byzantine)
+    return DetectionCounts(
+        true_positives=hits,
+        false_positives=len(excluded) - hits,
+        false_negatives=len(byzantine) - hits,
+        precision=hits / len(excluded) if excluded else None,
+        recall=hits / len(byzantine) if byzantine else None,
+    )
 
 
-def outdated(plan: "Run", summary: Mapping[str, Any]) -> str:
-    """Why a run that was carried out before could come out differently today; empty if it could not.
+@runtime_checkable
+class Past(Protocol):
+    """What is known of a run that was carried out before: its summary, or its trace."""
+
+    @property
+    def status(self) -> str:
+        """How it ended."""
+
+    @property
+    def steps(self) -> int:
+        """Number of server steps."""
+
+    @property
+    def source(self) -> str | None:
+        """SHA-256 of the classes from outside the library."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """What computed it."""
+
+
+def outdated(plan: "Run", past: Past) -> str:
+    """Return why a run that was carried out before could come out differently today; empty if it could not.
 
     A run that failed by its own parameters fails again.
 
     Args:
         plan: the run.
-        summary: what is known of it from then: its `status`, `steps`, `environment` and `source`.
+        past: the same run, from then.
     """
-    version = summary["environment"].get("phalanx")
-    if summary["status"] == "stopped":
-        return f"it was stopped after step {summary.get('steps')}"
-    if version != VERSION:
-        return f"its results are by Phalanx {version}, this is {VERSION}"
-    if summary.get("source") != source(plan):
+    return past.provenance.outdated or unusable(plan, past)
+
+
+def unusable(plan: "Run", past: Past) -> str:
+    """Return why a run that was carried out before was another or did not end; empty if it was this and did.
+
+    Arguments as for `outdated`.
+    """
+    if past.status == "stopped":
+        return f"it was stopped after step {past.steps}"
+    if past.source != source(plan):
         return "the source of the classes of your own that it uses has changed since"
     return ""

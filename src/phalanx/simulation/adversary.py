@@ -1,4 +1,4 @@
-"""The Byzantine clients of a simulation: what they know, what they send, and when."""
+"""The Byzantine clients of a simulation: their knowledge, their answers and the timing of these."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -12,18 +12,18 @@ from phalanx.simulation.events import Trained, Wait
 
 
 class Adversary:
-    """The attack of a simulation, with what its clients remember.  Honest clients pass through unchanged.
+    """The attack of a simulation, with the state of its clients.  Honest clients pass through unchanged.
 
     Args:
-        attack: what the Byzantine clients do.
-        clients: the ids of the Byzantine clients.
-        algorithm: the server's; an omniscient attack knows its rule and its weights.
+        attack: the attack of the Byzantine clients.
+        clients: ids of the Byzantine clients.
+        algorithm: the algorithm of the server; an omniscient attack knows its rule and its weights.
         sizes: number of examples of each client, Byzantine or not.
-        model: the parameters of a model, for their number, dtype and device.
-        seed: the run's.
+        model: (d,), parameters of a model, for their number, dtype and device.
+        seed: seed of the run.
 
     Raises:
-        InfeasibleError: there is no attack, a client does not exist, or the attack needs a rule and there is none.
+        InfeasibleError: if there is no attack, a client does not exist, or the attack needs a rule and there is none.
     """
 
     def __init__(
@@ -37,9 +37,7 @@ class Adversary:
         seed: int,
     ) -> None:
         if clients and attack is None:
-            raise InfeasibleError(
-                f"{len(clients)} clients are Byzantine, but there is no attack that they could carry out."
-            )
+            raise InfeasibleError(f"{len(clients)} clients are Byzantine, but no attack is given.")
         if strangers := sorted(clients - sizes.keys()):
             raise InfeasibleError(f"Byzantine clients {strangers} are not among the {len(sizes)} clients.")
         self.attack, self.clients, self.seed = attack or Attack(), frozenset(clients), seed
@@ -54,28 +52,28 @@ class Adversary:
         self.held = dict[int, Trained]()  # tasks whose answer an attacker holds back
         self._none = model.new_empty(0, model.numel())
         self.algorithm = algorithm
-        self.state: AnyState | None = None  # the server's, from which the next downloads are made
+        self.state: AnyState | None = None  # state of the server, from which the next downloads are made
 
     def __contains__(self, client: int) -> bool:
         return client in self.clients
 
     def poisoned(self, client: int, data: Dataset) -> Dataset:
-        """The data that a client trains on."""
+        """Return the data that a client trains on."""
         return self.attack.poison(data, generator(self.seed, "poison", client)) if client in self else data
 
     def follow(self, client: int, download: Vector) -> Vector | None:
-        """Remember the download of an attacker, and return the one before it; None if there is none."""
+        """Remember the download of an attacker, and return the previous one; None if there is none."""
         before = self.previous.get(client)
         if client in self:
             self.previous[client] = download
         return before
 
     def seconds(self, client: int, turn: int, seconds: float) -> float:
-        """Seconds from a download to the answer, where an honest client would take `seconds`."""
+        """Return the seconds from a download to the answer; an honest client would take `seconds`."""
         return self.attack.delay(seconds, generator(self.seed, "delay", client, turn)) if client in self else seconds
 
     def holds_back(self, trained: Trained) -> bool:
-        """Whether a client does not answer yet; keeps its task if so."""
+        """Return whether a client holds back its answer; if so, keep its task."""
         held = trained.update.client in self and self.attack.holds_back
         if held:
             self.held[trained.update.client] = trained
@@ -85,7 +83,7 @@ class Adversary:
         """Release the tasks whose answers are sent now, by increasing client.
 
         Args:
-            version: the newest that the server sent.
+            version: the newest version that the server sent.
             others: number of honest clients that the server waits for.
         """
         now = [
@@ -96,12 +94,12 @@ class Adversary:
         return [self.held.pop(client) for client in now]
 
     def answers(self, trained: Trained, flying: Mapping[int, Trained], wait: Wait) -> Sequence[Answer]:
-        """The messages that a client sends for one download: the honest one, or what the attack makes of it.
+        """Return the answers of a client for one download: the honest one, or those of the attack.
 
         Args:
-            trained: what the client has trained.
+            trained: the finished task of the client.
             flying: the tasks that the server waits for.
-            wait: holds the knowledge of omniscient attackers, which all that answer during one wait share.
+            wait: holds the knowledge of omniscient attackers, shared by all that answer during one wait.
         """
         update, attack = trained.update, self.attack
         if update.client not in self:
@@ -127,7 +125,7 @@ class Adversary:
         )
 
     def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
-        """Return the weights with which the rule would combine those updates; None if it would use none of them."""
+        """Return the weights with which the rule would combine these updates, or None if all are 0."""
         if self.state is None:
             return None
         weights = self.algorithm.weights(self.state, [update.client for update in updates])

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import msgspec
 import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from jaxtyping import Float, Int
@@ -133,38 +134,59 @@ class FineTuning:
         return vector + change
 
 
-def figures(
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The figures of one evaluation.  None: not measured, or not finite.
+
+    Args:
+        accuracy: share of the test labels that the served model predicts; mean over honest clients.
+        loss: cross-entropy of the same, nats per label.
+        worst_client_accuracy: the smallest of `client_accuracy`, of clients that hold examples.
+        attack_success: accuracy on the attack's goal, of the models that honest clients are served.
+        received_accuracy: by honest client, the accuracy of its model on the whole test set.
+        client_accuracy: by honest client, the accuracy of its model under its own distribution of labels.
+        class_accuracy: by class, the mean over honest clients, where an attack has a goal and classes are few.
+        group_accuracy: by group of clients, the mean accuracy over its honest ones.
+        group_loss: by group of clients, the mean loss over its honest ones.
+        chosen: by client that chooses among several models, the number of the one that it took.
+    """
+
+    accuracy: float | None = None
+    loss: float | None = None
+    worst_client_accuracy: float | None = None
+    attack_success: float | None = None
+    received_accuracy: Mapping[int, float | None] = {}
+    client_accuracy: Mapping[int, float | None] = {}
+    class_accuracy: Mapping[int, float] = {}
+    group_accuracy: Mapping[int, float | None] = {}
+    group_loss: Mapping[int, float | None] = {}
+    chosen: Mapping[int, int] = {}
+
+
+def metrics_of(
     scores: Mapping[int, Score], holdings: Mapping[int, Int[Tensor, "classes"]], success: float | None
-) -> dict[str, Any]:
-    """Return the metrics of one evaluation.
+) -> Metrics:
+    """Return the metrics of one evaluation, without those of groups and choices.
 
     Args:
         scores: score of the model of each honest client.
         holdings: number of labels of each class that each honest client holds.
         success: accuracy on the goal of the attack; None if it has none.
-
-    Returns:
-        accuracy and loss: mean over honest clients of their model on the whole test set;
-        received_accuracy: for each honest client, the accuracy of its model on the whole test set;
-        client_accuracy: for each honest client, the accuracy under its own distribution of labels;
-        worst_client_accuracy: the smallest of these, among clients that hold examples;
-        attack_success, if `success` is given, and with it class_accuracy: for each class of the test set, the mean
-            accuracy of the models of honest clients, if there are at most `CLASSES` classes.
     """
     own = {i: client_accuracy(scores[i], holdings[i]) for i in scores}
     known = [accuracy for accuracy in own.values() if not math.isnan(accuracy)]
-    out = {
-        "accuracy": sum(s.accuracy for s in scores.values()) / len(scores),
-        "loss": sum(s.loss for s in scores.values()) / len(scores),
-        "worst_client_accuracy": min(known, default=math.nan),
-        "received_accuracy": {i: score.accuracy for i, score in scores.items()},
-        "client_accuracy": own,
-    }
-    return out if success is None else out | {"attack_success": success} | _by_class(scores.values())
+    return Metrics(
+        accuracy=sum(s.accuracy for s in scores.values()) / len(scores),
+        loss=sum(s.loss for s in scores.values()) / len(scores),
+        worst_client_accuracy=min(known, default=math.nan),
+        attack_success=success,
+        received_accuracy={i: score.accuracy for i, score in scores.items()},
+        client_accuracy=own,
+        class_accuracy={} if success is None else _by_class(scores.values()),
+    )
 
 
-def _by_class(scores: Collection[Score]) -> dict[str, dict[int, float]]:
-    """Return the mean accuracy on each class of the test set; nothing if there are too many classes."""
+def _by_class(scores: Collection[Score]) -> dict[int, float]:
+    """Return the mean accuracy on each class of the test set; nothing if there are more than `CLASSES`."""
     means = torch.stack([score.by_class for score in scores]).mean(0).tolist()
     known = {label: accuracy for label, accuracy in enumerate(means) if not math.isnan(accuracy)}
-    return {"class_accuracy": known} if len(means) <= CLASSES else {}
+    return known if len(means) <= CLASSES else {}

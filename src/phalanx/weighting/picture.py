@@ -1,4 +1,4 @@
-"""A picture of the trade-off between the attackers that are tolerated and the sizes that still count."""
+"""A picture of the trade-off between the tolerated attackers and the sizes that still count."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,19 +17,19 @@ RED, BLUE, LIGHT, INK = "#c0392b", "#2f6da8", "#e8e8e8", "#555555"
 def plot_truncation_curve(
     curve: Sequence[TradeOff], sizes: Mapping[int, int], chosen: TradeOff | None = None
 ) -> "matplotlib.figure.Figure":
-    """Draws U* over alpha, as Figure 1 of Portnoy et al. (2020), but with the steps that it has.
+    """Return a picture of U* over alpha, like Figure 1 of Portnoy et al. (2020) but as a step function.
 
-    The bound depends on the number of clients, ceil(alpha K), so it is the same from just above (t - 1) / K to t / K.
-    U* has a logarithmic axis where the largest size is more than a hundred times the smallest.  The alphas with which
-    nothing is truncated are shaded, and so are those with which no bound will do.
+    The bound depends on the number of clients, ceil(alpha K), so it is constant from just above (t - 1) / K to t / K.
+    The axis of U* is logarithmic if the largest size is more than a hundred times the smallest.  The alphas with which
+    nothing is truncated are shaded, and so are those for which no bound is feasible.
 
     Args:
-        curve: as `truncation_curve` returns it, at least one point.
-        sizes: of which it was made.
+        curve: result of `truncation_curve`, at least one point.
+        sizes: the sizes from which the curve was computed.
         chosen: a point to mark; its alpha need not be a multiple of 1 / K.
 
     Raises:
-        ValueError: the curve has no points, is not of as many clients, or `chosen` is not on it.
+        ValueError: if the curve has no points, is for another number of clients, or `chosen` is not on it.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and needed here only)
 
@@ -53,23 +53,23 @@ def _check(curve: Sequence[TradeOff], K: int, chosen: TradeOff | None) -> None:
         raise ValueError("curve must have at least one point: with so few clients no alpha is feasible.")
     if [round(point.alpha * K, 6) for point in curve] != list(range(1, len(curve) + 1)):
         raise ValueError(
-            f"curve must have a point for each of 1, 2, ... of {K} clients, as truncation_curve gives them."
+            f"curve must have a point for each of 1, 2, ... of {K} clients, as truncation_curve returns them."
         )
     if chosen is not None:
         t = top(chosen.alpha, K)
         if not 1 <= t <= len(curve) or curve[t - 1].bound != chosen.bound:
             there = (
-                f"there the bound is {curve[t - 1].bound}" if 1 <= t <= len(curve) else "the curve does not go there"
+                f"there the bound is {curve[t - 1].bound}" if 1 <= t <= len(curve) else "the curve has no such alpha"
             )
             raise ValueError(f"chosen must be a point of the curve, got {tuple(chosen)}: {there}.")
 
 
 def _draw_limits(axes: "matplotlib.axes.Axes", curve: Sequence[TradeOff], K: int, largest: int) -> None:
-    """Shades the alphas with which nothing is truncated, and marks the largest one that is feasible."""
+    """Shade the alphas with which nothing is truncated, and mark the largest feasible one."""
     whole = max((point.alpha for point in curve if point.bound >= largest), default=0.0)
     if whole:
         axes.axvspan(0, whole, facecolor=LIGHT, edgecolor="#cccccc", hatch="///", linewidth=0)
-        x = max(whole / 2, 0.02 * _right(curve))  # where the words have room
+        x = max(whole / 2, 0.02 * _right(curve))  # with room for the words
         axes.text(
             x, 0.04, "nothing is truncated", transform=axes.get_xaxis_transform(), rotation=90, ha="center",
             va="bottom", fontsize="small", color=INK, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
@@ -89,7 +89,7 @@ def _draw_chosen(axes: "matplotlib.axes.Axes", chosen: TradeOff, K: int, curve: 
     axes.plot(
         [chosen.alpha], [chosen.bound], "o", color=RED, markersize=8, markeredgecolor="white", zorder=5, label=label
     )
-    corner = (curve[-1].alpha / _right(curve), 0.93)  # where a falling curve leaves room
+    corner = (curve[-1].alpha / _right(curve), 0.93)  # above the falling curve
     axes.legend(loc="upper right", bbox_to_anchor=corner, borderaxespad=0, frameon=False, handletextpad=0.2)
 
 
@@ -110,7 +110,7 @@ def _dress(axes: "matplotlib.axes.Axes", curve: Sequence[TradeOff], sizes: Mappi
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     clients = axes.secondary_xaxis("top", functions=(partial(mul, K), partial(mul, 1 / K)))
-    clients.set_xlabel(f"how many of {K:,} clients that are", fontsize="small")
+    clients.set_xlabel(f"number of clients, of {K:,}", fontsize="small")
     clients.xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 5, 10], integer=True))
     clients.xaxis.set_major_formatter("{x:,.0f}")
     clients.tick_params(labelsize="small")

@@ -8,7 +8,7 @@ from phalanx.report.figures.series import Series, series
 from phalanx.report.words import clock, percent
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
 
 UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 

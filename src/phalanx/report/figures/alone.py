@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from phalanx.fairness import Correlation, collaborative_fairness, gains
 from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, canvas, styled, svg
 from phalanx.report.ledger import Ledger
-from phalanx.report.words import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
 
 SAME = ("data", "partition", "clients", "groups", "model", "training", "seed")  # options that both runs share
 SIDES = ((12, 0), (-12, 0), (0, 12), (0, -12), (11, 10), (-11, 10), (11, -10), (-11, -10))  # pixels from dot to name
 
 
 class Beside(NamedTuple):
-    """What the picture shows: a run beside that of the same participants alone.
+    """What the picture shows: a run, and that of the same participants alone.
 
     Args:
         name: of the run alone.
@@ -78,10 +77,9 @@ def _standalone(record: "Record") -> bool:
 
 
 def _received(record: "Record") -> dict[int, float]:
-    """What each honest participant was served at the end is worth; empty if that was never told."""
-    lines = [line for line in record.history if line.get("received_accuracy")]
-    told: Mapping[str, object] = lines[-1]["received_accuracy"] if lines else {}
-    return {int(c): value for c, accuracy in told.items() if (value := finite(accuracy)) is not None}
+    """The accuracy of what each honest participant was served at the end; empty if it was not measured."""
+    known = [m.received_accuracy for step in record.history if (m := step.metrics) and m.received_accuracy]
+    return {c: accuracy for c, accuracy in (known[-1] if known else {}).items() if accuracy is not None}
 
 
 def _draw(told: Beside, *, key: str, label: str) -> str:

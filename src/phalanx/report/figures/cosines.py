@@ -58,9 +58,9 @@ def picture(clusters: Clusters, key: str) -> Picture | None:
 def cosines(clusters: Clusters) -> Cosines | None:
     """The last matrix of the largest cluster whose similarities are told."""
     told = [
-        (len(about["clients"]), int(line["step"]), about)
-        for line in clusters.lines
-        for about in (line["state"].get("similarity") or {}).values()
+        (len(about["clients"]), step.step, about)
+        for step in clusters.steps
+        for about in step.state.get("similarity", {}).values()
     ]
     if not told or max(told, key=lambda item: item[:2])[0] < 3:
         return None

@@ -12,8 +12,8 @@ from phalanx.report.ledger import BYZANTINE, Group
 
 BLUE, VERMILLION, PURPLE, ORANGE, GREY = (0, 114, 178), (213, 94, 0), (204, 121, 167), (230, 159, 0), (128, 128, 128)
 SHADES = 12  # distinguishable weights
-NOTHING, LOST, REFUSED, REJECTED, GONE = range(5)  # the worst that befell a cell, and "removed since"
-SIGN = {LOST: ORANGE, REFUSED: PURPLE, REJECTED: VERMILLION}
+NOTHING, LOST, INVALID, FILTERED, GONE = range(5)  # the worst that happened in a cell, and "excluded since"
+SIGN = {LOST: ORANGE, INVALID: PURPLE, FILTERED: VERMILLION}
 
 
 def tile(shade: int, event: int, size: int, gaps: bool, colour: tuple[int, int, int] = BLUE) -> NDArray[np.uint8]:
@@ -30,7 +30,7 @@ def tile(shade: int, event: int, size: int, gaps: bool, colour: tuple[int, int, 
         cross = (np.abs(np.abs(u) - np.abs(v)) < 0.09) & (np.abs(u) < 0.3)
         ring = np.abs(np.hypot(u, v) - 0.22) < 0.07
         bar = (np.abs(v) < 0.07) & (np.abs(u) < 0.3)
-        out[{REJECTED: cross, REFUSED: ring, LOST: bar}[event]] = (255, 255, 255, 255)
+        out[{FILTERED: cross, INVALID: ring, LOST: bar}[event]] = (255, 255, 255, 255)
     if gaps:
         out[-max(1, size // 12) :] = 0
         out[:, -max(1, size // 12) :] = 0

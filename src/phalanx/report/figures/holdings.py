@@ -1,4 +1,4 @@
-"""Who holds what: each client's examples as a bar, what it declares if that differs, and its classes below."""
+"""Who holds what: each client's examples as a bar, its reported size if that differs, and its classes below."""
 
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
     return Picture(
         _draw(ledger, counts, key=key, label=label),
         "Who holds what",
-        "Above: how many examples each client truly holds; a tick marks a declared number that differs, an arrow"
+        "Above: how many examples each client truly holds; a tick marks a reported number that differs, an arrow"
         " one far beyond, with the factor where there is room. Below: how many of them are of which class; darker"
         " is more.",
         full=True,
@@ -45,7 +45,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
 
 def _counts(ledger: Ledger) -> NDArray[np.int64]:
     """(clients, classes), the number of examples; clients in the order of `places`."""
-    rows = [list(ledger.clients[c].get("classes") or ()) for group in ledger.groups for c in group.clients]
+    rows = [list(ledger.clients[c].classes) for group in ledger.groups for c in group.clients]
     length = max(map(len, rows), default=0)
     return np.array([row + [0] * (length - len(row)) for row in rows], dtype=np.int64)
 
@@ -69,31 +69,31 @@ def _draw(ledger: Ledger, counts: NDArray[np.int64], *, key: str, label: str) ->
 def _draw_sizes(axes: "Axes", ledger: Ledger) -> None:
     """The bars."""
     at = places(ledger.groups)
-    size = {c: ledger.number(c, "size") or 0.0 for c in at}
+    size = {c: ledger.clients[c].size or 0 for c in at}
     top = 1.3 * (max(size.values()) or 1.0)
     for group in ledger.groups:
         x = [at[c][1] + 0.5 for c in group.clients]
         axes.bar(x, [size[c] for c in group.clients], width=0.72, color=COLOUR[tone(group)], linewidth=0)
         for client, middle in zip(group.clients, x, strict=True):
-            _draw_declared(axes, ledger, client, middle, top)
+            _draw_reported(axes, ledger, client, middle, top)
     axes.set_ylim(0, top)
     axes.tick_params(axis="x", labelbottom=False, length=0)
     axes.set_ylabel("examples")
     axes.locator_params(axis="y", nbins=3)
 
 
-def _draw_declared(axes: "Axes", ledger: Ledger, client: int, x: float, top: float) -> None:
-    """Marks a declared size that differs from the true one: a tick in place, or an arrow and the factor on top."""
-    declared, size = ledger.number(client, "declared"), ledger.number(client, "size")
-    if declared is None or declared == size:
+def _draw_reported(axes: "Axes", ledger: Ledger, client: int, x: float, top: float) -> None:
+    """Mark a reported size that differs from the true one: a tick in place, or an arrow and the factor on top."""
+    reported, size = ledger.clients[client].reported, ledger.clients[client].size
+    if reported is None or reported == size:
         return
-    if declared <= top:
-        axes.plot([x - 0.45, x + 0.45], [declared, declared], color=COLOUR["ink"], linewidth=2.2)
+    if reported <= top:
+        axes.plot([x - 0.45, x + 0.45], [reported, reported], color=COLOUR["ink"], linewidth=2.2)
         return
     wide = len(ledger.clients) <= 45
     axes.plot(x, 0.9 * top, "^", color=COLOUR["ink"], markersize=7 if wide else 3, markeredgewidth=0)
     if size and wide:
-        factor = f"×{declared / size:.3g}"
+        factor = f"×{reported / size:.3g}"
         axes.annotate(factor, (x, 0.9 * top), (0, 5), textcoords="offset points", ha="center", fontsize=10)
 
 

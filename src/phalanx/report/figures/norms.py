@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from phalanx.report.clusters import Clusters, colour
 from phalanx.report.figures.drawing import COLOUR, DASH, FULL, HALF, Picture, canvas, spread, styled, svg
 from phalanx.report.figures.series import Series
@@ -72,7 +70,7 @@ def _draw(clusters: Clusters, curves: _Curves, *, key: str, label: str, size: tu
         ends = sorted((limit / top, f"{name} {limit:.3g}") for name, limit in limits)
         for y, (_, text) in zip(spread([end for end, _ in ends], 0.08), ends, strict=True):
             axes.text(1.02, y, text, color=COLOUR["muted"], transform=axes.transAxes, va="center")
-        axes.set_xlim(0, float(np.max([line["step"] for line in clusters.lines])))
+        axes.set_xlim(0, float(clusters.steps[-1].step))
         axes.set_xlabel("step")
         axes.set_ylabel("norm")
         return svg(figure, key, label)

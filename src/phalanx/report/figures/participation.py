@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, place, styled, svg
 from phalanx.report.figures.heatmap import (
+    FILTERED,
     GONE,
+    INVALID,
     LOST,
     NOTHING,
-    REFUSED,
-    REJECTED,
     SHADES,
     assemble,
     levels,
@@ -23,13 +23,12 @@ from phalanx.report.figures.heatmap import (
 )
 from phalanx.report.figures.progress import in_words
 from phalanx.report.ledger import Group, Ledger
-from phalanx.report.words import finite
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.runs.history import Line
+    from phalanx.runs.schema import StepRecord
 
 BINS = 140  # columns of the heat map, at most
 LEFT, RIGHT = 92, 140  # pixels for the names, and for the bars
@@ -64,7 +63,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
     label = f"Who contributed when: {plural(len(ledger.clients), 'client')} by steps."
     binned = f" One column stands for {mosaic.size} steps; a cell split in two holds both accepted updates and others."
     return Picture(
-        _draw(mosaic, key=key, label=f"{label} Removals: {in_words(ledger.removals)}."),
+        _draw(mosaic, key=key, label=f"{label} Exclusions: {in_words(ledger.exclusions)}."),
         "Who contributed when",
         "Each row is a client, each column a step; the darker the blue, the more its update weighed."
         + (binned if mosaic.size > 1 else "")
@@ -76,22 +75,22 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
 
 
 def _mosaic(ledger: Ledger) -> Mosaic:
-    lines = [line for line in ledger.record.history if int(line["step"]) > 0] or ledger.record.history
-    first, end = int(lines[0]["step"]), int(lines[-1]["step"]) + 1
+    steps = [step for step in ledger.record.history if step.step > 0] or ledger.record.history
+    first, end = steps[0].step, steps[-1].step + 1
     size = max(1, -(-(end - first) // BINS))
     edges = (*range(first, end, size), end)
     row = {client: index for client, (index, _) in places(ledger.groups).items()}
     weight = np.full((len(row), len(edges) - 1), np.nan)
     event = np.full(weight.shape, NOTHING, np.int8)
-    for line in lines:
-        column = (int(line["step"]) - first) // size
-        for client, mean in _accepted(line).items():
+    for step in steps:
+        column = (step.step - first) // size
+        for client, mean in _accepted(step).items():
             before = weight[row[client], column]
             weight[row[client], column] = mean / size + (0.0 if np.isnan(before) else before)
-        for client, what in _turned_away(line).items():
+        for client, what in _not_accepted(step).items():
             event[row[client], column] = max(event[row[client], column], what)
-    for client, removed in ledger.removed.items():
-        later = np.arange(len(edges) - 1) > (int(removed["step"]) - first) // size
+    for client, exclusion in ledger.excluded.items():
+        later = np.arange(len(edges) - 1) > (exclusion.step - first) // size
         idle = later & (event[row[client]] == NOTHING) & np.isnan(weight[row[client]])
         event[row[client], idle] = GONE
     total = ledger.total or 1.0
@@ -100,22 +99,19 @@ def _mosaic(ledger: Ledger) -> Mosaic:
 
 def _waited(ledger: Ledger) -> bool:
     """Whether some update was kept for a later step."""
-    return any(v.get("waits") for line in ledger.record.history for v in (line.get("verdicts") or {}).values())
+    return any(verdict.waits for step in ledger.record.history for verdict in step.verdicts.values())
 
 
-def _accepted(line: "Line") -> dict[int, float]:
-    """The weights of the accepted updates, by client; of those that wait, nothing."""
-    verdicts = (line.get("verdicts") or {}).items()
-    used = {name: v for name, v in verdicts if v["accepted"] and not v.get("waits")}
-    return {int(name): finite(v.get("weight")) or 0.0 for name, v in used.items()}
+def _accepted(step: "StepRecord") -> dict[int, float]:
+    """The weights of the accepted updates, by client."""
+    return {client: verdict.weight for client, verdict in step.decided.items() if verdict.accepted}
 
 
-def _turned_away(line: "Line") -> dict[int, int]:
-    """The worst that befell each client whose update was not accepted."""
-    verdicts = (line.get("verdicts") or {}).items()
-    rejected = [name for name, v in verdicts if not v["accepted"] and not v.get("waits")]
-    cases = ((line.get("lost") or {}, LOST), (line.get("refused") or {}, REFUSED), (rejected, REJECTED))
-    return {int(name): what for names, what in cases for name in names}
+def _not_accepted(step: "StepRecord") -> dict[int, int]:
+    """The worst that happened to each client whose update was not accepted."""
+    filtered = [client for client, verdict in step.decided.items() if not verdict.accepted]
+    cases = ((step.lost, LOST), (step.invalid, INVALID), (filtered, FILTERED))
+    return {client: what for clients, what in cases for client in clients}
 
 
 def _draw(mosaic: Mosaic, *, key: str, label: str) -> str:

@@ -1,4 +1,4 @@
-"""One run over its steps: accuracy, the client served worst, the attacker's success, and when clients were removed."""
+"""One run over its steps: accuracy, the client served worst, the attacker's success, and when clients were excluded."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ from phalanx.report.figures.drawing import (
     svg,
 )
 from phalanx.report.figures.series import Series, series
-from phalanx.report.ledger import Ledger, Removals
+from phalanx.report.ledger import Exclusions, Ledger
 
 FIELDS = {"accuracy": "accuracy", "worst client": "worst_client_accuracy", "attack success": "attack_success"}
 LOOKS = (("s0", "o", False), ("s4", "^", True), ("s1", "s", True))
@@ -34,34 +34,34 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
     lines = {name: s for name, s in lines.items() if s.finite}
     if not lines:
         return None
-    removals = ledger.removals
+    exclusions = ledger.exclusions
     goal = ", and the share of attempts in which the attack reaches its goal" if "attack success" in lines else ""
     return Picture(
         _draw(
             lines,
-            removals,
+            exclusions,
             key=key,
-            label=f"Accuracy of {ledger.record.name} over steps. Removals: {in_words(removals)}.",
+            label=f"Accuracy of {ledger.record.name} over steps. Exclusions: {in_words(exclusions)}.",
             width=FULL if full else HALF,
         ),
         "Progress",
         f"What honest clients are served, over the run: on the whole test set, for whom they serve worst{goal}"
-        + (". Dotted verticals: steps in which clients were removed." if removals else "."),
+        + (". Dotted verticals: steps in which clients were excluded." if exclusions else "."),
         full=full,
     )
 
 
-def in_words(removals: Sequence[Removals]) -> str:
-    """Who was removed when, for those who cannot see it."""
-    return ", ".join(f"step {r.step}: {r.byzantine} Byzantine and {r.others} other" for r in removals) or "none"
+def in_words(exclusions: Sequence[Exclusions]) -> str:
+    """Who was excluded when, for those who cannot see it."""
+    return ", ".join(f"step {r.step}: {r.byzantine} Byzantine and {r.others} other" for r in exclusions) or "none"
 
 
-def _draw(lines: Mapping[str, Series], removals: Sequence[Removals], *, key: str, label: str, width: int) -> str:
-    """The curves, each with its name at its end, and a dotted vertical for each step with removals."""
+def _draw(lines: Mapping[str, Series], exclusions: Sequence[Exclusions], *, key: str, label: str, width: int) -> str:
+    """The curves, each with its name at its end, and a dotted vertical for each step with exclusions."""
     with styled(key):
         figure, axes = canvas(width, 280, right=118)
-        for removal in removals:
-            axes.axvline(removal.step, color=COLOUR["muted"], linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+        for exclusion in exclusions:
+            axes.axvline(exclusion.step, color=COLOUR["muted"], linewidth=1, linestyle=(0, (1, 2)), zorder=1)
         ends: list[tuple[float, str, str]] = []
         for (name, s), (colour, marker, dashed) in zip(lines.items(), LOOKS, strict=False):
             line(axes, s.x, s.y, colour, marker, dashed=dashed)

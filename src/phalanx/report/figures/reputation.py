@@ -13,7 +13,7 @@ from phalanx.report.ledger import BYZANTINE, Ledger
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.runs.history import Line
+    from phalanx.runs.schema import StepRecord
 
 RIGHT = 104  # pixels for names
 POINTS = 250  # of a curve, at most
@@ -26,7 +26,7 @@ class Reputations(NamedTuple):
     Args:
         curves: the reputation of each client over the steps in which it has one.
         threshold: over the steps.
-        fell: for each removed client, the step and the reputation with which it was removed.
+        fell: for each excluded client, the step and the reputation with which it was excluded.
     """
 
     curves: Mapping[int, Series]
@@ -46,40 +46,42 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
     if not told.curves:
         return None
     final = ", ".join(f"client {c} {s.y[-1]:.3f}" for c, s in told.curves.items() if c not in told.fell)
-    label = f"Reputations over steps. Removals: {in_words(ledger.removals)}. At the end: {final or 'nobody is left'}."
+    label = (
+        f"Reputations over steps. Exclusions: {in_words(ledger.exclusions)}. At the end: {final or 'nobody is left'}."
+    )
     return Picture(
         _draw(ledger, told, key=key, label=label, width=FULL if full else HALF),
         "Reputations",
         "One curve for each client, those of Byzantine clients in orange; dashed: the threshold."
-        + (" A cross: the client is removed with that reputation." if told.fell else " Nobody was removed."),
+        + (" A cross: the client is excluded with that reputation." if told.fell else " Nobody was excluded."),
         full=full,
     )
 
 
 def reputations(ledger: Ledger) -> Reputations:
     """The curves; of long runs POINTS steps at even distances, and the last."""
-    lines = [line for line in ledger.record.history if isinstance((line.get("state") or {}).get("reputation"), dict)]
-    if not lines:
+    steps = [step for step in ledger.record.history if "reputation" in step.state]
+    if not steps:
         return Reputations({}, Series([], []), {})
-    fell = {c: (int(removed["step"]), _score(lines, c, int(removed["step"]))) for c, removed in ledger.removed.items()}
-    shown = [lines[k] for k in np.unique(np.linspace(0, len(lines) - 1, POINTS).round().astype(int))]
-    clients = sorted({int(c) for line in shown for c in line["state"]["reputation"]} | fell.keys())
+    fell = {c: (exclusion.step, _score(steps, c, exclusion.step)) for c, exclusion in ledger.excluded.items()}
+    shown = [steps[k] for k in np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))]
+    clients = sorted({c for step in shown for c in step.state["reputation"]} | fell.keys())
     curves = dict[int, Series]()
     for c in clients:
-        told = [(float(line["step"]), number(line["state"]["reputation"].get(str(c)))) for line in shown]
-        known = [(x, y) for x, y in told if np.isfinite(y) and (c not in fell or x < fell[c][0])]
+        points = [(float(step.step), number(step.state["reputation"].get(c))) for step in shown]
+        known = [(x, y) for x, y in points if np.isfinite(y) and (c not in fell or x < fell[c][0])]
         if c in fell and np.isfinite(fell[c][1]):
             known.append((float(fell[c][0]), fell[c][1]))
         if known:
             curves[c] = Series(*map(list, zip(*known, strict=True)))
-    limits = [(float(line["step"]), number(line["state"].get("threshold"))) for line in shown]
+    limits = [(float(step.step), number(step.state.get("threshold"))) for step in shown]
     return Reputations(curves, Series(*map(list, zip(*limits, strict=True))), fell)
 
 
-def _score(lines: "list[Line]", client: int, step: int) -> float:
-    """The score of the verdict by which the client was removed."""
-    verdicts = [(line.get("verdicts") or {}).get(str(client)) for line in lines if int(line["step"]) == step]
-    return next((number(verdict.get("score")) for verdict in verdicts if verdict), float("nan"))
+def _score(steps: "list[StepRecord]", client: int, at: int) -> float:
+    """The score of the verdict by which the client was excluded."""
+    verdicts = [step.verdicts[client] for step in steps if step.step == at and client in step.verdicts]
+    return number(verdicts[0].score) if verdicts else float("nan")
 
 
 def _draw(ledger: Ledger, told: Reputations, *, key: str, label: str, width: int) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from phalanx.report.clusters import Clusters, Split, colour
 from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, beside, canvas, styled, svg
 from phalanx.report.figures.series import Series
+from phalanx.report.weightings import Part
 from phalanx.report.words import finite
 from phalanx.wording import plural
 
@@ -54,7 +55,7 @@ def gap(clusters: Clusters, key: str) -> Picture | None:
     curves = _curves(clusters, "gap")
     if not curves:
         return None
-    least = finite((clusters.ledger.record.config.get("algorithm") or {}).get("init_args", {}).get("min_gap"))
+    least = finite(Part.of(clusters.ledger.record.config.get("algorithm")).arguments.get("min_gap"))
     ends = ", ".join(f"cluster {v} {s.finite[-1]:.2f}" for v, s in curves.items() if v in clusters.leaves)
     return Picture(
         _draw(curves, clusters, least, badges=False, key=key, label=f"Separation gaps. At the end: {ends or 'none'}."),
@@ -95,7 +96,7 @@ def _draw(
         if least:
             axes.axhline(least, color=COLOUR["muted"], linestyle=DASH, linewidth=1.4, zorder=4)
             beside(axes, least, f"min_gap {least:g}", "muted")
-        axes.set_xlim(0, float(np.max([line["step"] for line in clusters.lines])))
+        axes.set_xlim(0, float(clusters.steps[-1].step))
         axes.set_ylim(low - margin, high + margin)
         if badges:
             _badges(axes, clusters)

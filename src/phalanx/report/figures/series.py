@@ -1,4 +1,4 @@
-"""One measurement of a run, line by line."""
+"""One figure of a run, evaluation by evaluation."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from phalanx.report.words import finite
 
 if TYPE_CHECKING:
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
 
 
 class Series(NamedTuple):
@@ -25,9 +25,9 @@ class Series(NamedTuple):
 
 
 def series(record: "Record", field: str, x: str = "step") -> Series:
-    """The lines of the history in which `field` was measured."""
-    lines = [line for line in record.history if field in line]
-    return Series([float(line[x]) for line in lines], [number(line[field]) for line in lines])
+    """Return a field of `Metrics` over the steps, or the "seconds", of the evaluations."""
+    measured = [(float(getattr(step, x)), step.metrics) for step in record.history if step.metrics is not None]
+    return Series([at for at, _ in measured], [number(getattr(metrics, field)) for _, metrics in measured])
 
 
 def number(value: object) -> float:

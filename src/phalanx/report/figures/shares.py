@@ -40,7 +40,7 @@ def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | No
     return Picture(
         _draw(ledger, told, key=key, label=f"Share of all updates that came, by client. Together: {groups}."),
         "Whose updates came",
-        "Each client's share of all updates that came: fast clients come often. Full colour: accepted; pale: rejected"
+        "Each client's share of all updates that came: fast clients come often. Full colour: accepted; pale: filtered"
         f" or still undecided. Dashed: equal shares. Together: {groups}.",
     )
 

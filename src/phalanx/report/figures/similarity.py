@@ -1,19 +1,20 @@
 """The similarity across the two clusters over steps, and whom it cost: Figure 2 of Sattler et al. (2020)."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from phalanx.report.figures.drawing import COLOUR, HALF, Picture, beside, canvas, line, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import number
-from phalanx.report.ledger import Ledger, Removals
+from phalanx.report.ledger import Exclusions, Ledger
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from phalanx.runs.history import Record
+    from phalanx.runs.record import Record
+    from phalanx.runs.schema import StepRecord
 
 
 class Similarity(NamedTuple):
@@ -22,7 +23,7 @@ class Similarity(NamedTuple):
     Args:
         steps: one for each value.
         alpha: largest cosine similarity across the two clusters, -1 .. 1, NaN where there is none.
-        threshold: below it the smaller cluster is removed; NaN where there is none.
+        threshold: below it the smaller cluster is excluded; NaN where there is none.
     """
 
     steps: Sequence[int]
@@ -30,9 +31,9 @@ class Similarity(NamedTuple):
     threshold: Sequence[float]
 
 
-def measured(record: "Record") -> list[Mapping[str, Any]]:
-    """The lines of the history that tell the similarity."""
-    return [line for line in record.history if "alpha_cross" in (line.get("state") or {})]
+def measured(record: "Record") -> "list[StepRecord]":
+    """Return the steps whose state holds the similarity."""
+    return [step for step in record.history if "alpha_cross" in step.state]
 
 
 def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
@@ -43,28 +44,28 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
         key: unique in the page, prefixes every id.
         full: whether it takes a row for itself.
     """
-    lines = measured(ledger.record)
-    if not lines:
+    steps = measured(ledger.record)
+    if not steps:
         return None
-    removals = ledger.removals
+    exclusions = ledger.exclusions
     told = Similarity(
-        [int(line["step"]) for line in lines],
-        [number(line["state"]["alpha_cross"]) for line in lines],
-        [number(line["state"].get("threshold")) for line in lines],
+        [step.step for step in steps],
+        [number(step.state["alpha_cross"]) for step in steps],
+        [number(step.state.get("threshold")) for step in steps],
     )
-    label = f"Cross-cluster similarity over steps. Removals: {in_words(removals)}."
+    label = f"Cross-cluster similarity over steps. Exclusions: {in_words(exclusions)}."
     return Picture(
-        _draw(told, removals, key=key, label=label),
+        _draw(told, exclusions, key=key, label=label),
         "Similarity across the two clusters",
         "The largest cosine similarity between an update of one cluster and an update of the other (alpha_cross)."
-        " In a step where it is below the threshold, the smaller cluster is removed"
-        + ("; the numbers count those clients." if removals else ". That never happened in this run."),
-        keys="removals" if removals else "",
+        " In a step where it is below the threshold, the smaller cluster is excluded"
+        + ("; the numbers count those clients." if exclusions else ". That never happened in this run."),
+        keys="exclusions" if exclusions else "",
         full=full,
     )
 
 
-def _draw(told: Similarity, removals: Sequence[Removals], *, key: str, label: str) -> str:
+def _draw(told: Similarity, exclusions: Sequence[Exclusions], *, key: str, label: str) -> str:
     known = [t for t in told.threshold if np.isfinite(t)]
     finite = [v for v in (*told.alpha, *told.threshold) if np.isfinite(v)] or [0.0]
     low, high = min(finite), max(finite)
@@ -74,29 +75,29 @@ def _draw(told: Similarity, removals: Sequence[Removals], *, key: str, label: st
         line(axes, told.steps, told.threshold, "muted", "", dashed=True)
         if known:
             beside(axes, known[-1], f"threshold {known[-1]:.3g}", "muted")
-        _badges(axes, told, removals, low)
+        _badges(axes, told, exclusions, low)
         span = max(high - low, 0.05)
         axes.set_ylim(low - 0.14 * span, high + 0.14 * span)
         axes.set_xlabel("step")
         return svg(figure, key, label)
 
 
-def _badges(axes: "Axes", told: Similarity, removals: Sequence[Removals], low: float) -> None:
-    """Badges that count the removed clients, on the curve; one above the other where they would overlap."""
+def _badges(axes: "Axes", told: Similarity, exclusions: Sequence[Exclusions], low: float) -> None:
+    """Badges that count the excluded clients, on the curve; one above the other where they would overlap."""
     at = {step: a if np.isfinite(a) else t for step, a, t in zip(*told, strict=True)}
     previous, stack = -np.inf, 0
-    for removal in removals:
-        y = at.get(removal.step, np.nan)
-        pixel = removal.step * (HALF - 76) / max(told.steps[-1], 1)
+    for exclusion in exclusions:
+        y = at.get(exclusion.step, np.nan)
+        pixel = exclusion.step * (HALF - 76) / max(told.steps[-1], 1)
         stack = stack + 1 if pixel - previous < 19 else 0
         previous = pixel
-        kinds = [k for k in ((removal.byzantine, "good", "circle,pad=0.28"), (removal.others, "bad", "square,pad=0.36"))
-                 if k[0]]  # fmt: skip
+        both = (exclusion.byzantine, "good", "circle,pad=0.28"), (exclusion.others, "bad", "square,pad=0.36")
+        kinds = [kind for kind in both if kind[0]]
         for place, (count, name, shape) in enumerate(kinds):
             stack += place
             box = {"boxstyle": shape, "facecolor": COLOUR[name], "edgecolor": COLOUR["page"]}
             axes.annotate(
-                f"{count}", (removal.step, y if np.isfinite(y) else low), (0, 18 * stack),
+                f"{count}", (exclusion.step, y if np.isfinite(y) else low), (0, 18 * stack),
                 textcoords="offset points", ha="center", va="center", color=COLOUR["page"], fontsize=10,
                 fontweight="bold", bbox=box, annotation_clip=False,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Who worked when: a lane for each client, a bar for each of its tasks, and at its end what became of it."""
+"""Who worked when: a lane for each client, a bar for each of its tasks, and at its end how it ended."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from phalanx.report.arrivals import ACCEPTED, LOST, REFUSED, REJECTED, UNDECIDED, Flight
+from phalanx.report.arrivals import ACCEPTED, FILTERED, INVALID, LOST, UNDECIDED, Flight
 from phalanx.report.figures.drawing import COLOUR, FULL, Picture, canvas, styled, svg
 from phalanx.report.figures.heatmap import places, tone
 from phalanx.report.ledger import Group, Ledger
@@ -21,9 +21,9 @@ LANES, BARS, STEPS = 24, 400, 80  # clients, tasks, and verticals that are shown
 LEFT, RIGHT, LANE = 92, 16, 17  # pixels
 ENDS = {
     ACCEPTED: ("|", "ink", 9.0),
-    REJECTED: ("x", "bad", 6.5),
+    FILTERED: ("x", "bad", 6.5),
     UNDECIDED: ("D", "muted", 4.0),
-    REFUSED: ("o", "s3", 6.0),
+    INVALID: ("o", "s3", 6.0),
     LOST: ("_", "s4", 9.0),
 }
 
@@ -95,9 +95,9 @@ def timeline(ledger: Ledger, flights: Sequence[Flight]) -> Timeline:
     whole = max(flight.came for flight in flights)
     end = inside[BARS - 1].came if len(inside) > BARS else whole
     steps = list[float]()
-    for before, line in pairwise(ledger.record.history):
-        if line.get("version") != before.get("version") and float(line["seconds"]) <= end:
-            steps.append(float(line["seconds"]))
+    for before, step in pairwise(ledger.record.history):
+        if step.version != before.version and step.seconds <= end:
+            steps.append(step.seconds)
     shown = tuple(flight for flight in inside[:BARS] if flight.came <= end)
     return Timeline(groups, end, whole, shown, tuple(steps) if len(steps) <= STEPS else ())
 

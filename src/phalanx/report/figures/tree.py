@@ -49,7 +49,7 @@ def _who(clusters: Clusters, cluster: int) -> str:
 
 def _draw(clusters: Clusters, *, key: str, label: str) -> str:
     leaves, nodes = clusters.leaves, clusters.nodes
-    last = int(clusters.lines[-1]["step"])
+    last = clusters.steps[-1].step
     with styled(key):
         figure, axes = canvas(FULL, ROW * len(leaves) + 56, left=LEFT, right=RIGHT, bottom=44, grid=False)
         axes.set_xlim(0, last)

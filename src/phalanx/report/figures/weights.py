@@ -1,4 +1,4 @@
-"""What each client's declared size counts for, before any training: as declared, truncated, and all alike."""
+"""What each client's reported size weighs, before any training: as reported, truncated, and all alike."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ import numpy as np
 from phalanx.core import InfeasibleError
 from phalanx.report.figures.drawing import COLOUR, DASH, FULL, Picture, canvas, spread, styled, svg
 from phalanx.report.figures.heatmap import stride
-from phalanx.report.weightings import DECLARED, TRUNCATED, UNIFORM, Weightings
+from phalanx.report.weightings import REPORTED, TRUNCATED, UNIFORM, Weightings
 from phalanx.report.words import ids, portion
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 LEFT, RIGHT, HEIGHT = 92, 150, 300  # pixels for the axis, for the names of the curves, and for all
 FEW = 40  # clients that are shown one by one; more of them, by rank on a logarithmic axis
-COLOURS = {DECLARED: "s0", TRUNCATED: "s2", UNIFORM: "muted"}
-MARKERS = {DECLARED: "o", TRUNCATED: "^"}
+COLOURS = {REPORTED: "s0", TRUNCATED: "s2", UNIFORM: "muted"}
+MARKERS = {REPORTED: "o", TRUNCATED: "^"}
 
 
 def picture(w: Weightings, key: str) -> Picture:
@@ -38,7 +38,7 @@ def _spoken(w: Weightings, order: Sequence[int]) -> str:
     heaviest = ", ".join(f"{name} {portion(of[order[0]])}" for name, of in w.shares.items())
     bad = ids(sorted(w.byzantine)) if len(w.byzantine) <= FEW else str(len(w.byzantine))
     return (
-        f"Share of the weight of each of {w.count}, by declared size. Client {order[0]}, the"
+        f"Share of the weight of each of {w.count}, by reported size. Client {order[0]}, the"
         f" largest: {heaviest}. In use: {w.used or 'none of these'}. Byzantine clients: {bad or 'none known'}."
     )
 
@@ -46,8 +46,8 @@ def _spoken(w: Weightings, order: Sequence[int]) -> str:
 def _caption(w: Weightings) -> str:
     many = len(w.sizes) > FEW
     return (
-        "Each client's share of the weight before any training, as if all took part: by the size that it declares"
-        f" (circles), {_cut(w)}, and all alike (dashed). Clients stand by declared size, the largest on the left; the"
+        "Each client's share of the weight before any training, as if all took part: by the size that it reports"
+        f" (circles), {_cut(w)}, and all alike (dashed). Clients stand by reported size, the largest on the left; the"
         f" shares {'and the ranks are' if many else 'are'} on a logarithmic axis."
         + (" The weighting in use is thick, its markers are filled." if w.used in w.shares else "")
         + (f" {'Ticks' if many else 'Wedges'} on top: Byzantine clients." if w.byzantine else "")
@@ -73,7 +73,7 @@ def _draw(w: Weightings, order: Sequence[int], *, key: str, label: str) -> str:
             axes.set_xscale("log")
             axes.set_xlim(0.9, len(order) * 1.06)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axes.set_xlabel("rank of the client by declared size")
+            axes.set_xlabel("rank of the client by reported size")
         else:
             axes.set_xlim(0.4, len(order) + 0.6)
             _name_clients(axes, w, order)
@@ -97,8 +97,8 @@ def _curve(axes: "Axes", x: Sequence[float], y: Sequence[float], name: str, *, u
     evenly = np.unique(np.geomspace(1, len(x), 30).round().astype(int)) - 1
     at = range(len(x)) if len(x) <= FEW else evenly.tolist()
     axes.plot(
-        [x[i] for i in at], [y[i] for i in at], MARKERS[name], markersize=8.5 if name == DECLARED else 5.5,
-        color=colour, markerfacecolor=colour if used else "none" if name == DECLARED else COLOUR["page"],
+        [x[i] for i in at], [y[i] for i in at], MARKERS[name], markersize=8.5 if name == REPORTED else 5.5,
+        color=colour, markerfacecolor=colour if used else "none" if name == REPORTED else COLOUR["page"],
         markeredgewidth=1.5, clip_on=False, zorder=4 if used else 5,
     )  # fmt: skip
 
@@ -119,7 +119,7 @@ def _name_clients(axes: "Axes", w: Weightings, order: Sequence[int]) -> None:
     for place, text in zip(named, axes.get_xticklabels(), strict=True):
         if order[place] in w.byzantine:
             text.set(color=COLOUR["byzantine"], fontweight="bold")
-    axes.set_xlabel("client, by declared size")
+    axes.set_xlabel("client, by reported size")
 
 
 def _name_curves(axes: "Axes", ends: Mapping[str, float], used: str) -> None:

@@ -1,0 +1,81 @@
+"""Which records the pages of a paper are made of: `manifest.json` in its folder of results."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from phalanx.reproduce.experiment import Scale
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page is made of.
+
+    Args:
+        seeds: of its runs.
+        without: the seeds of which it has no record, by cell.
+    """
+
+    seeds: tuple[int, ...]
+    without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, seeds: int) -> "Page":
+        """Return a page of so many seeds, counted from 0."""
+        return cls(tuple(range(seeds)))
+
+
+class Manifest:
+    """The pages of a paper, by experiment and scale.
+
+    Args:
+        folder: of the paper's results.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "manifest.json"
+
+    def page(self, experiment: str, scale: Scale) -> Page | None:
+        """Return what a page is made of; None if there is no such page.
+
+        Raises:
+            ValueError: the file holds something else.
+        """
+        return self._pages().get(f"{experiment}-{scale}")
+
+    def keep(self, experiment: str, scale: Scale, page: Page) -> None:
+        """Write what a page is made of, in place of an older entry."""
+        pages = self._pages() | {f"{experiment}-{scale}": page}
+        entries = (f" {json.dumps(name)}: {json.dumps(_form(pages[name]))}" for name in sorted(pages))
+        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="utf-8")
+        partial.replace(self.path)
+
+    def _pages(self) -> dict[str, Page]:
+        if not self.path.is_file():
+            return {}
+        try:
+            return {name: _page(form) for name, form in json.loads(self.path.read_text(encoding="utf-8")).items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.path} is not a manifest of pages: {type(error).__name__}: {error}. "
+                "Delete it, and render the pages with --seeds."
+            ) from error
+
+
+def _form(page: Page) -> dict[str, object]:
+    return {"seeds": page.seeds} | ({"without": page.without} if page.without else {})
+
+
+def _page(form: Mapping[str, Any]) -> Page:
+    without: Mapping[str, object] = form.get("without", {})
+    return Page(_seeds(form["seeds"]), {str(cell): _seeds(seeds) for cell, seeds in without.items()})
+
+
+def _seeds(form: object) -> tuple[int, ...]:
+    if not isinstance(form, list) or not all(isinstance(seed, int) for seed in form):
+        raise TypeError(f"seeds must be integers, got {form!r}")
+    return tuple(form)

@@ -1,0 +1,183 @@
+"""Where the numbers of a run come from: sources, versions, machine.
+
+Two runs with one identity give the same bits where the conditions are the same and the library computes the same.  The
+conditions are measured; whether the library computes the same is declared, by a number that developers raise.
+"""
+
+import dataclasses
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from phalanx.version import VERSION
+
+NUMERICS = 1
+"""The numerics version: raise it by one, in the same commit, with any change after which some run gives other bits.
+
+A new default or a new class needs no other number, as runs with it have another identity.  A faster kernel that adds in
+another order needs one.  Records of another numerics version are not mixed with new ones, and a finished run of another
+one is repeated.  `phalanx reproduce --verify` and the slow tests compute stored records again, and find a change that
+was made without it.
+"""
+
+PACKAGE = Path(__file__).parents[1]
+PAPERS = Path("../../papers")  # of a checkout, from the package: some of their runs use classes of their own
+NO_NUMBERS = ("cli", "report", "reproduce", "wording.py")  # of the package: what no number of a run depends on
+REDIRECTIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # a hook of another checkout sets them
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """What computed a run. What an older record does not say is None.
+
+    Args:
+        phalanx: version of the library.
+        numerics: its numerics version; see `NUMERICS`. 0 in records from before there was one.
+        sources: SHA-256 of all files, of the library and of the papers in its checkout, that a number can depend on.
+        commit: the commit of the checkout that the library was imported from; None if it was none, but a wheel.
+        clean: whether the code of that checkout was as committed.
+        processor: its model.
+        instructions: the instruction set that torch uses, such as "AVX2".
+        device: "cpu", or the name of the GPU.
+        threads: of torch.
+        torch: version.
+        numpy: version.
+        numba: version.
+        python: version.
+        platform: operating system and machine.
+        flower: version of Flower, of a run on a deployment.
+    """
+
+    phalanx: str | None = None
+    numerics: int = 0
+    sources: str | None = None
+    commit: str | None = None
+    clean: bool | None = None
+    processor: str | None = None
+    instructions: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    torch: str | None = None
+    numpy: str | None = None
+    numba: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    flower: str | None = None
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """Return it as JSON holds it, without what is not known."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def read(cls, form: Any) -> "Provenance":
+        """Return what `form` has returned.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        if not isinstance(form, Mapping):
+            raise ValueError(f"its provenance must be a mapping, got {type(form).__name__}")
+        kinds: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(cls)}
+        wrong = [name for name, value in form.items() if name not in kinds or not _is_a(value, kinds[name])]
+        if wrong:
+            raise ValueError(f"its provenance is unknown or of a wrong type in {', '.join(map(str, wrong))}")
+        return cls(**form)
+
+    @property
+    def outdated(self) -> str:
+        """Return why this library may give other numbers; empty if it gives the same."""
+        if self.numerics == NUMERICS:
+            return ""
+        return f"its results are of numerics version {self.numerics}, this is {NUMERICS}"
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and (kind == bool | None or not isinstance(value, bool))
+
+
+def provenance(device: torch.device | str, flower: str | None = None) -> Provenance:
+    """Return what a run computed in this process, on that device, comes from.
+
+    Args:
+        device: where it computes.
+        flower: version of Flower, of a run on a deployment.
+    """
+    commit, clean = checkout()
+    return Provenance(
+        phalanx=VERSION,
+        numerics=NUMERICS,
+        sources=sources(),
+        commit=commit,
+        clean=clean,
+        processor=processor(),
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        flower=flower,
+        **conditions(torch.device(device)),
+    )
+
+
+def conditions(device: torch.device) -> dict[str, Any]:
+    """Return what floating-point bits depend on, apart from the run itself and the library."""
+    return {
+        "torch": str(torch.__version__),
+        "numpy": version("numpy"),
+        "numba": version("numba"),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+@cache
+def sources(package: Path = PACKAGE) -> str:
+    """Return the SHA-256 of the Python files of the library, without those of `NO_NUMBERS`, and of the papers."""
+    digest = hashlib.sha256()
+    for folder in (package, package / PAPERS):
+        for path in sorted(folder.rglob("*.py")):
+            name = path.relative_to(folder)
+            if name.parts[0] not in NO_NUMBERS:
+                digest.update(f"{name.as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@cache
+def checkout(package: Path = PACKAGE) -> tuple[str | None, bool | None]:
+    """Return the commit of the checkout that holds the package, and whether its code is as committed.
+
+    Both are None if git is missing, or does not track the package.
+    """
+    commit = _git(package, "rev-parse", "HEAD") if _git(package, "ls-files", "__init__.py") else None
+    changed = _git(package, "status", "--porcelain", "--", ".", str(PAPERS)) if commit else None
+    return commit, None if changed is None else not changed
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says of a folder; None if it fails."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    environment = {name: value for name, value in os.environ.items() if name not in REDIRECTIONS}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, env=environment)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@cache
+def processor() -> str | None:
+    """Return the model of the processor; None if the operating system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or None
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, None) or platform.processor() or None

@@ -1,0 +1,183 @@
+"""The record of a run: its configuration, its history and its summary, in a folder.
+
+A folder holds `run.json`, `history.jsonl` (a `StepRecord` on each line) and `summary.json` (a `Summary`).  Folders of
+schema 1 are read as well.
+
+    pandas.read_json("history.jsonl", lines=True)
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from phalanx.runs import schema_v1
+from phalanx.runs.canonical import digest
+from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
+
+CONFIG, HISTORY, SUMMARY, REPORT = "run.json", "history.jsonl", "summary.json", "report.html"
+CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.runs.checkpoint`
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run that ended, or was stopped.
+
+    Args:
+        config: the run, in the form of its configuration file.
+        history: the steps.
+        summary: the outcome.
+    """
+
+    config: dict[str, Any]
+    history: list[StepRecord]
+    summary: Summary
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.summary.name
+
+    @staticmethod
+    def begin(folder: Path, config: Mapping[str, Any], *, resumed: bool = False) -> None:
+        """Make `folder` ready for a run: remove the files of another one, its summary first.
+
+        So whenever a run is killed, its folder holds either no summary, or all of one run.
+
+        Args:
+            folder: of the run.
+            config: of the run.
+            resumed: whether the run goes on from the checkpoint and the history in the folder.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY):
+            (folder / name).unlink(missing_ok=True)
+        write(folder / CONFIG, _config(config))
+
+    def save(self, folder: Path) -> None:
+        """Write configuration and summary, and the history too if the run did not write all of it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        history = as_lines(self.history)
+        path = folder / HISTORY
+        if not path.is_file() or path.stat().st_size != len(history):  # an interrupt can fall between two lines
+            write(path, history)
+        write(folder / CONFIG, _config(self.config))
+        write(folder / SUMMARY, msgspec.json.format(to_json(self.summary), indent=1) + b"\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Record":
+        """Read the record of a run that ended.
+
+        Raises:
+            FileNotFoundError: the folder holds no run that ended.
+            ValueError: a file is damaged, or belongs to another run than the rest.
+        """
+        if missing := [name for name in (CONFIG, SUMMARY, HISTORY) if not (folder / name).is_file()]:
+            raise FileNotFoundError(_unfinished(folder, missing))
+        config = _read(folder / CONFIG, "a run's configuration", _configuration)
+        summary = _read(folder / SUMMARY, "a run's summary", _summary)
+        history = [*_steps(folder / HISTORY)]
+        if not history or len(history) != summary.lines:
+            why = f"it has {len(history)} lines, and {SUMMARY} says {summary.lines}"
+            raise _unusable(folder / HISTORY, "the history of this run", why)
+        if digest(config) != summary.config_digest:
+            raise _unusable(folder / SUMMARY, "the summary of this run", f"{CONFIG} is that of another one")
+        return cls(config, history, summary)
+
+
+def as_lines(history: Iterable[StepRecord]) -> bytes:
+    """Return the text of `history.jsonl`."""
+    return b"".join(to_json(step) + b"\n" for step in history)
+
+
+def read_lines(path: Path, count: int, digest: str) -> list[StepRecord]:
+    """Return the first steps of a history.
+
+    Args:
+        path: of the file.
+        count: number of lines.
+        digest: their SHA-256.
+
+    Raises:
+        ValueError: the file does not begin with these lines.
+    """
+    text = b"".join(path.read_bytes().splitlines(keepends=True)[:count]) if path.is_file() else b""
+    if sha256(text).hexdigest() != digest:
+        raise _unusable(path, "the history of this run", f"its first {count} lines are not those of its checkpoint")
+    return [*_steps(path, count)]
+
+
+def read_step(text: bytes) -> StepRecord:
+    """Return the step that a line of a history holds.
+
+    Raises:
+        ValueError: it holds no step.
+    """
+    try:
+        return from_json(text, StepRecord)
+    except ValueError:
+        if (older := schema_v1.step_of(text)) is not None:
+            return older
+        raise
+
+
+def write(path: Path, text: bytes) -> None:
+    """Write a file, so that a kill leaves either all of the new one or the old one."""
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(text)
+    partial.replace(path)
+
+
+def _summary(text: bytes) -> Summary:
+    try:
+        return from_json(text, Summary)
+    except ValueError:
+        if (older := schema_v1.summary_of(text)) is not None:
+            return older
+        raise
+
+
+def _steps(path: Path, count: int | None = None) -> Iterator[StepRecord]:
+    for number, line in enumerate(path.read_bytes().splitlines()[:count], 1):
+        try:
+            yield read_step(line)
+        except ValueError as error:
+            raise _unusable(path, "a run's history", f"line {number}: {error}") from error
+
+
+def _configuration(text: bytes) -> dict[str, Any]:
+    return from_json(text, dict)
+
+
+def _config(config: Mapping[str, Any]) -> bytes:
+    return (json.dumps(plain(config), indent=1, allow_nan=False) + "\n").encode()
+
+
+def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
+    try:
+        return parse(path.read_bytes())
+    except ValueError as error:
+        raise _unusable(path, what, str(error)) from error
+
+
+def _unfinished(folder: Path, missing: list[str]) -> str:
+    """Why a folder holds no finished run, and what to do."""
+    hint = "Name a folder that `phalanx run` has written, such as runs/NAME."
+    if CONFIG not in missing:
+        command = f"phalanx run --config {folder / CONFIG}"
+        saved = (folder / CHECKPOINT).is_file()
+        remedy = f"finish it: {command} --folder {folder}" if saved else f"repeat it: {command}"
+        config = _read(folder / CONFIG, "a run's configuration", _configuration)
+        if "engine" in config:
+            remedy = "go on, start its server again, with this folder."
+        hint = f"Its run was killed, or goes on. To {remedy}"
+    return f"{folder} holds no finished run: {', '.join(missing)} missing. {hint}"
+
+
+def _unusable(path: Path, what: str, why: str) -> ValueError:
+    return ValueError(f"{path} is not {what}: {why}. Delete the folder, or repeat the run with `phalanx run --again`.")

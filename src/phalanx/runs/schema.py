@@ -1,0 +1,303 @@
+"""The schema of a record: what `history.jsonl` and `summary.json` hold, as typed values.
+
+`docs/record.md` describes every field.  `phalanx.runs.record` keeps records in folders.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import numpy as np
+from torch import Tensor
+
+from phalanx.core import Verdict
+from phalanx.runs.provenance import Provenance
+from phalanx.training.evaluation import Metrics
+
+SCHEMA = 2
+
+Status = Literal["finished", "failed", "stopped"]
+T = TypeVar("T")
+
+
+class SchemaPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What every part of the schema is: a frozen value, whose fields at their default JSON leaves out."""
+
+
+class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+    """One line of `history.jsonl`: a step of the server, or a wait that brought no usable update.
+
+    The first line is the state before training.  A line that repeats the step of the line above is a wait that brought
+    only invalid or lost updates, or, at the end, the evaluation of the last state.
+
+    Args:
+        step: number of steps so far: rounds, or single arrivals of an asynchronous algorithm.
+        version: number of server updates so far.
+        seconds: on the run's clock; virtual ones in a simulation.
+        metrics: what the evaluation after this step measured; None if there was none.
+        state: the observed figures of the algorithm, by the names of its fields. Mappings by client have integer keys.
+        verdicts: by client, what the algorithm decided on an update that arrived or waited.
+        versions: by client whose update arrived, the version that it trained on. Only where updates arrive one by one,
+            or some of a round are late; the age of an update is the `version` of the line above minus this.
+        not_enrolled: by client, why it takes no part in the run.
+        invalid: by client, why the guard did not let its update in.
+        lost: by client, why its task brought no update.
+    """
+
+    step: int
+    version: int
+    seconds: float
+    metrics: Metrics | None = None
+    state: Mapping[str, Any] = {}
+    verdicts: Mapping[int, Verdict] = {}
+    versions: Mapping[int, int] = {}
+    not_enrolled: Mapping[int, str] = {}
+    invalid: Mapping[int, str] = {}
+    lost: Mapping[int, str] = {}
+
+    def __post_init__(self) -> None:
+        if self.state:
+            msgspec.structs.force_setattr(self, "state", {name: _numbered(v) for name, v in self.state.items()})
+
+    @property
+    def decided(self) -> dict[int, Verdict]:
+        """The verdicts that are decisions: those on updates that still wait are left out."""
+        return {client: verdict for client, verdict in self.verdicts.items() if not verdict.waits}
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy; None if it was not measured, or is not finite."""
+        return None if self.metrics is None else self.metrics.accuracy
+
+
+def _numbered(value: Any) -> Any:
+    """The value with integers as keys of mappings whose keys are all integers, which JSON holds as text."""
+    if not isinstance(value, Mapping):
+        return value
+    inner = {key: _numbered(item) for key, item in value.items()}
+    try:
+        return {int(key): item for key, item in inner.items()}
+    except ValueError:
+        return inner
+
+
+class Exclusion(SchemaPart, frozen=True, kw_only=True):
+    """When and why a client was excluded.
+
+    Args:
+        step: since when it takes no part.
+        reason: in the words of the algorithm.
+    """
+
+    step: int
+    reason: str = ""
+
+
+class InvalidUpdates(SchemaPart, frozen=True, kw_only=True):
+    """How often the guard did not let in an update of a client.
+
+    Args:
+        times: number of invalid updates.
+        reason: of the last one.
+    """
+
+    times: int
+    reason: str = ""
+
+
+class ClientRecord(SchemaPart, frozen=True, kw_only=True):
+    """What is known of one client at the end of a run.  What is not known, as of real clients, is None or empty.
+
+    Args:
+        name: in the roster of a deployment.
+        reported: number of examples that the client reports; None if it is no whole number.
+        size: number of examples that it holds.
+        classes: number of labels of each class that it holds.
+        byzantine: whether it attacks.
+        group: number of its group of clients.
+        excluded: when and why it was excluded; None if it was not.
+        invalid: its invalid updates; None if there were none.
+        not_enrolled: why it never took part; None if it did.
+        tasks: number of tasks that a deployment gave it.
+    """
+
+    name: str = ""
+    reported: int | None = None
+    size: int | None = None
+    classes: tuple[int, ...] = ()
+    byzantine: bool | None = None
+    group: int | None = None
+    excluded: Exclusion | None = None
+    invalid: InvalidUpdates | None = None
+    not_enrolled: str | None = None
+    tasks: int | None = None
+
+
+class FinalMetrics(SchemaPart, frozen=True, kw_only=True):
+    """The last evaluation of a run.  None: not measured, or not finite.
+
+    Args:
+        accuracy: as in `Metrics`.
+        loss: as in `Metrics`.
+        worst_client_accuracy: as in `Metrics`.
+        attack_success: as in `Metrics`.
+        perplexity: the exponential of the loss, where examples are texts.
+    """
+
+    accuracy: float | None = None
+    loss: float | None = None
+    worst_client_accuracy: float | None = None
+    attack_success: float | None = None
+    perplexity: float | None = None
+
+
+class BestAccuracy(SchemaPart, frozen=True, kw_only=True):
+    """The highest accuracy of a run.
+
+    Args:
+        accuracy: None if none was measured.
+        step: after which it was measured first.
+    """
+
+    accuracy: float | None = None
+    step: int
+
+
+class DetectionCounts(SchemaPart, frozen=True, kw_only=True):
+    """How well the excluded clients agree with the Byzantine ones.
+
+    Args:
+        true_positives: excluded clients that are Byzantine.
+        false_positives: excluded clients that are honest.
+        false_negatives: Byzantine clients that were not excluded.
+        precision: share of the excluded that are Byzantine; None if nobody was excluded.
+        recall: share of the Byzantine that were excluded; None if nobody is Byzantine.
+    """
+
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+    precision: float | None = None
+    recall: float | None = None
+
+
+class FilteredShares(SchemaPart, frozen=True, kw_only=True):
+    """The share of the updates that were filtered by the algorithm, or invalid.
+
+    Args:
+        byzantine: of Byzantine clients; None if they sent none, or are not known.
+        honest: of honest clients; None likewise.
+    """
+
+    byzantine: float | None = None
+    honest: float | None = None
+
+
+class DataRecord(SchemaPart, frozen=True, kw_only=True):
+    """The data of a run.
+
+    Args:
+        name: of the data set.
+        train: number of training examples.
+        test: number of test examples.
+        fingerprint: SHA-256 by part: "train", "test", and files of traces.
+    """
+
+    name: str
+    train: int
+    test: int
+    fingerprint: Mapping[str, str] = {}
+
+
+class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+    """`summary.json`: how a run ended, what it reached, who took part, and what computed it.
+
+    Args:
+        name: of the run, for readers.
+        identity: SHA-256 of the canonical form of the run.
+        source: SHA-256 of the classes from outside the library that it uses; None if it uses none.
+        status: "finished"; "failed" if it could not go on; "stopped" if the user stopped it.
+        error: why it failed; None if it did not.
+        steps: number of server steps.
+        seconds: on the run's clock; virtual ones in a simulation.
+        wall_seconds: time that it took to compute.
+        dimension: number of parameters of the model.
+        final: the last evaluation.
+        best: the highest accuracy.
+        clients: by client.
+        detection: how well the excluded agree with the Byzantine clients; None if it is not known who is Byzantine.
+        filtered: share of the updates that were not used.
+        missing: by client that is on the roster of a deployment and never enrolled, its name.
+        data: the data set; None if it is not known.
+        provenance: versions, sources and machine.
+        lines: number of lines of the history.
+        config_digest: SHA-256 of the configuration.
+    """
+
+    name: str
+    identity: str
+    source: str | None = None
+    status: Status
+    error: str | None = None
+    steps: int
+    seconds: float
+    wall_seconds: float
+    dimension: int
+    final: FinalMetrics
+    best: BestAccuracy
+    clients: Mapping[int, ClientRecord]
+    detection: DetectionCounts | None = None
+    filtered: FilteredShares
+    missing: Mapping[int, str] = {}
+    data: DataRecord | None = None
+    provenance: Provenance
+    lines: int
+    config_digest: str
+
+
+# JSON
+
+
+def to_json(value: object) -> bytes:
+    """Return a part of the schema as JSON on one line; numbers that are not finite are null."""
+    return _ENCODER.encode(value)
+
+
+def from_json(text: bytes, kind: type[T]) -> T:
+    """Return the part of the schema that a JSON text holds.
+
+    Raises:
+        ValueError: it holds something else. The message says what, and where in the text.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+def _plain(value: object) -> object:
+    """What JSON holds of a tensor, of a number of NumPy, and of a mapping that is no dict."""
+    if isinstance(value, (Tensor, np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"A record cannot hold a {type(value).__name__}.")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def plain(value: Any) -> Any:
+    """Return the value in the types of JSON: keys as text, sets as sorted lists, None for what is not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Tensor):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,84 @@
+"""Provenance: what computed a run."""
+
+import json
+import subprocess
+
+import pytest
+import torch
+
+from phalanx.runs import provenance as module
+from phalanx.runs.provenance import NUMERICS, Provenance, checkout, provenance, sources
+
+
+def package(folder, **files):
+    """A package like this library, with those files."""
+    inner = folder / "src" / "phalanx"
+    for name, text in {"__init__": "", **files}.items():
+        path = inner / f"{name.replace('__dot__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return inner
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True)
+
+
+def test_it_says_what_computes_here():
+    found = provenance("cpu")
+    assert (found.numerics, found.torch, found.device) == (NUMERICS, torch.__version__, "cpu")
+    assert found.threads == torch.get_num_threads()
+    assert found.sources == sources()
+    assert found.flower is None
+    assert provenance("cpu", "1.2").flower == "1.2"
+    assert found.outdated == ""
+
+
+def test_it_is_the_same_when_written_and_read_again():
+    found = provenance("cpu")
+    assert Provenance.read(json.loads(json.dumps(found.form))) == found
+
+
+def test_an_older_record_knows_little_and_is_outdated():
+    found = Provenance.read({"phalanx": "0.1.0", "threads": 1})
+    assert found == Provenance(phalanx="0.1.0", threads=1)
+    assert found.outdated == f"its results are of numerics version 0, this is {NUMERICS}"
+
+
+@pytest.mark.parametrize("form", [None, [], {"threads": "1"}, {"threads": True}, {"other": 1}, {"clean": 1}])
+def test_what_is_no_provenance_is_refused(form):
+    with pytest.raises(ValueError, match="its provenance"):
+        Provenance.read(form)
+
+
+def test_sources_change_with_the_files_that_numbers_depend_on(tmp_path):
+    one = sources(package(tmp_path / "one", engine__dot__loop="1", report__dot__page="1"))
+    assert one == sources(package(tmp_path / "two", engine__dot__loop="1", report__dot__page="2", wording="3"))
+    assert one != sources(package(tmp_path / "three", engine__dot__loop="2", report__dot__page="1"))
+    assert one != sources(package(tmp_path / "four", engine__dot__loops="1", report__dot__page="1"))
+
+
+def test_commit_and_whether_its_code_is_as_committed(tmp_path):
+    inner = package(tmp_path, core="1")
+    (tmp_path / "papers").mkdir()
+    git(tmp_path, "init", "-q")
+    assert checkout(inner) == (None, None), "git does not track it"
+    checkout.cache_clear()
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    commit, clean = checkout(inner)
+    assert len(commit or "") == 40
+    assert clean is True
+    checkout.cache_clear()
+    (tmp_path / "notes.md").write_text("no code")
+    assert checkout(inner) == (commit, True)
+    checkout.cache_clear()
+    (tmp_path / "papers" / "new.py").write_text("")
+    assert checkout(inner) == (commit, False)
+    checkout.cache_clear()
+
+
+def test_without_git_nothing_is_known_of_a_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: (_ for _ in ()).throw(FileNotFoundError("git")))
+    assert checkout(package(tmp_path)) == (None, None)
