@@ -1,6 +1,7 @@
 """What imports what: no circles among modules, and every room of the library only uses those on lower floors.
 
-A room is a package or module right below `phalanx`.  All imports count, those in functions and for types as well.
+A room is a package or module right below `phalanx`.  Imports in functions count as well, those for
+types only do not.
 """
 
 import ast
