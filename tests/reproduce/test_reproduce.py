@@ -14,7 +14,6 @@ from pathlib import Path
 import pandas
 import pytest
 
-import phalanx
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.reproduce import Trace, experiment
