@@ -96,7 +96,7 @@ def test_what_the_command_line_makes_is_the_value_that_python_makes(capsys, tmp_
 
 def test_refusals_reach_the_terminal(capsys):
     _, out, _ = phalanx(capsys, "run --clients 4 --attack NonFinite --byzantine 1 --until.steps 3 --folder here")
-    assert "refused 3 times (clients" in out
+    assert "invalid 3 times (clients" in out
     assert re.search(r"NaN\s+of\s+\d+\s+values", out)
 
 
@@ -251,13 +251,12 @@ def test_a_run_whose_own_classes_were_edited_is_repeated(capsys, tmp_path):
     assert loss() > before
 
 
-def test_a_run_by_another_version_is_repeated(capsys, monkeypatch):
+def test_a_run_of_another_numerics_version_is_repeated(capsys, monkeypatch):
     command = "run --clients 3 --until.steps 1 --folder here"
     phalanx(capsys, command)
-    monkeypatch.setattr("phalanx.runs.summary.VERSION", "99.0")
+    monkeypatch.setattr("phalanx.runs.provenance.NUMERICS", 99)
     out = phalanx(capsys, command)[1]
-    assert "This run is repeated: its results are by Phalanx 0." in out
-    assert "this is 99.0" in out
+    assert "This run is repeated: its results are of numerics version 1, this is 99" in out
     assert "done already" in phalanx(capsys, command)[1]
 
 
@@ -434,4 +433,4 @@ def test_the_bar_goes_by_steps_or_else_by_seconds(until, total, done):
         observer = follow(progress, Run(until=until), "a run")
         observer(Progress(2, 5.2, None, None, {3: "NaN"}, {}))
         (task,) = progress.tasks
-    assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 refused")
+    assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 invalid")

@@ -277,7 +277,8 @@ def test_a_run_from_end_to_end():
     train, test = Digits().load()
     few = InMemory(train.of(torch.arange(80)), Dataset(test.x[:20], test.y[:20], 10))
     plan = stages.Stages(Run(data=few, clients=8, groups=PermutedLabels(4), model=MLP((8,))), 3, (1, 2, 3))
-    told = Trace.of(simulate(plan.runs([stages.CHOICE], 5)[stages.CHOICE]))
+    run = plan.runs([stages.CHOICE], 5)[stages.CHOICE]
+    told = Trace.of(run, simulate(run))
     assert stages.clusters(told)[0] == 4
     assert stages.by_group(told, "group_accuracy").keys() == {0, 1, 2, 3}
     assert all(len(curve) == 4 for curve in stages.by_group(told, "group_loss").values())

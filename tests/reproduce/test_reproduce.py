@@ -282,7 +282,7 @@ def test_the_files(finished):
     assert names == {
         "figure1-quick.md", "figure1-quick.csv", "figure1-quick.svg", "figure1-quick.png",
         "figure10-quick.md", "figure10-quick-line.svg", "figure10-quick-line.png",
-        "table2-quick.md", "table2-quick.csv",
+        "table2-quick.md", "table2-quick.csv", "manifest.json",
     }  # fmt: skip
     assert all(name in said for name in names)
 
@@ -531,9 +531,3 @@ def test_what_the_record_says_is_what_was_asked_for(finished):
     for identity, plan in plans.items():
         assert found[identity].settings == json.loads(json.dumps(plan.settings))
         assert found[identity].provenance.threads == 1
-
-
-def test_the_core_does_without_experiments():
-    root = Path(phalanx.__file__).parent
-    users = {path.relative_to(root).parts[0] for path in root.rglob("*.py") if "phalanx.reproduce" in path.read_text()}
-    assert users == {"cli", "ray", "reproduce"}
