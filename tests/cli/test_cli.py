@@ -96,7 +96,7 @@ def test_what_the_command_line_makes_is_the_value_that_python_makes(capsys, tmp_
 
 def test_refusals_reach_the_terminal(capsys):
     _, out, _ = phalanx(capsys, "run --clients 4 --attack NonFinite --byzantine 1 --until.steps 3 --folder here")
-    assert "refused 3 times (clients" in out
+    assert "invalid 3 times (clients" in out
     assert re.search(r"NaN\s+of\s+\d+\s+values", out)
 
 
@@ -205,6 +205,9 @@ def test_help_names_what_can_be_chosen(capsys):
     assert {"FedAvg", "ByzantineCFL", "FedAsync"} <= set(algorithms)  # and those of other tests
     assert "Algorithm" not in algorithms
     assert "default: MLP(hidden=(512,), dropout=0.0, start='torch')" in text
+    assert re.search(
+        r"--training.epochs EPOCHS\s+Number of passes over the client's data. \(an integer; default: 1\)", text
+    )
     assert "phalanx run --config examples/mnist.yaml --seed 1" in text
     assert "Standard deviation of each entry" in phalanx(capsys, "run --attack.help Gaussian")[1]
 
@@ -251,13 +254,12 @@ def test_a_run_whose_own_classes_were_edited_is_repeated(capsys, tmp_path):
     assert loss() > before
 
 
-def test_a_run_by_another_version_is_repeated(capsys, monkeypatch):
+def test_a_run_of_another_numerics_version_is_repeated(capsys, monkeypatch):
     command = "run --clients 3 --until.steps 1 --folder here"
     phalanx(capsys, command)
-    monkeypatch.setattr("phalanx.runs.summary.VERSION", "99.0")
+    monkeypatch.setattr("phalanx.runs.provenance.NUMERICS", 99)
     out = phalanx(capsys, command)[1]
-    assert "This run is repeated: its results are by Phalanx 0." in out
-    assert "this is 99.0" in out
+    assert "This run is repeated: its results are of numerics version 1, this is 99" in out
     assert "done already" in phalanx(capsys, command)[1]
 
 
@@ -434,4 +436,4 @@ def test_the_bar_goes_by_steps_or_else_by_seconds(until, total, done):
         observer = follow(progress, Run(until=until), "a run")
         observer(Progress(2, 5.2, None, None, {3: "NaN"}, {}))
         (task,) = progress.tasks
-    assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 refused")
+    assert (task.total, task.completed, task.fields["note"]) == (total, done, "1 invalid")

@@ -8,7 +8,7 @@ import pytest
 from phalanx.core import InfeasibleError
 from phalanx.reproduce.published import Published, published
 
-PACKAGE = "phalanx.reproduce"
+PACKAGE = "papers"
 FIGURES = {  # entries that hold a claim, and those with numbers: how many
     "byzantine-cfl": {"table1": 24, "table2": 24, "figure2": 0, "figure3": 0},
     "client-weighting": {"figure1": 0, "figure2": 0, "figure3": 9, "figure4": 18, "figure5": 9, "figure6": 36},
