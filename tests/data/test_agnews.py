@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import json
 import os
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from phalanx.cli import main as cli
 from phalanx.data import NO_LABEL, AGNews, Natural, Source, Topics
 from phalanx.data.words import END, UNKNOWN, words_of
 from phalanx.rng import numpy_generator
+from phalanx.runs.record import Record
 
 N = NO_LABEL
 
@@ -174,7 +174,7 @@ def test_a_run_with_topics(tmp_path):
     options += ["--groups=Topics", "--model=WordLSTM", "--model.embedding=4", "--model.hidden=4", "--until.steps=2"]
     places = [f"--data_dir={tmp_path}/data", f"--folder={tmp_path}/run"]
     assert cli.main(["run", *options, *places]) == 0
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    summary = Record.load(tmp_path / "run").summary
     assert summary.status == "finished"
     assert summary.steps == 2
     assert [client.group for client in summary.clients.values()] == [0, 1, 2, 3]

@@ -297,7 +297,7 @@ def test_an_answer_that_is_replayed_is_taken_once(tmp_path, caplog):
     assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
     why = "replayed, or meant for another task: its nonce is different"
     assert told.refused == [why] * 2
-    assert warned(caplog) == [("refused", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
+    assert warned(caplog) == [("invalid", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 
 
 class Twice(InProcessGrid):
@@ -322,7 +322,7 @@ def test_a_second_copy_counts_for_nothing_and_an_old_one_answers_nothing_new(tmp
     assert told.served == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}]
     why = f"its reply is from node {FIRST_NODE + BAD}, or answers another message"
     assert told.refused == [why] * 2
-    assert warned(caplog) == [("refused", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
+    assert warned(caplog) == [("invalid", BAD, step, f"client {BAD}: {why}") for step in (1, 2)]
 
 
 # --- what never comes

@@ -7,7 +7,6 @@ import time
 
 import pytest
 import torch
-from test_checkpoint import Personal
 
 import phalanx
 from flower.federations import (
@@ -26,6 +25,7 @@ from phalanx.core import InfeasibleError, StalledError
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, live, server_app
 from phalanx.flower.codec import WORDS
 from phalanx.runs.federation import Federation
+from runs.test_checkpoint import Personal
 from runs.test_packing import same
 
 PLAN = dataclasses.replace(SMALL, clients=4)
