@@ -1,6 +1,7 @@
 """What imports what: no circles among modules, and every room of the library only uses those on lower floors.
 
-A room is a package or module right below `phalanx`.  All imports count, those in functions and for types as well.
+A room is a package or module right below `phalanx`.  Imports in functions count as well, those for
+types only do not.
 """
 
 import ast
@@ -36,9 +37,12 @@ def modules(folder):
 
 
 def imported(path, known):
-    """The modules among those known that a file imports, in a function or for types only as well."""
-    names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    """The modules among those known that a file imports, in a function as well, but not for types only."""
+    names, tree = [], ast.parse(path.read_text())
+    for block in tree.body:
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            block.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -85,7 +89,9 @@ def test_imports_of_all_kinds_are_found(tmp_path):
     (tmp_path / "house").mkdir()
     (tmp_path / "house" / "__init__.py").write_text("from house import cellar\n")
     (tmp_path / "house" / "cellar.py").write_text("import os\ndef dig():\n    from house.attic import rope\n")
-    (tmp_path / "house" / "attic.py").write_text("if TYPE_CHECKING:\n    from house.cellar import dig\n")
+    (tmp_path / "house" / "attic.py").write_text(
+        "from house.cellar import dig\nif TYPE_CHECKING:\n    from house import cellar, lamp\n"
+    )
     known = modules(tmp_path)
     found = {name: imported(path, known) for name, path in known.items()}
     assert found == {"house": {"house.cellar"}, "house.cellar": {"house.attic"}, "house.attic": {"house.cellar"}}

@@ -7,7 +7,7 @@ federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.r
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -15,12 +15,23 @@ from typing_extensions import TypeVar
 
 from phalanx.wording import plural
 
-if TYPE_CHECKING:
-    from phalanx.aggregators import Aggregator
-
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """What combines the updates of clients: a `phalanx.aggregators.Aggregator`."""
+
+    @property
+    def title(self) -> str:
+        """A name for people."""
+
+    def __call__(
+        self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
+    ) -> Vector:
+        """Return the combination of the rows; arguments and errors are those of an `Aggregator`."""
 
 
 class InfeasibleError(ValueError):
@@ -205,7 +216,7 @@ class Algorithm(ABC, Generic[State]):
         return state
 
     @property
-    def rule(self) -> "Aggregator | None":
+    def rule(self) -> Rule | None:
         """The rule that combines updates, for titles and for attackers that try it out; None if there is none."""
         return None
 

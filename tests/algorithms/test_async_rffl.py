@@ -195,6 +195,6 @@ def test_attackers_leave_and_the_honest_stay(attack):
         )
     )
     found = detection(record)
-    assert found.removed == 1.0
+    assert found.excluded == 1.0
     assert found.honest == {}
     assert record.summary.final.accuracy > 0.78

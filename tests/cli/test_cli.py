@@ -205,6 +205,9 @@ def test_help_names_what_can_be_chosen(capsys):
     assert {"FedAvg", "ByzantineCFL", "FedAsync"} <= set(algorithms)  # and those of other tests
     assert "Algorithm" not in algorithms
     assert "default: MLP(hidden=(512,), dropout=0.0, start='torch')" in text
+    assert re.search(
+        r"--training.epochs EPOCHS\s+Number of passes over the client's data. \(an integer; default: 1\)", text
+    )
     assert "phalanx run --config examples/mnist.yaml --seed 1" in text
     assert "Standard deviation of each entry" in phalanx(capsys, "run --attack.help Gaussian")[1]
 

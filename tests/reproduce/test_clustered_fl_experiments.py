@@ -276,9 +276,9 @@ def test_a_run_from_end_to_end():
     """Three rounds of a small one: the trace has what the figures read."""
     train, test = Digits().load()
     few = InMemory(train.of(torch.arange(80)), Dataset(test.x[:20], test.y[:20], 10))
-    plan = stages.Stages(Run(data=few, clients=8, groups=PermutedLabels(4), model=MLP((8,))), 3, (1, 2, 3))
-    run = plan.runs([stages.CHOICE], 5)[stages.CHOICE]
-    told = Trace.of(run, simulate(run))
+    of = stages.Stages(Run(data=few, clients=8, groups=PermutedLabels(4), model=MLP((8,))), 3, (1, 2, 3))
+    plan = of.runs([stages.CHOICE], 5)[stages.CHOICE]
+    told = Trace.of(plan, simulate(plan))
     assert stages.clusters(told)[0] == 4
     assert stages.by_group(told, "group_accuracy").keys() == {0, 1, 2, 3}
     assert all(len(curve) == 4 for curve in stages.by_group(told, "group_loss").values())

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators.points import Mixture, Points
-from phalanx.core import InfeasibleError, Matrix, Vector, Weights
+from phalanx.core import InfeasibleError, Matrix, Rule, Vector, Weights
 from phalanx.rng import numpy_generator
 
 BELOW_HALF = nextafter(0.5, 0.0)  # largest share of the weight that a median tolerates: less than one half
@@ -237,7 +237,7 @@ def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> N
         raise TooFewRowsError(f"{rule} needs at least {why} = {least} rows, got {m}. {remedy}.")
 
 
-def check_rows(rule: Aggregator, m: int, option: str) -> None:
+def check_rows(rule: Rule, m: int, option: str) -> None:
     """Check that a rule can work on m rows, by a trial on random rows of two entries.
 
     Args:

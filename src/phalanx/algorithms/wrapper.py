@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from phalanx.aggregators import Aggregator
-from phalanx.core import Algorithm, Local, QuorumStatus, Updates, Vector
+from phalanx.core import Algorithm, Local, QuorumStatus, Rule, Updates, Vector
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Wrapper(Algorithm[Any]):
         return f"{type(self).__name__}({self.algorithm.title})"
 
     @property
-    def rule(self) -> Aggregator | None:
+    def rule(self) -> Rule | None:
         """See `Algorithm`."""
         return self.algorithm.rule
 

@@ -7,8 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from phalanx.aggregators import Aggregator
-from phalanx.core import InfeasibleError, Matrix, Vector
+from phalanx.core import InfeasibleError, Matrix, Rule, Vector
 from phalanx.data import Dataset
 
 
@@ -54,7 +53,7 @@ class Knowledge:
     byzantine: Set[int]
     clients: tuple[int, ...]
     colluders: tuple[Update, ...]
-    rule: Aggregator | None = None
+    rule: Rule | None = None
     weights: Mapping[int, float] | None = None
     _agreed: list[tuple["Attack", Vector]] = field(init=False, repr=False, default_factory=list)
 

@@ -48,7 +48,9 @@ def _shown(default: Any) -> str:
         return default
     if isinstance(default, float):
         return f"{default:g}"
-    return {None: "null", True: "true", False: "false"}[default] if default in (None, True, False) else repr(default)
+    if default is None:
+        return "null"
+    return repr(default).lower() if isinstance(default, bool) else repr(default)
 
 
 def _kinds(path: str, kind: Any) -> list[str]:

@@ -1,16 +1,15 @@
 """`phalanx reproduce`: carries out the runs of experiments that are missing, and renders what came of them."""
 
-import itertools
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -32,7 +31,7 @@ from phalanx.reproduce.output import flat, terminal_table
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
-from phalanx.reproduce.verify import conditions, differences
+from phalanx.reproduce.verify import Stored, conditions, differences, stored
 from phalanx.reproduce.workers import Ended, Means, Workers, local_workers
 from phalanx.runs.canonical import digest
 from phalanx.runs.plan import Run
@@ -359,14 +358,6 @@ def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) 
 # Whether stored records come out again
 
 
-class Stored(NamedTuple):
-    """A record of a run that an experiment needs."""
-
-    name: str
-    plan: Run
-    trace: Trace
-
-
 def verify(found: Mapping[str, Study], options: Options, console: Console) -> int:
     """Compute stored records again, and say by how much they differ.
 
@@ -397,38 +388,20 @@ def verify(found: Mapping[str, Study], options: Options, console: Console) -> in
 def _drawn(found: Mapping[str, Study], options: Options) -> list[Stored]:
     """Records at random, of those that the options allow."""
     shown = found.values() if options.paper is None else [named(found, options.paper, "paper")]
-    stored = [one for study in shown for one in _stored(study, options)]
-    Random(options.draw).shuffle(stored)
     within = math.inf if options.within is None else options.within
-    drawn = list(itertools.islice((one for one in stored if one.trace.wall_seconds <= within), options.verify))
+    there = [
+        one
+        for study in shown
+        for one in stored(
+            chosen({study.paper.name: study}, study.paper.name, options.experiment or ALL)[1],
+            Store(options.folder / study.paper.name),
+        )
+        if one.trace.wall_seconds <= within
+    ]
+    drawn = Random(options.draw).sample(there, min(len(there), options.verify or 0))
     if not drawn:
         raise InfeasibleError(f"{options.folder} holds no such record of a run that took at most {within:g} s.")
     return drawn
-
-
-def _stored(study: Study, options: Options) -> Iterator[Stored]:
-    """The records of a paper, or of one of its experiments, each once: by scale, those of seeds from 0 on."""
-    store, seen = Store(options.folder / study.paper.name), set[str]()
-    for experiment in chosen({study.paper.name: study}, study.paper.name, options.experiment or ALL)[1]:
-        for scale in SCALES:
-            for cell, seed, plan in _kept(experiment, scale, store):
-                trace = store.find(plan)[0] if plan.identity not in seen else None
-                seen.add(plan.identity)
-                if trace is not None:
-                    yield Stored(f"{experiment.title} {scale}: {cell} (seed {seed})", plan, trace)
-
-
-def _kept(experiment: Experiment, scale: Scale, store: Store) -> Iterator[tuple[str, int, Run]]:
-    """The runs of an experiment of which there are records, with cell and seed; up to a seed that has none."""
-    before = set[str]()
-    for seed in itertools.count():
-        plans = experiment.exhibit.runs(scale, seed)
-        there = {cell: plan for cell, plan in plans.items() if store.path(plan).is_file()}
-        found = {plan.identity for plan in there.values()}
-        if found == before or not found:  # runs without chance are the same for every seed
-            return
-        yield from ((cell, seed, plan) for cell, plan in there.items())
-        before = found
 
 
 def _compared(by: Mapping[str, float], other: Sequence[str]) -> str:

@@ -1,14 +1,50 @@
 """Whether a stored record comes out again: to the bit, or by how much each figure differs."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
+from phalanx.reproduce.experiment import SCALES, Experiment, Scale
+from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
+from phalanx.runs.plan import Run
 
 CONDITIONS = ("torch", "numpy", "numba", "instructions", "device", "threads")  # of a provenance
 LATER = "received_accuracy"  # a figure that older records lack
+
+
+class Stored(NamedTuple):
+    """A record of a run that an experiment needs."""
+
+    name: str
+    plan: Run
+    trace: Trace
+
+
+def stored(experiments: Sequence[Experiment], store: Store) -> Iterator[Stored]:
+    """Yield the records of experiments, each once: by scale, those of seeds from 0 on."""
+    seen = set[str]()
+    for experiment, scale in itertools.product(experiments, SCALES):
+        for cell, seed, plan in _kept(experiment, scale, store):
+            trace = store.find(plan)[0] if plan.identity not in seen else None
+            seen.add(plan.identity)
+            if trace is not None:
+                yield Stored(f"{experiment.title} {scale}: {cell} (seed {seed})", plan, trace)
+
+
+def _kept(experiment: Experiment, scale: Scale, store: Store) -> Iterator[tuple[str, int, Run]]:
+    """Yield the runs of an experiment of which there are records, with cell and seed, up to a seed that has none."""
+    before = set[str]()
+    for seed in itertools.count():
+        plans = experiment.exhibit.runs(scale, seed)
+        there = {cell: plan for cell, plan in plans.items() if store.path(plan).is_file()}
+        found = {plan.identity for plan in there.values()}
+        if found == before or not found:  # runs without chance are the same for every seed
+            return
+        yield from ((cell, seed, plan) for cell, plan in there.items())
+        before = found
 
 
 def differences(stored: Trace, computed: Trace) -> dict[str, float]:

@@ -1,0 +1,95 @@
+"""The committed results: records, manifests, pages, and whether some cheap records come out again."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from phalanx.cli.reproduce import Options, reproduce
+from phalanx.reproduce.experiment import SCALES, studies
+from phalanx.reproduce.manifest import Manifest
+from phalanx.reproduce.store import Store
+from phalanx.reproduce.trace import Trace
+from phalanx.reproduce.verify import conditions, differences, stored
+from phalanx.reproduce.workers import Means, traced
+from phalanx.runs.provenance import NUMERICS
+
+RESULTS = Path(__file__).parents[2] / "results"
+PAPERS = sorted(folder.name for folder in RESULTS.iterdir() if folder.is_dir())
+DATA = Path(os.environ["PHALANX_DATA"]) if "PHALANX_DATA" in os.environ else None
+NEED_DATA = {("client-weighting", "figure2-quick")}  # to be rendered
+EACH = 5  # records of a paper that are computed again
+TOLERANCE = 0.02  # of final accuracies, where versions or instructions are others
+
+
+def pages():
+    found = [(path.parent.name, path.stem) for path in sorted(RESULTS.glob("*/*.md"))]
+    return [page for page in found if DATA or page not in NEED_DATA]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_manifest_names_the_pages_that_are_there(paper):
+    manifest, folder = Manifest(RESULTS / paper), RESULTS / paper
+    named = {f"{name}-{s}" for name in studies()[paper].experiments for s in SCALES if manifest.page(name, s)}
+    assert named == {path.stem for path in folder.glob("*.md")}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_record_can_be_read_and_is_of_a_known_numerics_version(paper):
+    found = [Trace.load(path) for path in (RESULTS / paper / "records").glob("*.json")]
+    assert found
+    assert all(0 <= trace.provenance.numerics <= NUMERICS for trace in found)
+    assert all(trace.provenance.clean and trace.provenance.commit for trace in found if trace.provenance.numerics)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_record_is_of_a_run_that_an_experiment_has(paper):
+    plans = {
+        plan.identity
+        for experiment in studies()[paper].experiments.values()
+        for scale in SCALES
+        for seed in range(5)
+        for plan in experiment.exhibit.runs(scale, seed).values()
+    }
+    assert {path.stem for path in (RESULTS / paper / "records").glob("*.json")} <= plans
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "page"), pages(), ids="-".join)
+def test_a_committed_page_is_what_its_records_give(tmp_path, paper, page):
+    before, folder = RESULTS / paper, tmp_path / paper
+    folder.mkdir()
+    shutil.copy(before / "manifest.json", folder)
+    (folder / "records").symlink_to(before / "records")
+    name, _, scale = page.rpartition("-")
+    options = Options(paper=paper, experiment=name, scale=scale, no_training=True, folder=tmp_path, data_dir=DATA)
+    reproduce(options, Console(quiet=True))
+    for path in (path for suffix in (".md", ".csv") if (path := before / f"{page}{suffix}").is_file()):
+        assert (folder / path.name).read_bytes() == path.read_bytes()
+    assert {path.name for path in before.glob(f"{page}*.svg")} == {path.name for path in folder.glob(f"{page}*.svg")}
+
+
+def cheap():
+    """Cheap records of this numerics version, some of each paper; without data those that need none."""
+    for paper, study in studies().items():
+        found = stored(list(study.experiments.values()), Store(RESULTS / paper))
+        ours = [one for one in found if one.trace.provenance.numerics == NUMERICS and one.trace.provenance.clean]
+        usable = [one for one in ours if DATA or type(one.plan.data).__module__.startswith("papers.")]
+        yield from sorted(usable, key=lambda one: one.trace.wall_seconds)[:EACH]
+
+
+@pytest.mark.slow
+def test_cheap_records_come_out_again():
+    drawn = list(cheap())
+    assert len(drawn) >= EACH
+    means = Means(data_dir=DATA)
+    for one in drawn:
+        again, kept = traced(one.plan, None, means, lambda _: None, lambda _: None)
+        assert kept, one.name
+        if not conditions(one.trace, again):
+            assert differences(one.trace, again) == {}, one.name
+        assert (again.status, again.steps) == (one.trace.status, one.trace.steps), one.name
+        assert again.final() == pytest.approx(one.trace.final(), abs=TOLERANCE), one.name
