@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from phalanx.algorithms import ByzantineCFL, FedAsync
-from phalanx.core import Progress, Until, Verdict
+from phalanx.core import Progress, Until, Updates, Verdict
 from phalanx.runs.history import History
 from phalanx.runs.plan import Run
 from phalanx.runs.record import Record
@@ -57,7 +57,7 @@ def test_the_share_of_updates_that_were_not_used():
 
 
 def state_of(**fields):
-    return type("S", (), {"version": 1, "verdicts": {}, **fields})()
+    return type("S", (), {"version": 1, "model": torch.zeros(2), "verdicts": {}, **fields})()
 
 
 def test_lines_are_strict_json_also_when_numbers_are_not_finite(tmp_path):
@@ -76,7 +76,7 @@ def test_what_is_recorded_is_what_is_read_back():
         figures={1: {2: torch.tensor([1.0, math.nan])}, 3: None},
         chosen={"a": {4, 3}},
     )
-    updates = type("U", (), {"clients": (1, 2), "versions": (0, 1), "__len__": lambda self: 2})()
+    updates = Updates((1, 2), (0, 1), (state.model, state.model), torch.zeros(2, 2), torch.zeros(2))
     history = History(["figures", "chosen"])
     history(Progress(0, 0.0, state_of(), None, {7: "reports -1"}, {}))
     history(Progress(1, 2.0, state, updates, {5: "NaN"}, {6: "silent"}, frozenset({1, 2, 5, 6})))

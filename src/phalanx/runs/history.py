@@ -6,11 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-import msgspec
-
-from phalanx.core import AnyState, Progress, Verdict
+from phalanx.core import AnyState, Progress, Updates, Verdict
 from phalanx.runs.record import as_lines, write
 from phalanx.runs.schema import StepRecord, from_json, plain, to_json
 from phalanx.training.evaluation import Metrics
@@ -64,23 +62,26 @@ class History:
         if self.lines and not self._begun:
             self._begin()
             return
-        state, updates, enrolled = progress.state, progress.updates, progress.enrolled
-        step = StepRecord(
-            step=progress.step,
-            version=state.version,
-            seconds=progress.now,
-            metrics=None if updates is None and progress.step else self._measure(progress),
-            not_enrolled={client: why for client, why in progress.refused.items() if client not in enrolled},
-            invalid={client: why for client, why in progress.refused.items() if client in enrolled},
-            lost=progress.lost,
+        refused, enrolled = progress.refused.items(), progress.enrolled
+        self._write(
+            StepRecord(
+                step=progress.step,
+                version=progress.state.version,
+                seconds=progress.now,
+                metrics=None if progress.updates is None and progress.step else self._measure(progress),
+                **({} if progress.updates is None else self._decided(before, progress.state, progress.updates)),
+                not_enrolled={client: why for client, why in refused if client not in enrolled},
+                invalid={client: why for client, why in refused if client in enrolled},
+                lost=progress.lost,
+            )
         )
-        if updates is not None:
-            late = before is not None and min(updates.versions) < before.state.version
-            versions = zip(updates.clients, updates.versions, strict=True) if late or len(updates) == 1 else ()
-            observed = plain({name: getattr(state, name) for name in self._observed})
-            decided = {"state": observed, "verdicts": _verdicts(state.verdicts), "versions": dict(versions)}
-            step = msgspec.structs.replace(step, **decided)
-        self._write(step)
+
+    def _decided(self, before: Progress | None, state: AnyState, updates: Updates) -> dict[str, Any]:
+        """What a step that was taken adds to its record."""
+        late = before is not None and min(updates.versions) < before.state.version
+        versions = zip(updates.clients, updates.versions, strict=True) if late or len(updates) == 1 else ()
+        observed = plain({name: getattr(state, name) for name in self._observed})
+        return {"state": observed, "verdicts": _verdicts(state.verdicts), "versions": dict(versions)}
 
     def conclude(self, measure: Callable[[AnyState, frozenset[int]], Metrics | None]) -> None:
         """Measure the last state if that has not been done, as when a run ends at a time and not at a step."""

@@ -73,7 +73,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
 
 def _numbered(value: Any) -> Any:
     """The value with integers as keys of mappings whose keys are all integers, which JSON holds as text."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
     inner = {key: _numbered(item) for key, item in value.items()}
     try:
