@@ -114,7 +114,6 @@ def provenance(device: torch.device | str, flower: str | None = None) -> Provena
     commit, clean = checkout()
     return Provenance(
         phalanx=VERSION,
-        numerics=NUMERICS,
         sources=sources(),
         commit=commit,
         clean=clean,
@@ -127,8 +126,9 @@ def provenance(device: torch.device | str, flower: str | None = None) -> Provena
 
 
 def conditions(device: torch.device) -> dict[str, Any]:
-    """Return what floating-point bits depend on, apart from the run itself and the library."""
+    """Return what floating-point bits depend on, apart from the run itself."""
     return {
+        "numerics": NUMERICS,
         "torch": str(torch.__version__),
         "numpy": version("numpy"),
         "numba": version("numba"),
