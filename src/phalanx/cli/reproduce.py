@@ -237,7 +237,7 @@ def _train(needed: Needed, new: set[str], store: Store, options: Options, consol
         KeyboardInterrupt: the user stopped it; its notes say what is kept.
     """
     try:
-        return carried_out(
+        return computed(
             {needed.names[i]: plan for i, plan in needed.plans.items() if i in new}, store, options, console
         )
     except KeyboardInterrupt as stop:
@@ -248,7 +248,7 @@ def _train(needed: Needed, new: set[str], store: Store, options: Options, consol
         raise
 
 
-def carried_out(plans: Mapping[str, Run], store: Store, options: Options, console: Console) -> dict[str, Trace]:
+def computed(plans: Mapping[str, Run], store: Store, options: Options, console: Console) -> dict[str, Trace]:
     """Carry out runs, and return their traces, by identity; runs by name."""
     if not plans:
         return {}
@@ -369,7 +369,7 @@ def verify(found: Mapping[str, Study], options: Options, console: Console) -> in
     """
     drawn = _drawn(found, options)
     with TemporaryDirectory() as scratch:
-        again = carried_out({one.name: one.plan for one in drawn}, Store(Path(scratch)), options, console)
+        again = computed({one.name: one.plan for one in drawn}, Store(Path(scratch)), options, console)
     table = Table("record", "numerics version", "seconds", "computed again", box=SIMPLE_HEAD)
     equal = wrong = 0
     for one in drawn:
