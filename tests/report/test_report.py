@@ -70,7 +70,7 @@ def six() -> str:
 
 
 MAKE = (
-    f"import sys; sys.path.insert(0, {str(Path(records.__file__).parent)!r}); "
+    f"import sys; sys.path[:0] = {[str(folder) for folder in Path(records.__file__).parents[:2]]!r}; "
     "import report_records as records; from phalanx.report import render"
 )
 

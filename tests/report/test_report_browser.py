@@ -65,7 +65,7 @@ def test_page_in_a_browser(browser: "sync_api.Browser", report: Path, width: int
 
 
 SECTIONS = (
-    "Time to accuracy", "How old updates were", "Whose updates came", "Who worked when", "What became of late updates",
+    "Time to accuracy", "How old updates were", "Whose updates came", "Who worked when", "Verdicts on late updates",
     "Which clients went together", "Standing still together, moving alone", "Who pulls in whose direction",
     "Similarity across the two best parts", "Separation gaps", "Reputations", "What each received, and could do alone",
 )  # fmt: skip
@@ -138,7 +138,7 @@ def test_page_reads_without_script_and_prints_unfolded(
     page = context.new_page()
     page.goto(report.as_uri())
     page.locator("summary", has_text="ByzantineCFL, attacked").click()
-    page.get_by_text("Who was removed, when, why, and what it cost").nth(5).wait_for(state="visible")
+    page.get_by_text("Who was excluded, when, why, and what it cost").nth(5).wait_for(state="visible")
     folded = page.pdf(path=str(tmp_path / "report.pdf"))
     assert folded.count(b"/Type /Page\n") + folded.count(b"/Type /Page ") > 10
     context.close()
