@@ -46,7 +46,7 @@ def test_the_demo_as_a_process(tmp_path):
 def test_the_quickstart():
     done = started(sys.executable, str(EXAMPLES / "quickstart.py"))
     assert done.returncode == 0, done.stderr
-    assert "6 of 6 attackers removed" in done.stdout
+    assert "6 of 6 attackers excluded" in done.stdout
 
 
 @pytest.mark.parametrize(

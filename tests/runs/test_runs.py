@@ -173,7 +173,7 @@ def test_the_demo_shows_what_it_promises():
     assert final["Byzantine CFL, attacked"] > final["Byzantine CFL, clean"] - 0.02
     assert final["FedAvg, attacked"] < final["median, attacked"] < final["Byzantine CFL, attacked"]
     found = records["Byzantine CFL, attacked"].summary.detection
-    assert (found["precision"], found["recall"]) == (1.0, 1.0)
+    assert (found.precision, found.recall) == (1.0, 1.0)
     assert records["Byzantine CFL, clean"].summary.detection.false_positives == 0
 
 
