@@ -155,7 +155,7 @@ def test_where_all_of_the_coordinator_was_killed_the_run_goes_on_with_the_same_c
         ends(federation, run)
         after = lines_of(results)
         assert after[: len(before) - 1] == before[:-1]
-        assert [clients_of(line) for line in after[1:]] == [{"0", "1"}] * 3
+        assert [clients_of(line) for line in after[1:]] == [{0, 1}] * 3
         enrolled = [line.client for line in read(results / "audit.jsonl") if line.event == "enrolled"]
         assert sorted(enrolled) == [0, 1], "nobody is new"
 
@@ -349,9 +349,9 @@ def test_the_example_is_stopped_with_ctrl_c_and_goes_on(tmp_path):
     again = start_up(tmp_path, "--app", "app")
     out, _ = again.communicate(timeout=PATIENT)
     assert again.returncode == 0, out
-    assert f"Goes on after step {record.history[-1]['step']}, where the run was stopped." in out
+    assert f"Goes on after step {record.history[-1].step}, where the run was stopped." in out
     assert [line.step for line in lines_of(results)] == [0, 1, 2, 3]
-    assert [clients_of(line) for line in lines_of(results)[1:]] == [{"0", "1"}] * 3
+    assert [clients_of(line) for line in lines_of(results)[1:]] == [{0, 1}] * 3
 
 
 def _mark(log):
