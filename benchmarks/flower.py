@@ -32,7 +32,8 @@ from phalanx.flower.demo import deal, write_app
 from phalanx.flower.identity import public_bytes, signed_by
 from phalanx.flower.live import lines
 from phalanx.flower.local import LocalFederation, marked
-from phalanx.flower.signals import stopped_like_ctrl_c
+from phalanx.numerics.memory import return_freed_memory
+from phalanx.signals import stopped_like_ctrl_c
 
 D = 1_000_000
 KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(1, 101)]
@@ -150,6 +151,7 @@ def peak() -> float:
 
 def memory(clients: int = 100) -> None:
     """Measure the additional memory of the server in a round."""
+    return_freed_memory()  # as `server_app` does
     roster = Roster(tuple(Member(i, f"c{i}", public_bytes(KEYS[i])) for i in range(clients)))
     matrix = clients * D * 4 / 1e6
     with FlowerTransport(Canned(clients), roster, timeouts=Timeouts(roll_call=0.5, poll=0.05)) as transport:

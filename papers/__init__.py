@@ -1,1 +1,1 @@
-"""The five papers, one package each: every module of one is a table or figure, computed again."""
+"""The five papers, one package each: every module of one reproduces a table or figure."""

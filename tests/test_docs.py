@@ -23,6 +23,7 @@ RFFL_PAGE, FAIRNESS = DOCS / "rffl.md", DOCS / "fairness.md"
 RIVALS = DOCS / "asynchronous-rules.md"
 ASYNCHRONY = DOCS / "asynchrony.md"
 FAIR_RIVALS = DOCS / "fair-rivals.md"
+CLUSTER_RIVALS, ROBUST_RIVALS = DOCS / "cluster-rivals.md", DOCS / "robust-rivals.md"
 PRIVACY = DOCS / "privacy.md"
 BYZANTINE_CFL = DOCS / "byzantine-cfl.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
@@ -45,6 +46,8 @@ each_page = pytest.mark.parametrize(
         RFFL_PAGE,
         FAIRNESS,
         RIVALS,
+        CLUSTER_RIVALS,
+        ROBUST_RIVALS,
         FAIR_RIVALS,
         ASYNCHRONY,
         PRIVACY,
@@ -109,6 +112,8 @@ LINKED = [
     RFFL_PAGE,
     FAIRNESS,
     RIVALS,
+    CLUSTER_RIVALS,
+    ROBUST_RIVALS,
     FAIR_RIVALS,
     ASYNCHRONY,
     PRIVACY,

@@ -12,12 +12,14 @@ import pytest
 
 SOURCES = Path(__file__).parents[1] / "src"
 FLOORS = (  # from the bottom up; rooms on one floor do not import each other
-    ("wording", "version", "installation", "rng", "pool"),
+    ("wording", "version", "installation", "rng", "pool", "signals"),
+    ("reading",),
     ("core", "models"),
     ("numerics", "data", "weighting"),
     ("clustering", "training"),
-    ("aggregators", "engine"),
+    ("aggregators",),
     ("attacks", "algorithms"),
+    ("engine",),
     ("simulation",),
     ("runs",),
     ("fairness",),

@@ -1,4 +1,4 @@
-"""Figure 2: alpha_cross by round, and who is separated."""
+"""Figure 2: alpha_cross by round, and the separated clients."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,17 +22,17 @@ CLAIM = (
 )
 MINUTES = {"quick": 6.0, "paper": 1400.0}
 CLIENTS = 100
-LATEST = 34  # round in which the last adversary is gone in the paper
+LATEST = 34  # round in which the last adversary is separated in the paper
 TOGETHER = ("noisy", "label flip")  # scenarios in which all adversaries leave at once
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Algorithm 1 in each scenario; and, until stable, in the Byzantine one."""
+    """Return the runs: Algorithm 1 in each scenario; and, until stable, in the Byzantine one."""
     return setting.cells(CLIENTS, scale, seed, ("CFL", setting.STABLE))
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Who was removed, the claims, and the curves of the first seed."""
+    """Return the excluded clients, the claims, and the curves of the first seed."""
     tables = [setting.removals(CLIENTS, records, context), claims(records, context)]
     notes = [
         "Byzantine adversaries send N(0, I), 484 times as long as a unit vector and thousands of times as long as an "
@@ -49,7 +49,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
-    """What the paper reads off its figure, seed by seed."""
+    """Return the table of the paper's claims on its figure, seed by seed."""
     judged: list[tuple[str, str, Callable[[Trace], float], Callable[[float], bool], str]] = [
         (f"the last adversary is separated within {LATEST} rounds: round", "byzantine", _last,
          lambda last: 0 < last <= LATEST, ".0f"),
@@ -71,23 +71,23 @@ def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
 
 
 def _last(trace: Trace) -> float:
-    """The round in which the last adversary was separated; 0 if one was not."""
+    """Return the round in which the last adversary was separated; 0 if one was not."""
     gone = {r.client: r.step for r in trace.excluded if r.client in trace.byzantine}
     return max(gone.values()) if gone.keys() == set(trace.byzantine) else 0
 
 
 def _rounds(trace: Trace) -> float:
-    """In how many rounds adversaries were separated."""
+    """Return the number of rounds in which adversaries were separated."""
     return len({r.step for r in trace.excluded if r.client in trace.byzantine})
 
 
 def _least(trace: Trace) -> float:
-    """The smallest alpha_cross of the run."""
+    """Return the smallest alpha_cross of the run."""
     return min((cross for cross in trace.state["alpha_cross"] if cross is not None), default=math.nan)
 
 
 def drawn(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":
-    """A row of panels for each data set, a panel for each scenario."""
+    """Draw a row of panels for each data set, a panel for each scenario."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ def drawn(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":
 
 
 def _draw(axes: "Axes", trace: Trace) -> None:
-    """The curve of a run, with a line and a number at each separation."""
+    """Draw the curve of a run, with a line and a number at each separation."""
     cross = dict(zip(trace.state["step"], trace.state["alpha_cross"], strict=True))
     axes.plot(list(cross), [float("nan") if c is None else c for c in cross.values()], color=COLOURS[0])
     events = dict[int, list[int]]()
@@ -126,5 +126,5 @@ def _draw(axes: "Axes", trace: Trace) -> None:
                 f"{len(clients)}", (step, cross[step]), xytext=(4, 6), textcoords="offset points", color=INK, fontsize=8
             )
     if crowded:
-        told = f"{sum(map(len, events.values()))} in {len(events)} rounds"
-        axes.annotate(told, (0.97, 0.05), xycoords="axes fraction", ha="right", color=INK, fontsize=8)
+        count = f"{sum(map(len, events.values()))} in {len(events)} rounds"
+        axes.annotate(count, (0.97, 0.05), xycoords="axes fraction", ha="right", color=INK, fontsize=8)

@@ -1,4 +1,4 @@
-"""Figure 3, which is Figure 1 of the paper of 2019, too: two toy problems that no single model of the kind solves.
+"""Figure 3, which is also Figure 1 of the paper of 2019: two toy problems that no single model of the kind solves.
 
 The paper draws points and trains nothing.  Here both problems are trained as well, by federated learning and by CFL,
 with softmax regression on the two coordinates; how many clients, points and rounds is ours.
@@ -40,14 +40,14 @@ CLIENTS, EACH, TESTS, CLUSTERS = 20, 40, 400, 2
 ROUNDS = 60
 SPREAD = 0.25  # standard deviation of the points around their centre
 METHODS: Mapping[str, Algorithm] = {"FL": FedAvg(), "CFL": ClusteredFL()}
-EASY, POOR = 95.0, 80.0  # percent: the clusters' models reach the one, the common model stays below the other
+EASY, POOR = 95.0, 80.0  # percent: the clusters' models reach the first, the common model stays below the second
 
 Problem = Literal["XOR", "contradiction"]
 
 
 @dataclass(frozen=True)
 class Toy(Source):
-    """Points in the plane of two classes, of clients that belong to two clusters in turn.
+    """Points in the plane of two classes, of clients that alternate between two clusters.
 
     Args:
         problem: "XOR": around (x, y) = (+-1, +-1), of class 1 if xy < 0; the first cluster has those with y > 0.
@@ -81,12 +81,12 @@ class Toy(Source):
 
 
 def name(problem: str, method: str) -> str:
-    """The name of a cell."""
+    """Return the name of a cell."""
     return f"{problem} / {method}"
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Both methods on both problems; the same on both scales."""
+    """Return the runs: both methods on both problems; the same on both scales."""
     return {
         name(problem, method): Run(
             algorithm=algorithm,
@@ -106,7 +106,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """The points, with the best common line and those of the clusters; and what training makes of them."""
+    """Return the points with the best common line and those of the clusters, and the accuracies after training."""
     rows = list[list[Cell]]()
     for problem in get_args(Problem):
         for method in METHODS:
@@ -127,7 +127,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def drawn() -> "Figure":
-    """A panel for each problem."""
+    """Draw a panel for each problem."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
 
     canvas = Canvas(figsize=(8, 3.8), layout="constrained")
@@ -147,7 +147,7 @@ def drawn() -> "Figure":
 
 
 def _line(axes: "Axes", data: Dataset, colour: str, dashes: object) -> None:
-    """Where logistic regression changes from one class to the other."""
+    """Draw the line between the classes by logistic regression."""
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (slow to import)
 
     fitted = LogisticRegression().fit(data.x.numpy(), data.y.numpy())

@@ -1,12 +1,12 @@
-"""What the experiments share: four scenarios, two methods, and the federations of the two tables.
+"""Common parts of the experiments: four scenarios, two methods, and the federations of the two tables.
 
 Where the paper is silent, or contradicts itself:
 
 * The tables tell no number of clients.  Table 1 is taken for 100 clients, as Figure 2, Table 2 for 10.
-* Local epochs are not told: one.
+* The paper does not give the number of local epochs: one.
 * Pixels are standardised.  With pixels in [0, 1], too, all adversaries of the noisy scenario are separated at once, but
   later: in the paper's full setting on MNIST in round 34 (one run that is not among the records).
-* Whether the noise of the noisy scenario is drawn anew in each round: once for each client.
+* Whether the noise of the noisy scenario is drawn again in each round: once for each client.
 * Adversaries of the noisy scenario keep their labels.
 """
 
@@ -51,7 +51,7 @@ TOLERANCE = 1.5  # points
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set with what is trained on it.
+    """A data set with its model and training.
 
     Args:
         source: the data.
@@ -79,7 +79,7 @@ SMALLER = (
 
 
 def base(data: str, clients: int, scale: Scale, seed: int) -> Run:
-    """The federation without adversaries."""
+    """Return the federation without adversaries."""
     task = TASKS[data]
     if scale == "quick":
         return Run(
@@ -103,12 +103,12 @@ def base(data: str, clients: int, scale: Scale, seed: int) -> Run:
 
 
 def name(data: str, method: str, scenario: str) -> str:
-    """The name of a cell."""
+    """Return the name of a cell."""
     return f"{data} / {method} / {scenario}"
 
 
 def cells(clients: int, scale: Scale, seed: int, methods: Sequence[str] = ("FL", "CFL")) -> dict[str, Run]:
-    """A run for each data set, method and scenario; only one splits until stable, the Byzantine one."""
+    """Return a run for each data set, method and scenario; only the Byzantine one splits until stable."""
     out = {}
     for data in SHOWN[scale]:
         plain = base(data, clients, scale, seed)
@@ -124,7 +124,7 @@ def cells(clients: int, scale: Scale, seed: int, methods: Sequence[str] = ("FL",
 
 
 def accuracies(entry: str, clients: int, records: Mapping[str, Sequence[Trace]], context: Context, title: str) -> Table:
-    """Accuracies beside the published ones: a row for each data set and method, a column for each scenario."""
+    """Return accuracies with the published ones: a row for each data set and method, a column for each scenario."""
     rows = list[list[Cell]]()
     for data in SHOWN[context.scale]:
         for method in METHODS:
@@ -145,23 +145,23 @@ def accuracies(entry: str, clients: int, records: Mapping[str, Sequence[Trace]],
     return Table(title, columns, rows, notes, TOLERANCE if context.scale == "paper" else None)
 
 
-# What was separated
+# Separations
 
 
 def separated(trace: Trace) -> tuple[int, int]:
-    """How many adversaries and how many honest clients were removed."""
-    removed = {r.client for r in trace.excluded}
-    bad = len(removed & set(trace.byzantine))
-    return bad, len(removed) - bad
+    """Return the number of excluded adversaries and that of excluded honest clients."""
+    excluded = {r.client for r in trace.excluded}
+    bad = len(excluded & set(trace.byzantine))
+    return bad, len(excluded) - bad
 
 
 def correct(trace: Trace) -> bool:
-    """Whether all adversaries were removed and nobody else."""
+    """Return whether all adversaries were excluded and no other client."""
     return not trace.failed and separated(trace) == (len(trace.byzantine), 0)
 
 
 def removals(clients: int, records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
-    """Who was removed, and when, in words; a verdict for each scenario."""
+    """Return the exclusions and their rounds in words; a verdict for each scenario."""
     rows = []
     for data in SHOWN[context.scale]:
         for method in ("CFL", STABLE):
@@ -169,13 +169,13 @@ def removals(clients: int, records: Mapping[str, Sequence[Trace]], context: Cont
                 traces = [t for t in records.get(name(data, method, scenario), ()) if not t.failed]
                 if traces:
                     rows.append([data, method, scenario, *_told(traces)])
-    columns = ("data", "method", "scenario", "adversaries removed", "honest removed", "in rounds", "as claimed")
+    columns = ("data", "method", "scenario", "adversaries excluded", "honest excluded", "in rounds", "as claimed")
     of = round(ADVERSARIES * clients)
     notes = (
         f"For each seed. Adversaries: {of} of {clients}, none in the clean scenario. As claimed: all adversaries and "
-        "no honest client are removed.",
+        "no honest client are excluded.",
     )
-    return Table("Who was removed", columns, rows, notes)
+    return Table("Excluded clients", columns, rows, notes)
 
 
 def _told(traces: Sequence[Trace]) -> list[str]:
@@ -187,13 +187,13 @@ def _told(traces: Sequence[Trace]) -> list[str]:
     return [*cells, "yes" if good == len(traces) else f"in {good} of {len(traces)} seeds"]
 
 
-# What the tables claim
+# Claims of the tables
 
-CLEAN_COST = 1.0  # points by which CFL may fall short of federated learning where there are no adversaries
+CLEAN_COST = 1.0  # points by which CFL may be below federated learning without adversaries
 
 
 def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
-    """Whether CFL is ahead of federated learning in each scenario, seed by seed."""
+    """Return whether CFL is ahead of federated learning in each scenario, seed by seed."""
     rows = []
     for data in SHOWN[context.scale]:
         for scenario in SCENARIOS:
@@ -203,8 +203,8 @@ def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
             ahead = [ours - theirs for theirs, ours in pairs]
             least = -CLEAN_COST if scenario == "clean" else 0.0
             held = sum(points >= least for points in ahead)
-            told = ", ".join(f"{points:+.1f}" for points in ahead)
-            rows.append([data, scenario, told, "yes" if held == len(ahead) else f"in {held} of {len(ahead)} seeds"])
+            leads = ", ".join(f"{points:+.1f}" for points in ahead)
+            rows.append([data, scenario, leads, "yes" if held == len(ahead) else f"in {held} of {len(ahead)} seeds"])
     columns = ("data", "scenario", "CFL minus FL, points", "as claimed")
     notes = (
         "For each seed. As claimed: CFL is at least as accurate as FL; without adversaries at most "
@@ -214,7 +214,7 @@ def claims(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
 
 
 def _pairs(records: Mapping[str, Sequence[Trace]], data: str, scenario: str) -> list[tuple[float, float]]:
-    """The last accuracies of FL and of CFL, in percent, of each seed of which both are known."""
+    """Return the last accuracies of FL and of CFL, in percent, of each seed of which both are known."""
     finals = []
     for method in ("FL", "CFL"):
         traces = [t for t in records.get(name(data, method, scenario), ()) if not t.failed]
@@ -223,7 +223,7 @@ def _pairs(records: Mapping[str, Sequence[Trace]], data: str, scenario: str) -> 
 
 
 def curves_of(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":
-    """A panel for each data set and scenario, a curve for each method."""
+    """Return a panel for each data set and scenario, a curve for each method."""
     panels = {
         (data if len(SHOWN[context.scale]) > 1 else "", scenario): {
             method: records.get(name(data, method, scenario), ())

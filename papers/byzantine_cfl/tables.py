@@ -13,12 +13,12 @@ SHOWN = "Accuracy of federated learning and of CFL in four scenarios, taken for 
 
 
 def runs(clients: int, scale: Scale, seed: int) -> dict[str, Run]:
-    """Both methods in each scenario; with 100 clients the runs of CFL are those of Figure 2."""
+    """Return the runs: both methods in each scenario; with 100 clients those of CFL are the runs of Figure 2."""
     return setting.cells(clients, scale, seed, tuple(setting.METHODS))
 
 
 def render(entry: str, clients: int, full: int, records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Accuracies beside the published ones, who was removed, and the curves.
+    """Return accuracies with the published ones, the excluded clients, and the curves.
 
     Args:
         entry: of the published numbers.

@@ -1,14 +1,14 @@
 """Cox, Malan, Chen and Decouchant, "Asynchronous Byzantine Federated Learning" (Catalyst), 2024.
 
-Each method stands in two forms: "authors", as the published program has it, without what is a hole or an accident in
-it, and "ours", as its paper has it, repaired.  Where the paper is silent, or its program (which the published numbers
+Each method has two forms: "authors", as in the published program, without its security holes and accidents, and "ours",
+as in the paper, corrected.  Where the paper is silent, or its program (which the published numbers
 come from) does something else:
 
-* The Byzantine clients are beside the honest ones: 30 honest clients share the data, 10 more attack; without an attack
+* The Byzantine clients are additional: 30 honest clients share the data, 10 more attack; without an attack
   40 honest clients share it.  In the program attackers hold copies of honest clients' data, here a random part.
-* Each client holds 7 of the 10 labels; see `populations.LabelsEach`.  A client's time is drawn once, anew for each
+* Each client holds 7 of the 10 labels; see `populations.LabelsEach`.  A client's time is drawn once for each
   seed; in the program it is the same for all repetitions.
-* Batches of 50, one local epoch, momentum 0.5, gradients cut to norm 5: the paper tells none of them.  Momentum starts
+* Batches of 50, one local epoch, momentum 0.5, gradients cut to norm 5: the paper gives none of them.  Momentum starts
   at zero with each download; in the program it lives on.
 * Gradient inversion sends -10 times the update, random perturbation adds noise of 0.1 times its length to each entry.
   The program multiplies models with gradients instead.
@@ -19,7 +19,7 @@ come from) does something else:
   cost.
 * Kardam's clients compute their own Lipschitz coefficients in the program, attackers before they poison.  Here the
   server does, in both forms.
-* A starred number of the paper is the best until its runs broke off; our "best" stands beside it.
+* A starred number of the paper is the best until its runs broke off; our "best" is next to it.
 """
 
 from phalanx.reproduce.experiment import Paper

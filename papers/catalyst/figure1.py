@@ -1,4 +1,4 @@
-"""Figure 1: how much longer rounds take where clients differ more in speed, from the schedule alone.
+"""Figure 1: the duration of rounds over the spread of clients' speeds, from the schedule alone.
 
 A synchronous round lasts as long as its slowest client.  So nothing need be trained: a client's time is |N(mu, k s)|,
 drawn once, and a federation's round the largest of 100.  The published factors fit s = 4 % of mu, not the 20 % of the
@@ -33,12 +33,12 @@ FEDERATIONS: Mapping[Scale, int] = {"quick": 100, "paper": 1000}  # for each see
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """None: nothing is trained."""
+    """Return no runs: nothing is trained."""
     return {}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """The factors beside the published ones, for both spreads, and a picture of them."""
+    """Return the factors with the published ones, for both spreads, and a picture of them."""
     count = FEDERATIONS[context.scale]
     found = {share: np.concatenate([factors(share, count, seed) for seed in context.seeds]) for share in SHARES}
     values = [context.published.of("figure1", str(spread)).value for spread in SPREADS]
@@ -61,7 +61,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def factors(share: float, federations: int, seed: int) -> NDArray[np.float64]:
-    """How long a round takes, relative to the mean at spread 1: (federation, spread).
+    """Return the duration of a round, relative to the mean at spread 1: (federation, spread).
 
     A client draws once, whatever the spread: its time is |mean + k (t - mean)|, where t is its time at spread 1.
     """
@@ -72,14 +72,14 @@ def factors(share: float, federations: int, seed: int) -> NDArray[np.float64]:
 
 
 def times(share: float, federations: int, seed: int) -> NDArray[np.float64]:
-    """The clients' times at spread 1, (federation, client), by the library's latency; all clients are different."""
+    """Return the clients' times at spread 1, (federation, client), by the library's latency; all clients differ."""
     clock = Normal(MEAN, share * MEAN)
     drawn: NDArray[np.float64] = np.array([clock.seconds(Workload(i), seed) for i in range(federations * CLIENTS)])
     return drawn.reshape(federations, CLIENTS)
 
 
 def _picture(found: Mapping[float, NDArray[np.float64]], published: Sequence[float]) -> "Figure":
-    """Factors over spreads, a line for each share, and the published points."""
+    """Draw factors over spreads, a line for each share, and the published points."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
 
     canvas = Canvas(figsize=(5.2, 3.4), layout="constrained")

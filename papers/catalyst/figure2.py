@@ -25,7 +25,7 @@ LEVELS = (0.5, 0.8, 0.9)  # of accuracy
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """FedAvg, and three runs of Table 1."""
+    """Return the runs: FedAvg, and three runs of Table 1."""
     task = setting.mnist(scale, seed)
     shared = setting.cells(task, seed, (setting.NONE,), ("FedAsync", "Catalyst"))
     plain = setting.attacked(task, setting.NONE, seed)
@@ -34,7 +34,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def render(records: grid.Records, context: Context) -> Rendering:
-    """When each reached 50, 80 and 90 %, and the curves."""
+    """Return the times to 50, 80 and 90 %, and the curves."""
     rows = [[label, *_times(records.get(cell, ())), compared(records.get(cell, ()))] for label, cell in SHOWN.items()]
     columns = ("algorithm", *(f"s to {level:.0%}" for level in LEVELS), "accuracy, %")
     notes = (
@@ -50,7 +50,7 @@ def render(records: grid.Records, context: Context) -> Rendering:
 
 
 def _times(traces: Sequence[Trace]) -> list[Cell]:
-    """For each level, when it was reached, in words."""
+    """Return for each level the time at which it was reached, in words."""
     out: list[Cell] = []
     for level in LEVELS:
         found = [time for trace in traces if (time := reached(trace, level)) is not None]
@@ -60,6 +60,6 @@ def _times(traces: Sequence[Trace]) -> list[Cell]:
 
 
 def reached(trace: Trace, level: float) -> float | None:
-    """The virtual second of the first evaluation with this accuracy or more; None if there is none."""
+    """Return the virtual second of the first evaluation with this accuracy or more; None if there is none."""
     pairs = zip(trace.curves.get("seconds", ()), trace.curves.get("accuracy", ()), strict=True)
     return next((time for time, value in pairs if value is not None and time is not None and value >= level), None)

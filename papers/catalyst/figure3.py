@@ -1,4 +1,4 @@
-"""Figure 3: FLAME on whoever answers first, against Catalyst, where late clients matter.
+"""Figure 3: FLAME on the first answers, against Catalyst, when late clients matter.
 
 The paper does not say what its FLAME for asynchronous clients does with an answer to an older model.  Two forms are
 possible: it is thrown away, which is Catalyst without its late path; or it counts in full in the next quorum.
@@ -25,7 +25,7 @@ FORMS = {  # label -> method
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Three methods for each f."""
+    """Return the runs: three methods for each f."""
     return {
         f"f = {f} / {label}": run
         for f in SHOWN
@@ -34,7 +34,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Accuracies, and curves for each f."""
+    """Return accuracies, and curves for each f."""
     panels = {
         ("", f"f = {f}, quorum of {2 * f + 1}"): {
             label: [rare.with_rare(trace) for trace in records.get(f"f = {f} / {method}", ())]

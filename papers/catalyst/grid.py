@@ -1,4 +1,4 @@
-"""How Table 1 is rendered: a block for each data set, of attacks, methods and forms."""
+"""The rendering of Table 1: a block for each data set, of attacks, methods and forms."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What a block shows.
+    """The contents of a block.
 
     Args:
         data: its column of the published table.
@@ -52,12 +52,12 @@ class Shown:
 
     @property
     def perplexity(self) -> bool:
-        """Whether it is of a language model."""
+        """Whether the figure is the perplexity of a language model."""
         return self.figure == "loss"
 
 
 def block(shown: Shown, records: Records, context: Context, title: str, notes: Sequence[str] = ()) -> Table:
-    """A row for each attack, method and form; those of `COST` last, if there are any."""
+    """Return a row for each attack, method and form; those of `COST` last, if there are any."""
     rows = [_row(shown, records, context, (a, method, form)) for a in ATTACKS for method in METHODS for form in FORMS]
     if any(cell.startswith(COST) for cell in records):
         rows += [_row(shown, records, context, (COST, method, "ours")) for method in METHODS[1:]]
@@ -66,7 +66,7 @@ def block(shown: Shown, records: Records, context: Context, title: str, notes: S
 
 
 def _row(shown: Shown, records: Records, context: Context, labels: tuple[str, str, str]) -> list[Cell]:
-    """The row of an attack, a method and a form."""
+    """Return the row of an attack, a method and a form."""
     attack, method, form = labels
     published = None if attack == COST else context.published.of("table1", attack, method, shown.data)
     traces = records.get(name(attack, method, form), ())
@@ -75,7 +75,7 @@ def _row(shown: Shown, records: Records, context: Context, labels: tuple[str, st
 
 
 def perplexities(cell: Comparison, traces: Sequence[Trace]) -> Comparison:
-    """The same cell, with the exponential of losses in nats per label; those of diverged runs are told as failed."""
+    """Return the same cell, with the exponential of losses in nats per label; diverged runs count as failed."""
     done = [trace for trace in traces if not trace.failed]
     final, best = ([_perplexity(loss) for loss in losses if loss is not None] for losses in (
         [trace.final("loss") for trace in done], [trace.best("loss", lowest=True) for trace in done]
@@ -92,12 +92,12 @@ def perplexities(cell: Comparison, traces: Sequence[Trace]) -> Comparison:
 
 
 def _perplexity(loss: float) -> float:
-    """exp(loss), infinite beyond a million: the run has diverged, and how far says nothing."""
+    """Return exp(loss), infinite beyond a million: the run has diverged, and the value has no meaning."""
     return math.exp(loss) if loss < math.log(1e6) else math.inf
 
 
 def drawn(records: Records, attacks: Sequence[str], y: Axis = ACCURACY, figure: str = "accuracy") -> "Figure":
-    """A row of panels for each form, a column for each attack, a curve for each method, over virtual seconds."""
+    """Draw a row of panels for each form, a column for each attack, a curve for each method, over virtual seconds."""
     panels: Panels = {
         (f"{form}' form" if form == "authors" else "our form", attack): {
             method: records.get(name(attack, method, form), ()) for method in METHODS
@@ -115,7 +115,7 @@ PARTS = (0.25, 0.5, 1.0)  # of a run's time, at which Figures 4 to 6 are read
 
 
 def over_time(shown: Shown, records: Records, context: Context, seconds: float, notes: Sequence[str] = ()) -> Rendering:
-    """What Figures 4 to 6 show: curves, and a table of what they have reached at some times."""
+    """Return the contents of Figures 4 to 6: curves, and a table of their values at some times."""
     times = [part * seconds for part in PARTS]
     rows = [
         [attack, method, form, *(_at(shown, records.get(name(attack, method, form), ()), time) for time in times)]
@@ -125,15 +125,15 @@ def over_time(shown: Shown, records: Records, context: Context, seconds: float, 
     ]
     what = "perplexity" if shown.perplexity else "accuracy, %"
     columns = ("attack", "method", "form", *(f"{what} at {time:,.0f} s" for time in times))
-    told = "Mean and deviation over seeds, of the last evaluation until then; runs that had broken off are left out."
-    table = Table(f"{shown.data} over time", columns, rows, (told, *notes))
+    note = "Mean and deviation over seeds, of the last evaluation until then; runs that had broken off are left out."
+    table = Table(f"{shown.data} over time", columns, rows, (note, *notes))
     figure = drawn(records, SHOWN_ATTACKS, LOSS if shown.perplexity else ACCURACY, shown.figure)
     caption = f"{'Loss' if shown.perplexity else 'Accuracy'} over virtual seconds; above the authors' form, below ours."
     return Rendering((table,), (Plot(figure, caption=caption),))
 
 
 def _at(shown: Shown, traces: Sequence[Trace], time: float) -> str:
-    """Mean and deviation over the seeds at a time, in words."""
+    """Return mean and deviation over the seeds at a time, in words."""
     found = [value for trace in traces if not trace.failed and (value := at(trace, shown.figure, time)) is not None]
     if shown.perplexity:
         return Sample.of(value for loss in found if math.isfinite(value := _perplexity(loss))).text(0)
@@ -141,7 +141,7 @@ def _at(shown: Shown, traces: Sequence[Trace], time: float) -> str:
 
 
 def at(trace: Trace, figure: str, time: float) -> float | None:
-    """The last finite value of a curve until a virtual second; None if there is none."""
+    """Return the last finite value of a curve until a virtual second; None if there is none."""
     pairs = zip(trace.curves.get("seconds", ()), trace.curves.get(figure, ()), strict=False)
     known = [value for when, value in pairs if value is not None and when is not None and when <= time]
     return known[-1] if known else None

@@ -1,4 +1,4 @@
-"""Ours: what the late path is worth where late clients hold labels that nobody else holds."""
+"""Ours: the effect of the late path if only late clients hold some labels."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,12 +17,12 @@ F = 5
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Every method for f = 5."""
+    """Return the runs: every method for f = 5."""
     return rare.runs(scale, seed, F, tuple(rare.methods(F)))
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Accuracies on rare labels and on all, and the curves of both."""
+    """Return accuracies on rare labels and on all, and the curves of both."""
     found = {label: [rare.with_rare(trace) for trace in records.get(label, ())] for label in rare.methods(F)}
     rows: list[list[Cell]] = [
         [label, *(compared(traces, figure=figure) for figure in ("rare", "all", f"group_accuracy {COMMON}"))]
@@ -49,14 +49,14 @@ COLUMNS = {  # of panels, with the methods that are drawn in them
 
 
 def gains(late: Sequence[Trace], without: Sequence[Trace]) -> Table:
-    """What the late path brings, seed by seed, in points."""
+    """Return the gain by the late path, seed by seed, in points."""
     with_path, plain = ({trace.seed: trace for trace in traces if not trace.failed} for traces in (late, without))
     rows = []
     for seed in sorted(with_path.keys() & plain.keys()):
         pairs = [(with_path[seed].final(figure), plain[seed].final(figure)) for figure in SHOWN]
-        told = [f"{100 * (one - other):+.1f}" for one, other in pairs if one is not None and other is not None]
-        if len(told) == len(pairs):
-            rows.append([f"{seed}", *told])
+        gained = [f"{100 * (one - other):+.1f}" for one, other in pairs if one is not None and other is not None]
+        if len(gained) == len(pairs):
+            rows.append([f"{seed}", *gained])
     columns = ("seed", *(f"{what}, points" for what in SHOWN.values()))
     return Table("Catalyst with its late path, minus without", columns, rows)
 

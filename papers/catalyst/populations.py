@@ -1,4 +1,4 @@
-"""Which client holds what, and how fast it is."""
+"""The data and the speed of each client."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ class Subset(Source):
 
 @dataclass(frozen=True)
 class LabelsEach(Partition):
-    """Every client holds examples of so many labels, and all clients hold as many examples, or nearly.
+    """Clients with this number of labels each, and about equal numbers of examples.
 
     Of each block of as many clients as there are labels, the first one holds the first `labels` of them in a random
     order, the next ones begin three places further on, each in its turn, going round.  So each label is held equally
@@ -73,7 +73,7 @@ class LabelsEach(Partition):
             raise ValueError(f"labels must be at least 1, got {self.labels}.")
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Deals the shuffled examples of one label after the other to its holders.
+        """Deal the shuffled examples of one label after another to its holders.
 
         Raises:
             ValueError: there are fewer labels, or a label that nobody holds.
@@ -97,7 +97,7 @@ class LabelsEach(Partition):
     def holdings(
         self, classes: int, clients: int, rng: np.random.Generator
     ) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-        """Whether a client holds a label, (clients, classes)."""
+        """Return whether a client holds a label, (clients, classes)."""
         holds = np.zeros((clients, classes), dtype=bool)
         order = np.arange(classes)
         for client in range(clients):
@@ -109,7 +109,7 @@ class LabelsEach(Partition):
 
 @dataclass(frozen=True)
 class RareLabels(Partition):
-    """The last clients hold all examples of some labels; the rest of the examples is dealt evenly to all clients.
+    """Labels held by the last clients only; the other examples are dealt evenly to all clients.
 
     Args:
         rare: labels that only the last clients hold.
@@ -122,7 +122,7 @@ class RareLabels(Partition):
     holders: int = 8
 
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
-        """Deals the shuffled examples of both kinds in turn.
+        """Deal the shuffled examples of both kinds in turn.
 
         Raises:
             ValueError: the holders are all clients, or none.
@@ -158,7 +158,7 @@ class LabelGroups(Groups):
         return 2
 
     def of(self, clients: int) -> tuple[int, ...]:
-        """The group of each client: the last ones are of group 1.
+        """Return the group of each client: the last ones are of group 1.
 
         Raises:
             ValueError: the holders are all clients, or none.
@@ -175,14 +175,14 @@ class LabelGroups(Groups):
 
 
 def _check_holders(holders: int, clients: int) -> None:
-    """Raises ValueError if the holders are all clients, or none."""
+    """Raise ValueError if the holders are all clients, or none."""
     if not 1 <= holders < clients:
         raise ValueError(f"holders must lie in 1..{clients - 1}, got {holders}.")
 
 
 @dataclass(frozen=True)
 class LateOnes(Latency):
-    """The last clients are slower than they would be.
+    """A latency under which the last clients are slower.
 
     Args:
         latency: how long clients would take.

@@ -1,4 +1,4 @@
-"""What Figure 3 and `late_labels` share: late clients, and labels that nobody else holds."""
+"""Common parts of Figure 3 and `late_labels`: late clients, and labels that only they hold."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ CLIENTS, LATE, FACTOR = 40, 28, 1.5
 SECONDS = 3000.0
 DESCRIBED = (
     f"{CLIENTS} clients; the last {LATE} take {FACTOR:g} times as long, and they alone hold the images of "
-    f"{LABELS[0]} and {LABELS[1]}, beside their share of the others. Times are N(100, 5) s, nobody attacks."
+    f"{LABELS[0]} and {LABELS[1]}, in addition to their share of the others. Times are N(100, 5) s, nobody attacks."
 )
 SMALL = (
     "Quick scale: 6,000 training images in all, batches of 10, a perceptron with 64 hidden units instead of the "
@@ -32,7 +32,7 @@ LATE_PATH, NO_PATH = "Catalyst", "no late updates"
 
 
 def base(scale: Scale, seed: int) -> Run:
-    """The federation; its groups measure the accuracy on common labels and on all labels."""
+    """Return the federation; its groups measure the accuracy on common labels and on all labels."""
     quick = scale == "quick"
     source = MNIST(standardize=True)
     return Run(
@@ -50,7 +50,7 @@ def base(scale: Scale, seed: int) -> Run:
 
 
 def methods(f: int) -> dict[str, Algorithm]:
-    """The algorithms that are compared, by label."""
+    """Return the compared algorithms, by label."""
     quorum = max(2, 2 * f + 1)
     return {
         LATE_PATH: Catalyst(f),
@@ -63,13 +63,13 @@ def methods(f: int) -> dict[str, Algorithm]:
 
 
 def runs(scale: Scale, seed: int, f: int, labels: Sequence[str]) -> dict[str, Run]:
-    """A run for each of these methods, by label."""
+    """Return a run for each of these methods, by label."""
     made = methods(f)
     return {label: replace(base(scale, seed), algorithm=made[label]) for label in labels}
 
 
 def with_rare(trace: Trace) -> Trace:
-    """The trace with curves "all" and "rare": the accuracy on all test images, and on those of the rare labels.
+    """Return the trace with curves "all" and "rare": accuracy on all test images, and on those of the rare labels.
 
     All clients are served one model, of which the groups measure the accuracy on common and on all labels.
     """

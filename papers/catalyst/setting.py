@@ -1,4 +1,4 @@
-"""What the experiments share: methods in two forms, attacks, federations."""
+"""Common parts of the experiments: methods in two forms, attacks, federations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,18 +26,18 @@ ATTACKS: Mapping[str, Attack | None] = {
     "random perturbation": RandomPerturbation(0.1),
     "gradient inversion": Rescale(-10.0),
 }
-COST = "f declared, nobody attacks"  # what a defence costs that is not needed
+COST = "f declared, nobody attacks"  # the cost of a defence without attackers
 CLOCK = Normal(100.0, 20.0)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is learned, by whom, for how long.
+    """The task: data, model, clients and time.
 
     Args:
         run: the federation without an attack, of `honest` + `byzantine` clients.
         honest: clients, under attack.
-        byzantine: clients beside them that attack.
+        byzantine: number of additional clients that attack.
     """
 
     run: Run
@@ -51,7 +51,7 @@ class Problem:
 
 
 def recipe(lr: float, batch_size: int = 50) -> LocalSGD:
-    """How clients train in the published program."""
+    """Return the local training in the published program."""
     return LocalSGD(batch_size=batch_size, lr=lr, momentum=0.5, clip_norm=5.0)
 
 
@@ -80,7 +80,7 @@ SMALL = (
 
 
 def mnist(scale: Scale, seed: int) -> Problem:
-    """The federation of Table 1 on MNIST: the paper's, or a tenth of the data and a perceptron."""
+    """Return the federation of Table 1 on MNIST: the paper's, or a tenth of the data and a perceptron."""
     if scale == "paper":
         return MNIST_FULL
     small = replace(
@@ -93,7 +93,7 @@ def mnist(scale: Scale, seed: int) -> Problem:
 
 
 def algorithm(method: str, form: Form, f: int, lr: float) -> Algorithm:
-    """A method against f attackers; in the authors' form FedAsync's mixing is the clients' learning rate.
+    """Return a method against f attackers; in the authors' form FedAsync's mixing is the clients' learning rate.
 
     Raises:
         KeyError: there is no such method.
@@ -112,12 +112,12 @@ ALONE = 0.1  # server's learning rate of BASGD with one buffer: asynchronous SGD
 
 
 def name(attack: str, method: str, form: str) -> str:
-    """The name of a cell."""
+    """Return the name of a cell."""
     return f"{attack} / {method} / {form}"
 
 
 def attacked(task: Problem, attack: str, seed: int) -> Run:
-    """The federation of a task under an attack, or without one."""
+    """Return the federation of a task under an attack, or without one."""
     run = replace(task.run, seed=seed)
     if (forged := ATTACKS[attack]) is None:
         return run
@@ -131,7 +131,7 @@ def cells(
     methods: Sequence[str] = METHODS,
     forms: Sequence[Form] = FORMS,
 ) -> dict[str, Run]:
-    """A run for each attack, method and form, by name; f is 0 without an attack, as in the paper."""
+    """Return a run for each attack, method and form, by name; f is 0 without an attack, as in the paper."""
     out = {}
     for attack in attacks:
         base = attacked(task, attack, seed)
@@ -143,7 +143,7 @@ def cells(
 
 
 def costs(task: Problem, seed: int) -> dict[str, Run]:
-    """Our form of the three defences, made for attackers that are not there."""
+    """Return our form of the three defences, with f attackers declared and none present."""
     base = attacked(task, NONE, seed)
     return {
         name(COST, method, "ours"): replace(base, algorithm=algorithm(method, "ours", task.byzantine, task.lr))

@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 SHOWN = ("Kardam", "BASGD", "Catalyst")
 SECONDS = {"quick": 1000.0, "paper": 3000.0}
 LIMIT = (
-    "Kardam is defined for n > 3 f. Where more attack, it is told the largest f that it takes, (n - 1) / 3; the "
+    "Kardam is defined for n > 3 f. Where more attack, it is given the largest f that it accepts, (n - 1) / 3; the "
     "authors' program runs it with the true one."
 )
-READ = "The paper draws the largest accuracy of a run, which falls after it where a defence fails late: both are told."
+READ = "The paper draws the largest accuracy of a run, which falls after it where a defence fails late: both are shown."
 
 
 def task(scale: Scale, clients: int, byzantine: int, seed: int) -> setting.Problem:
-    """The federation."""
+    """Return the federation."""
     run = setting.mnist(scale, seed).run
     run = replace(run, clients=clients, until=Until(seconds=SECONDS[scale]), evaluation=Evaluation(every=20))
     return setting.Problem(run, honest=clients - byzantine, byzantine=byzantine)
 
 
 def name(clients: int, byzantine: int, method: str, form: str) -> str:
-    """The name of a cell."""
+    """Return the name of a cell."""
     return f"{byzantine} of {clients} / {method} / {form}"
 
 
 def cells(scale: Scale, seed: int, populations: Sequence[tuple[int, int]]) -> dict[str, Run]:
-    """A run for each method, form, and pair of clients and Byzantine ones among them."""
+    """Return a run for each method, form, and pair of clients and Byzantine ones among them."""
     out = {}
     for n, f in populations:
         of = task(scale, n, f, seed)
         base = setting.attacked(of, "gradient inversion" if f else setting.NONE, seed)
         for method in SHOWN:
-            told = min(f, (n - 1) // 3) if method == "Kardam" else f
+            known = min(f, (n - 1) // 3) if method == "Kardam" else f
             for form in setting.FORMS:
-                out[name(n, f, method, form)] = replace(base, algorithm=setting.algorithm(method, form, told, of.lr))
+                out[name(n, f, method, form)] = replace(base, algorithm=setting.algorithm(method, form, known, of.lr))
     return out
 
 
@@ -56,20 +56,20 @@ def rendered(
     populations: Sequence[tuple[int, int]],
     places: tuple[str, Sequence[float]],
 ) -> Rendering:
-    """A table of the largest and the last accuracies, and a picture of both.
+    """Return a table of the largest and the last accuracies, and a picture of both.
 
     Args:
         records: by cell.
         context: of the experiment.
         populations: of the experiment.
-        places: what the horizontal axis shows, and where each population stands on it.
+        places: label of the horizontal axis, and the place of each population on it.
     """
     rows = []
     for n, f in populations:
         for method in SHOWN:
             found = [records.get(name(n, f, method, form), ()) for form in setting.FORMS]
-            told = [text for traces in found for text in (_text(traces, best=True), _text(traces, best=False))]
-            rows.append([f"{n}", f"{f}", method, *told])
+            texts = [text for traces in found for text in (_text(traces, best=True), _text(traces, best=False))]
+            rows.append([f"{n}", f"{f}", method, *texts])
     heads = [f"{form}: {what}, %" for form in setting.FORMS for what in ("largest", "last")]
     notes = (READ, LIMIT, *((setting.SMALL,) if context.scale == "quick" else ()))
     title = f"MNIST under gradient inversion: accuracy within {SECONDS[context.scale]:,.0f} s"
@@ -81,7 +81,7 @@ def rendered(
 
 
 def values(traces: Sequence[Trace], *, best: bool) -> list[float]:
-    """The largest or the last accuracy of each run that finished, as shares."""
+    """Return the largest or the last accuracy of each run that finished, as shares."""
     known = (trace.best() if best else trace.final() for trace in traces if not trace.failed)
     return [value for value in known if value is not None]
 
@@ -97,7 +97,7 @@ def _picture(
     populations: Sequence[tuple[int, int]],
     places: tuple[str, Sequence[float]],
 ) -> "Figure":
-    """A column of panels for each form, a row for the largest and one for the last accuracy."""
+    """Draw a column of panels for each form, a row for the largest and one for the last accuracy."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
 
     label, where = places
@@ -138,7 +138,7 @@ class Populations:
     Args:
         label: of the axis.
         pairs: clients, and the Byzantine ones among them, by scale.
-        place: where a pair stands on the axis.
+        place: of a pair on the axis.
     """
 
     label: str
@@ -146,11 +146,11 @@ class Populations:
     place: Callable[[int, int], float]
 
     def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
-        """Three methods in two forms for each population."""
+        """Return the runs: three methods in two forms for each population."""
         return cells(scale, seed, self.pairs[scale])
 
     def render(self, records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-        """Largest and last accuracies."""
+        """Return the largest and the last accuracies."""
         pairs = self.pairs[context.scale]
         return rendered(records, context, pairs, (self.label, [self.place(n, f) for n, f in pairs]))
 

@@ -38,11 +38,11 @@ class Block:
     caption: str
 
     def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
-        """Attacks by methods by forms."""
+        """Return the runs: attacks by methods by forms."""
         return setting.cells(self.task(scale, seed), seed)
 
     def render(self, records: grid.Records, context: Context) -> Rendering:
-        """The block beside the published one, and the curves."""
+        """Return the block with the published numbers, and the curves."""
         quick = context.scale == "quick"
         shown = replace(self.shown, tolerance=None) if quick else self.shown
         title = self.title.format(small=", small" if quick else "", seconds=f"{self.seconds[context.scale]:g}")
@@ -53,16 +53,16 @@ class Block:
         return Rendering((table,), (Plot(figure, caption=caption),))
 
     def runs_over_time(self, scale: Scale, seed: int) -> dict[str, Run]:
-        """Those of the table without an attack and under gradient inversion."""
+        """Return the runs of the table without an attack and under gradient inversion."""
         return setting.cells(self.task(scale, seed), seed, grid.SHOWN_ATTACKS)
 
     def over_time(self, records: grid.Records, context: Context) -> Rendering:
-        """The curves, and who is how far."""
+        """Return the curves, and their values at some times."""
         return grid.over_time(self.shown, records, context, self.seconds[context.scale], self.notes[context.scale])
 
 
 def cifar10(scale: Scale, seed: int) -> setting.Problem:
-    """The federation of CIFAR-10."""
+    """Return the federation of CIFAR-10."""
     run = replace(
         setting.MNIST_FULL.run,
         data=CIFAR10(standardize=True),
@@ -87,7 +87,7 @@ def cifar10(scale: Scale, seed: int) -> setting.Problem:
 
 
 def wikitext2(scale: Scale, seed: int) -> setting.Problem:
-    """The federation of WikiText-2; a client's texts are drawn at random."""
+    """Return the federation of WikiText-2; a client's texts are drawn at random."""
     run = replace(
         setting.MNIST_FULL.run,
         data=WikiText2(),
@@ -111,13 +111,13 @@ def wikitext2(scale: Scale, seed: int) -> setting.Problem:
 
 
 def mnist_with_costs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Attacks by methods by forms, and defences against nobody."""
+    """Return the runs: attacks by methods by forms, and defences without attackers."""
     task = setting.mnist(scale, seed)
     return setting.cells(task, seed) | setting.costs(task, seed)
 
 
 def mnist_for_long(scale: Scale, seed: int) -> setting.Problem:
-    """The federation of MNIST; at the paper's scale it learns for as long as the figure shows."""
+    """Return the federation of MNIST; at the paper's scale it learns for as long as the figure shows."""
     task = setting.mnist(scale, seed)
     return replace(task, run=replace(task.run, until=Until(seconds=LONG))) if scale == "paper" else task
 
@@ -183,7 +183,7 @@ EXPERIMENTS = {
     ),
     "table1-wikitext2": Exhibit(
         f"WikiText-2, perplexity: {WHAT}",
-        "BASGD and Catalyst are best without an attack; under attack Catalyst is ahead, and only they stand it.",
+        "BASGD and Catalyst are best without an attack; under attack Catalyst is ahead, and only they tolerate it.",
         {"quick": 6.0, "paper": 900.0}, WIKITEXT.runs, WIKITEXT.render,
     ),
     "figure4": Exhibit(

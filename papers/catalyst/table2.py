@@ -31,9 +31,9 @@ NOTES = (
     'published entries are extremes of single runs: see "largest".',
     'Attackers "at a twentieth" send their update times 0.05, as attackers of the authors\' program train with rate '
     "0.005 by default where others have 0.1. Their files hold a BA of 0 to 2 % at the end for every method.",
-    "4 of 10 are more than Kardam takes (n > 3 f): it is told f = 3. Catalyst's quorum is 9 of 10, and BASGD "
+    "4 of 10 are more than Kardam takes (n > 3 f): it is given f = 3. Catalyst's quorum is 9 of 10, and BASGD "
     "has 9 buffers.",
-    "Share of poisoned examples and batch size are not told; half of the attackers' 3s, and 50.",
+    "Share of poisoned examples and batch size are not given; half of the attackers' 3s, and 50.",
 )
 SMALL = (
     "Quick scale: 6,000 training images, 2,000 test images, batches of 10, a perceptron with 64 hidden units instead "
@@ -42,7 +42,7 @@ SMALL = (
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Without attackers, without a defence, and each method in both forms, against both kinds of attackers."""
+    """Return the runs: without attackers, without a defence, and each method in both forms, against both attacks."""
     base = _base(scale, seed)
     out = {NOBODY: replace(base, algorithm=FedAvg())}
     for kind, attack in ATTACKERS.items():
@@ -58,7 +58,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def _base(scale: Scale, seed: int) -> Run:
-    """Ten honest clients with like data."""
+    """Return ten honest clients with similar data."""
     quick = scale == "quick"
     return Run(
         data=Subset(MNIST(), 6000, 2000, seed) if quick else MNIST(),
@@ -74,7 +74,7 @@ def _base(scale: Scale, seed: int) -> Run:
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A row for each method, form and kind of attackers."""
+    """Return a row for each method, form and kind of attackers."""
     rows = [_row(records.get(NOBODY, ()), context, ("-", NOBODY, "-"))]
     for kind in ATTACKERS:
         rows.append(_row(records.get(f"{kind} / {PLAIN}", ()), context, (kind, PLAIN, "-")))
@@ -88,7 +88,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def _row(traces: Sequence[Trace], context: Context, labels: tuple[str, str, str]) -> list[Cell]:
-    """Backdoor and main task, last and largest, beside the published numbers."""
+    """Return backdoor and main task, last and largest, with the published numbers."""
     known = context.published.tables["table2"].numbers
     row: list[Cell] = [*labels]
     for figure, what in (("attack_success", "backdoor"), ("accuracy", "main task")):

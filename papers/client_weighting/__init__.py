@@ -12,7 +12,7 @@ Where the paper is silent, or its program (which the published curves come from)
   single run), and 55 % is published, so the published runs seem to have had it.
 * "10 %" attackers are 7 of the 75 clients.  Which ones attack comes from the seed.
 * Negating attackers send minus the model as their update, which makes their own model zero.
-* The trimmed mean removes weight.  The program's form, `TrimmedMean(form="strict")`, is shown beside it: under model
+* The trimmed mean removes weight.  The program's form, `TrimmedMean(form="strict")`, is shown next to it: under model
   negation by 10 % of the clients the two differ by 73 points, because attackers who send one number remove themselves
   from the strict one; see `ties`.
 """

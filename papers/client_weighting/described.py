@@ -16,15 +16,15 @@ ATTACKS = (None, *mnist.ATTACKS)
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Attacks, and none, by rules by weightings.  Each seed draws sizes of its own."""
+    """Return the runs: attacks, and none, by rules by weightings.  Each seed draws its own sizes."""
     return {cell: run for attack in ATTACKS for cell, run in mnist.cells(mnist.DESCRIBED, seed, attack).items()}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Tables of the accuracies after round 100, and the curves.  Nothing is published to set beside them."""
+    """Return tables of the accuracies after round 100, and the curves.  There are no published numbers."""
     clean = mnist.table("Accuracy after round 100, no attack", mnist.rows(records, context, ""))
     attacked = [row for attack in mnist.ATTACKS for row in mnist.rows(records, context, "", attack)]
-    notes = ("Sizes are drawn anew for each seed, so the deviation over seeds is mostly that of the partition.",)
+    notes = ("Sizes are drawn again for each seed, so the deviation over seeds is mostly that of the partition.",)
     tables = (clean, mnist.table("Accuracy after round 100, under attack", attacked, notes))
     caption = "Accuracy on the 10,000 test images by round, on the partition that the paper describes."
     return Rendering(tables, (Plot(curves(mnist.panels(records, ATTACKS)), caption=caption),))

@@ -16,12 +16,12 @@ ALPHAS = (0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.45)
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """None: nothing is trained."""
+    """Return no runs: nothing is trained."""
     return {}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """The curve of the program's partition with the experiments' alpha on it, and a table for both partitions."""
+    """Return the curve of the program's partition with the experiments' alpha, and a table for both partitions."""
     program, described = program_sizes(), described_sizes(context.seeds[0])
     body = []
     for alpha in ALPHAS:

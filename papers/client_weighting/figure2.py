@@ -1,4 +1,4 @@
-"""Figure 2: how many clients have how many examples."""
+"""Figure 2: the distribution of clients' numbers of examples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,12 +19,12 @@ MINUTES = {"quick": 0.0, "paper": 0.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """None: nothing is trained."""
+    """Return no runs: nothing is trained."""
     return {}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A histogram of each population, and a table of how unequal they are."""
+    """Return a histogram of each population, and a table of their concentration."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import)
 
     populations = {
@@ -40,10 +40,10 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         axes.set_xscale("log")
         axes.set_title(name)
         axes.set_xlabel("examples of a client")
-        told = concentration(sizes)
+        found = concentration(sizes)
         body.append([
             name, str(len(values)), f"{values.sum():,}", f"{values.max():,}", f"{np.median(values):g}",
-            f"{100 * told.top_tenth:.1f} %", f"{told.effective:.1f}",
+            f"{100 * found.top_tenth:.1f} %", f"{found.effective:.1f}",
         ])  # fmt: skip
         if axes.get_subplotspec().is_first_col():
             axes.set_ylabel("clients")

@@ -15,12 +15,12 @@ MINUTES = {"quick": 9.0, "paper": 1000.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Rules by weightings."""
+    """Return the runs: rules by weightings."""
     return shakespeare.cells(scale, seed)
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A table of the accuracies at the end, and the curves."""
+    """Return a table of the accuracies at the end, and the curves."""
     rounds = shakespeare.BASES[context.scale].until.steps
     notes = (shakespeare.COUNTED, shakespeare.PROPER, *((shakespeare.SMALLER,) if context.scale == "quick" else ()))
     body = mnist.rows(records, context, "figure3", rules=shakespeare.RULES, weightings=shakespeare.WEIGHTS)

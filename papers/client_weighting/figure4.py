@@ -15,12 +15,12 @@ MINUTES = {"quick": 18.0, "paper": 2000.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Attacks by rules by weightings."""
+    """Return the runs: attacks by rules by weightings."""
     return {cell: run for attack in shakespeare.ATTACKS for cell, run in shakespeare.cells(scale, seed, attack).items()}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A table of the accuracies at the end, and the curves."""
+    """Return a table of the accuracies at the end, and the curves."""
     rounds = shakespeare.BASES[context.scale].until.steps
     rules, weightings = shakespeare.RULES, shakespeare.WEIGHTS
     body = [

@@ -15,12 +15,12 @@ MINUTES = {"quick": 3.0, "paper": 3.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Rules by weightings.  The paper's own size takes minutes, so both scales are the same."""
+    """Return the runs: rules by weightings.  The paper's own size takes minutes, so both scales are the same."""
     return mnist.cells(mnist.PROGRAM, seed)
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A table of the accuracies after round 100, and the curves."""
+    """Return a table of the accuracies after round 100, and the curves."""
     table = mnist.table("Accuracy after round 100, no attack", mnist.rows(records, context, "figure5"))
     caption = "Accuracy on the 10,000 test images by round, without attack."
     return Rendering((table,), (Plot(curves(mnist.panels(records, [None])), caption=caption),))

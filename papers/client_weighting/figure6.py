@@ -15,21 +15,21 @@ MINUTES = {"quick": 12.0, "paper": 12.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Attacks by rules by weightings.  The paper's own size takes minutes, so both scales are the same."""
+    """Return the runs: attacks by rules by weightings.  The paper's size takes minutes, so both scales are equal."""
     return {cell: run for attack in mnist.ATTACKS for cell, run in mnist.cells(mnist.PROGRAM, seed, attack).items()}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A table of the accuracies after round 100, and the curves."""
+    """Return a table of the accuracies after round 100, and the curves."""
     body = [row for attack in mnist.ATTACKS for row in mnist.rows(records, context, "figure6", attack)]
     notes = (
         "The single attacker declares 10 million examples, each of the 10 % (7 of 75 clients) 1 million. As declared, "
         "they hold more than 99 % of the weight; truncated, 6 % and 44 %; ignored, 1 % and 9 %.",
-        "A mean stands no share of the weight, a trimmed mean with beta = 10 % a tenth, a median less than half. So "
+        "A mean tolerates no share of the weight, a trimmed mean with beta = 10 % a tenth, a median less than half. So "
         "the mean can do worse with truncated sizes than without any, as in two of these four attacks, and nothing is "
         "proven about the trimmed mean with alpha* = 50 %.",
-        "The published trimmed mean is the program's form. It stands model negation by 10 % because its attackers all "
-        "send the same numbers: see the experiment `ties`.",
+        "The published trimmed mean is the program's form. It tolerates model negation by 10 % because its attackers "
+        "all send the same numbers: see the experiment `ties`.",
     )
     table = mnist.table("Accuracy after round 100, under attack", body, notes)
     caption = "Accuracy on the 10,000 test images by round, under attack."

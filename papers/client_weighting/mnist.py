@@ -1,4 +1,4 @@
-"""What the MNIST experiments share: one federation, three rules, three weightings, four attacks."""
+"""Common parts of the MNIST experiments: one federation, three rules, three weightings, four attacks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ DESCRIBED = replace(PROGRAM, clients=100, partition=LognormalSizes(mu=1.5, sigma
 
 
 def cells(base: Run, seed: int, attack: str | None = None) -> dict[str, Run]:
-    """A run for each rule and weighting, by name; without an attack if none is named."""
+    """Return a run for each rule and weighting, by name; without an attack if none is named."""
     if attack is not None:
         forged, share = ATTACKS[attack]
         base = replace(base, attack=forged, byzantine=share)
@@ -65,7 +65,7 @@ def cells(base: Run, seed: int, attack: str | None = None) -> dict[str, Run]:
 
 
 def name(rule: str, weights: str, attack: str | None = None) -> str:
-    """The name of a cell."""
+    """Return the name of a cell."""
     return " / ".join(filter(None, (attack, rule, weights)))
 
 
@@ -78,7 +78,7 @@ def rows(
     rules: Iterable[str] = RULES,
     weightings: Iterable[str] = WEIGHTS,
 ) -> list[list[Cell]]:
-    """A row for each rule: weightings beside the published ones, where there are any."""
+    """Return a row for each rule: weightings with the published numbers, if there are any."""
     out = list[list[Cell]]()
     for rule in rules:
         row: list[Cell] = [attack, rule] if attack else [rule]
@@ -98,7 +98,7 @@ def table(
     tolerance: float | None = TOLERANCE,
     weightings: Iterable[str] = WEIGHTS,
 ) -> Table:
-    """A table of such rows."""
+    """Return a table of such rows."""
     columns = ["rule", *(f"{weights}, %" for weights in weightings)]
     if body and len(body[0]) > len(columns):
         columns = ["attack", *columns]
@@ -111,7 +111,7 @@ def panels(
     rules: Iterable[str] = RULES,
     weightings: Iterable[str] = WEIGHTS,
 ) -> Panels:
-    """A row of panels for each attack, a column for each rule, a curve for each weighting."""
+    """Return a row of panels for each attack, a column for each rule, a curve for each weighting."""
     return {
         (attack or "", rule): {weights: records.get(name(rule, weights, attack), ()) for weights in weightings}
         for attack in attacks

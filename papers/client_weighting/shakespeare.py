@@ -1,4 +1,4 @@
-"""What the experiments on Shakespeare share: one federation, three rules, three weightings, model negation."""
+"""Common parts of the experiments on Shakespeare: one federation, three rules, three weightings, model negation."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,9 +18,9 @@ from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 
 RULES: Mapping[str, Aggregator] = {rule: mnist.RULES[rule] for rule in ("mean", "median", "trimmed mean")}
 AS_STATED = "truncated as stated"
-WEIGHTS: Mapping[str, Preprocess] = {  # truncated in each round, for the ten who take part in it
+WEIGHTS: Mapping[str, Preprocess] = {  # truncated in each round, for its ten clients
     "declared": AsReported(),
-    "truncated": Truncate(alpha=0.2, alpha_star=0.5, scope="cohort"),  # the program holds 2 of 10 to one half
+    "truncated": Truncate(alpha=0.2, alpha_star=0.5, scope="cohort"),  # the program limits 2 of 10 to one half
     AS_STATED: Truncate(alpha=0.1, alpha_star=0.5, scope="cohort"),
     "ignored": Ignore(),
 }
@@ -29,7 +29,7 @@ COUNTED = (
     '"truncated". With one client, "truncated as stated", an attacker gets one half of the weight exactly, and that is '
     "where a weighted median breaks."
 )
-ATTACKS: Mapping[str, tuple[Attack, int | float, int | None]] = {  # who there are, and how many of them in a round
+ATTACKS: Mapping[str, tuple[Attack, int | float, int | None]] = {  # number of clients, and number of them in a round
     "1 attacker": (Together(ModelNegation(), mnist.ONE), 1, None),
     "10 %": (Together(ModelNegation(), mnist.TENTH), 0.1, 1),
 }
@@ -66,7 +66,7 @@ PROPER = "The published trimmed mean is the program's form, ours is the proper o
 
 
 def cells(scale: Scale, seed: int, attack: str | None = None) -> dict[str, Run]:
-    """A run for each rule and weighting, by name; without an attack if none is named."""
+    """Return a run for each rule and weighting, by name; without an attack if none is named."""
     base = BASES[scale]
     if attack is not None:
         forged, byzantine, per_round = ATTACKS[attack]

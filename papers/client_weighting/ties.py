@@ -1,4 +1,4 @@
-"""Why the published trimmed mean stands model negation by 10 % of the clients."""
+"""The reason why the published trimmed mean tolerates model negation by 10 % of the clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ SHOWN = ("median", "trimmed mean", mnist.STRICT)
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Three rules with truncated sizes, against exact copies and against noisy ones."""
+    """Return the runs: three rules with truncated sizes, against exact copies and against noisy ones."""
     exact = Together(ModelNegation(), mnist.TENTH)
     noisy = Together(Together(ModelNegation(), Gaussian(std=NOISE, add=True)), mnist.TENTH)
     return {
@@ -37,7 +37,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A table of the accuracies after round 100, and the curves."""
+    """Return a table of the accuracies after round 100, and the curves."""
     body: list[list[Cell]] = [
         [rule, *(compared(records.get(f"{how} / {rule}", ())) for how in ("exact", "noisy"))] for rule in SHOWN
     ]

@@ -1,4 +1,4 @@
-"""Figure 3: how much noise the bi-partition bears with random gradients, and how much it is sure to bear.
+"""Figure 3: the noise that the bi-partition of random gradients tolerates, and the guaranteed amount.
 
 For each trial k gradients are drawn from N(0, I) in 100 dimensions, and their mean is taken from each, so that they sum
 to zero as Theorem 1 assumes.  Three clients hold each of them, with noise of a random direction and of length gamma
@@ -50,12 +50,12 @@ class Shares(NamedTuple):
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """None: nothing is trained."""
+    """Return no runs: nothing is trained."""
     return {}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """The probabilities as a heat map with the theorem's curve on it, and where they fall below 95 %."""
+    """Return the probabilities as a heat map with the theorem's curve, and the limits at which they fall below 95 %."""
     trials = TRIALS[context.scale]
     shares = simulated(DISTRIBUTIONS, NOISE, trials, context.seeds)
     counted = f"{trials * len(context.seeds):,} trials for each k"
@@ -67,7 +67,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def simulated(distributions: Sequence[int], noise: Sequence[float], trials: int, seeds: Sequence[int]) -> Shares:
-    """The shares over so many trials for each seed; a seed's trials for one k are the same whatever else is asked."""
+    """Return the shares over some trials for each seed; a seed's trials for one k do not depend on other arguments."""
     found = [
         np.mean([_trials(k, noise, trials, numpy_generator(seed, "figure3", k)) for seed in seeds], axis=0)
         for k in distributions
@@ -77,7 +77,7 @@ def simulated(distributions: Sequence[int], noise: Sequence[float], trials: int,
 
 
 def _trials(k: int, noise: Sequence[float], trials: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """For each gamma the shares of trials with a correct bi-partition, and with a gap, (2, gamma)."""
+    """Return for each gamma the shares of trials with a correct bi-partition, and with a gap, (2, gamma)."""
     v, x = gradients(k, trials, rng)
     shares = np.empty((2, len(noise)))
     vv, vx, xx = v @ v.mT, v @ x.mT, x @ x.mT
@@ -90,7 +90,7 @@ def _trials(k: int, noise: Sequence[float], trials: int, rng: np.random.Generato
 
 
 def gradients(k: int, trials: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each client its distribution's gradient, and noise as long in a random direction; both (trial, m, d)."""
+    """Return each client's true gradient, and noise of its length in a random direction; both (trial, m, d)."""
     v = rng.standard_normal((trials, k, D))
     v -= v.mean(axis=1, keepdims=True)
     v = v.repeat(EACH, axis=1)
@@ -100,7 +100,7 @@ def gradients(k: int, trials: int, rng: np.random.Generator) -> tuple[NDArray[np
 
 
 def judged(alpha: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether the bi-partition is correct, and whether there is a gap, (2, trial).
+    """Return whether the bi-partition is correct, and whether there is a gap, (2, trial).
 
     Args:
         alpha: (trial, m, m), similarities of clients in the order of their distributions, `EACH` of each.
@@ -118,7 +118,7 @@ def judged(alpha: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def borne(noise: Sequence[float], shares: NDArray[np.float64]) -> float:
-    """The largest gamma up to which all shares are at least 95 %; 0 if the first one is not."""
+    """Return the largest gamma up to which all shares are at least 95 %; 0 if the first one is not."""
     enough = shares >= CLOSE
     count = len(enough) if enough.all() else int(enough.argmin())
     return noise[count - 1] if count else 0.0
@@ -143,7 +143,7 @@ def _told(gamma: float) -> str:
 
 
 def heat_map(shares: Shares) -> "Figure":
-    """Probability of a correct bi-partition, and lines for what is guaranteed and what holds in 95 % of the trials."""
+    """Draw the probability of a correct bi-partition, with lines for the guarantee and for 95 % of the trials."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 

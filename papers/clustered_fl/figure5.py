@@ -20,12 +20,12 @@ EXAMPLES: Mapping[Scale, Mapping[str, Sequence[int]]] = {
     "quick": {"MNIST": (10, 20, 50, 100)},
     "paper": {"MNIST": (10, 20, 50, 100, 150, 200), "CIFAR-10": (100, 250, 500, 1000, 1500, 2000, 2400)},
 }
-ENOUGH = {"MNIST": 20, "CIFAR-10": 500}  # from here on the paper finds a positive gap
+ENOUGH = {"MNIST": 20, "CIFAR-10": 500}  # the smallest number with a positive gap in the paper
 BALANCED = "balanced"
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """A run for each data set, way to deal it, and number of examples."""
+    """Return a run for each data set, partition, and number of examples."""
     return {
         _name(data, dealt, each): setting.swapped(data, each, seed, dealt)
         for data, numbers in EXAMPLES[scale].items()
@@ -39,7 +39,7 @@ def _name(data: str, dealt: str, each: int) -> str:
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """A table of gaps and correct bi-partitions, and the curves."""
+    """Return a table of gaps and correct bi-partitions, and the curves."""
     rows = [
         [data, dealt, f"{each}", *_row(records.get(_name(data, dealt, each), ()), each >= ENOUGH[data])]
         for data, numbers in EXAMPLES[context.scale].items()
@@ -66,7 +66,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def _needed(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
-    """The claim that gradients need more examples than updates."""
+    """Return the rows on the claim that gradients need more examples than updates."""
     rows = []
     for data, numbers in EXAMPLES[context.scale].items():
         for dealt in setting.DEALT:
@@ -90,11 +90,11 @@ def _needed(records: Mapping[str, Sequence[Trace]], context: Context) -> Table:
 
 
 def _mean_ahead(gaps: Sequence[setting.Gaps]) -> float:
-    """How much larger the gap of updates is than that of gradients, on average over the seeds."""
+    """Return the gap of updates minus that of gradients, on average over the seeds."""
     return sum(g.updates[-1] - g.gradients[-1] for g in gaps) / len(gaps)
 
 
-LAST = 10  # rounds of which bi-partitions are counted
+LAST = 10  # rounds whose bi-partitions are counted
 
 
 def _row(traces: Sequence[Trace], claimed: bool) -> list[str]:
@@ -107,7 +107,7 @@ def _row(traces: Sequence[Trace], claimed: bool) -> list[str]:
 
 
 def drawn(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":
-    """A panel for each data set and way to deal it, a curve for updates and one for gradients."""
+    """Draw a panel for each data set and partition, a curve for updates and one for gradients."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
 
     panels = [(data, dealt) for data in EXAMPLES[context.scale] for dealt in setting.DEALT]

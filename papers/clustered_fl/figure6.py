@@ -21,16 +21,16 @@ CLAIM = (
 )
 MINUTES = {"quick": 1.0, "paper": 60.0}
 EACH: Mapping[Scale, Mapping[str, int]] = {"quick": {"MNIST": 100}, "paper": {"MNIST": 100, "CIFAR-10": 1500}}
-FROM = 10  # the round from which on the paper finds correct bi-partitions
+FROM = 10  # the first round with correct bi-partitions in the paper
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """A run for each data set, which is one of Figure 5 too."""
+    """Return a run for each data set, which is also one of Figure 5."""
     return {data: setting.swapped(data, each, seed) for data, each in EACH[scale].items()}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """From which round on bi-partitions are correct, and the curves."""
+    """Return the rounds from which on bi-partitions are correct, and the curves."""
     rows = []
     for data, each in EACH[context.scale].items():
         for trace in records.get(data, ()):
@@ -58,7 +58,7 @@ def _row(seen: setting.Gaps) -> list[str]:
 
 
 def drawn(records: Mapping[str, Sequence[Trace]], context: Context) -> "Figure":
-    """A panel for each data set, a curve for updates and one for gradients."""
+    """Draw a panel for each data set, a curve for updates and one for gradients."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
 
     data = list(EACH[context.scale])

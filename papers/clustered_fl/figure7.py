@@ -29,12 +29,12 @@ CLAIM = (
 MINUTES = {"quick": 5.0, "paper": 1500.0}
 INCONGRUENT, CONGRUENT = "swapped labels", "digits 0 to 4, and 5 to 9"
 PAIR = SwappedLabels(((1, 7), (3, 5)))
-EARLY, LATE = slice(10, 20), slice(-10, None)  # rounds that are compared: training is under way, and it is over
-FALLS, STAYS = 1 / 3, 1 / 2  # of the largest norm then: below the one it has fallen, above the other it has not
+EARLY, LATE = slice(10, 20), slice(-10, None)  # compared rounds: during training, and at its end
+FALLS, STAYS = 1 / 3, 1 / 2  # shares of the largest norm: below the first it has fallen, above the second it has not
 SPLIT = ClusteredFL()  # with its default thresholds
 LATER = ClusteredFL(min_round=250)
 PATIENT = ClusteredFL(min_round=100, patience=10)
-SETTINGS: Mapping[str, tuple[ClusteredFL, int, int]] = {  # the rule, rounds, clusters that there should be at the end
+SETTINGS: Mapping[str, tuple[ClusteredFL, int, int]] = {  # the rule, rounds, expected number of clusters at the end
     "20 clients, one distribution": (SPLIT, 60, 1),
     "20 clients, swapped labels": (SPLIT, 60, 4),
     "20 clients, different digits": (SPLIT, 60, 1),
@@ -46,12 +46,12 @@ SETTINGS: Mapping[str, tuple[ClusteredFL, int, int]] = {  # the rule, rounds, cl
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Two clients whose norms are watched; and 20 clients that are split, or not, with default thresholds."""
+    """Return runs of two clients whose norms are observed, and of 20 clients, split or not by default thresholds."""
     return {**_pairs(scale, seed), **_split(seed)}
 
 
 def _pairs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Federated learning of two clients that are never split."""
+    """Return runs of federated learning of two clients that are never split."""
     quick = scale == "quick"
     mnist = MNIST(standardize=True)
     rounds = 250 if quick else 1000
@@ -69,7 +69,7 @@ def _pairs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def _split(seed: int) -> dict[str, Run]:
-    """CFL of 20 clients with 100 examples each; the same on both scales."""
+    """Return runs of CFL of 20 clients with 100 examples each; the same on both scales."""
     out = {}
     for name, (algorithm, rounds, _) in SETTINGS.items():
         run = Run(
@@ -89,7 +89,7 @@ def _split(seed: int) -> dict[str, Run]:
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """How norms develop, who was split, and the curves."""
+    """Return the norms over the rounds, the splits, and the curves."""
     notes = [
         "Different digits are the hard case: what one half learns, the other half forgets, until one model serves all. "
         "So for many rounds single updates stay long while their mean is short, as if clients were incongruent, and "
@@ -107,7 +107,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def norms(trace: Trace, which: str) -> list[float]:
-    """By round, "mean" or "max"."""
+    """Return the norms by round, "mean" or "max"."""
     return [seen[ROOT][which] for seen in trace.state["norms"]]
 
 
@@ -119,8 +119,8 @@ def _norms(records: Mapping[str, Sequence[Trace]]) -> Table:
         shares = [fmean(curve[LATE]) / fmean(curve[EARLY]) for curve in most]
         held = sum(share <= FALLS if name == CONGRUENT else share >= STAYS for share in shares)
         verdict = "-" if not shares else "yes" if held == len(shares) else f"in {held} of {len(shares)} seeds"
-        told = [Sample.of(fmean(c[at]) for c in curves).text(3) for curves in (mean, most) for at in (EARLY, LATE)]
-        rows.append([name, *told, ", ".join(f"{share:.2f}" for share in shares), verdict])
+        texts = [Sample.of(fmean(c[at]) for c in curves).text(3) for curves in (mean, most) for at in (EARLY, LATE)]
+        rows.append([name, *texts, ", ".join(f"{share:.2f}" for share in shares), verdict])
     columns = ("two clients with", "mean, rounds 11 to 20", "mean, last 10", "longest, rounds 11 to 20",
                "longest, last 10", "share left of the longest, by seed", "as claimed")  # fmt: skip
     notes = (
@@ -144,13 +144,13 @@ def _clusters(records: Mapping[str, Sequence[Trace]]) -> Table:
 
 
 def _first_split(trace: Trace) -> int | None:
-    """The round of the first split, if there is one and the trace tells."""
+    """Return the round of the first split; None if there is none, or the trace does not have it."""
     born = sorted(trace.state["born"][-1].values()) if "born" in trace.state else []
     return int(born[1]) if len(born) > 1 else None
 
 
 def drawn(records: Mapping[str, Sequence[Trace]]) -> "Figure":
-    """A panel for each pair of clients."""
+    """Draw a panel for each pair of clients."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
 
     canvas = Canvas(figsize=(7.4, 3.2), layout="constrained")

@@ -34,11 +34,11 @@ CLAIM = (
 MINUTES = {"quick": 4.0, "paper": 400.0}
 GROUPS = PermutedLabels(count=4)
 ALONE = "one group, "  # prefix of the cells without contradictions
-NOISE = 5.0  # points by which an accuracy may change while it stagnates
+NOISE = 5.0  # points by which a stagnating accuracy may change
 
 
 def stages(scale: Scale, seed: int, groups: PermutedLabels = GROUPS) -> Stages:
-    """The federation: on MNIST with a small network at quick scale, on CIFAR-10 at that of the paper."""
+    """Return the federation: on MNIST with a small network at quick scale, on CIFAR-10 at that of the paper."""
     quick = scale == "quick"
     each = 150 if groups.count > 1 else 30
     data = Drawn(MNIST(standardize=True), CLIENTS * each, TESTS, seed=seed) if quick else CIFAR10(standardize=True)
@@ -54,14 +54,14 @@ def stages(scale: Scale, seed: int, groups: PermutedLabels = GROUPS) -> Stages:
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Federated learning, and CFL in three forms, with four groups; the same splits with one group."""
+    """Return runs of federated learning, and CFL in three forms, with four groups; the same splits with one group."""
     out = stages(scale, seed).runs((FL, CFL, DEFAULT, FEWER, CHOICE), seed)
     alone = stages(scale, seed, PermutedLabels(count=1)).runs((FL, CFL, FEWER, CHOICE), seed)
     return out | {ALONE + name: run for name, run in alone.items()}
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Accuracies, the claims seed by seed, and the picture."""
+    """Return accuracies, the claims seed by seed, and the picture."""
     plan = stages(context.scale, 0)
     tables = (_accuracies(records), _claims(records, plan))
     caption = (
@@ -92,16 +92,16 @@ def _accuracies(records: Mapping[str, Sequence[Trace]]) -> Table:
         for name in names:
             traces = [t for t in records.get(prefix + name, ()) if not t.failed]
             worst = Sample.of(100 * value for t in traces if (value := t.final("worst_client_accuracy")) is not None)
-            told = ", ".join(f"{clusters(t)[0]}" for t in traces)
+            counts = ", ".join(f"{clusters(t)[0]}" for t in traces)
             cell = compared(records.get(prefix + name, ()))
-            rows.append([prefix.rstrip(", ") or "four groups", name, cell, worst.text(), told])
+            rows.append([prefix.rstrip(", ") or "four groups", name, cell, worst.text(), counts])
     columns = ("data", "method", "accuracy, %", "of the worst client, %", "clusters at the end, by seed")
     notes = ("The published accuracies are about 20 % for federated learning, and close to 60 % for CFL, on CIFAR-10.",)
     return Table("Accuracy after the last round", columns, rows, notes)
 
 
 def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
-    """Each claim, with its numbers for each seed."""
+    """Return each claim, with its numbers for each seed."""
     names = (FL, CFL, CHOICE, FEWER, ALONE + FEWER, ALONE + CHOICE)
     by_seed = {name: {t.seed: t for t in records.get(name, ()) if not t.failed} for name in names}
     fl, cfl = by_seed[FL], by_seed[CFL]
@@ -135,20 +135,20 @@ def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
 
 
 def _at(trace: Trace, step: int) -> float:
-    """The accuracy at the last evaluation up to a step."""
+    """Return the accuracy at the last evaluation up to a step."""
     curve = zip(trace.curves["step"], trace.curves["accuracy"], strict=True)
     known = [value for at, value in curve if at is not None and value is not None and at <= step]
     return known[-1]
 
 
 def lift(trace: Trace, plan: Stages) -> float:
-    """What the group that gains most gains between the evaluations around the first split."""
+    """Return the largest gain of a group between the evaluations around the first split."""
     steps = [step for step in trace.curves["step"] if step is not None]
     before = max(k for k, step in enumerate(steps) if step <= plan.splits[0])
     return max(curve[before + 1] - curve[before] for curve in by_group(trace, "group_accuracy").values())
 
 
 def _ahead(ours: Mapping[int, Trace], theirs: Mapping[int, Trace]) -> dict[int, float]:
-    """By seed, the lead of the worst client of one run over that of another, at the end, in points."""
+    """Return by seed the lead of the worst client of one run over that of another, at the end, in points."""
     finals = [{s: t.final("worst_client_accuracy") or 0.0 for s, t in runs.items()} for runs in (ours, theirs)]
     return {s: 100 * (finals[0][s] - finals[1][s]) for s in sorted(ours.keys() & theirs.keys())}

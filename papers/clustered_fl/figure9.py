@@ -24,7 +24,7 @@ NAMES = (FL, CFL)
 
 
 def stages(scale: Scale) -> Stages:
-    """The federation; at quick scale few clients with short texts and a small network."""
+    """Return the federation; at quick scale few clients with short texts and a small network."""
     quick = scale == "quick"
     clients = 8 if quick else CLIENTS
     base = Run(
@@ -40,12 +40,12 @@ def stages(scale: Scale) -> Stages:
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """Federated learning and CFL."""
+    """Return runs of federated learning and CFL."""
     return stages(scale).runs(NAMES, seed)
 
 
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
-    """Perplexities, the claims seed by seed, and the picture."""
+    """Return perplexities, the claims seed by seed, and the picture."""
     plan = stages(context.scale)
     caption = (
         "Above: perplexity of each topic on held-out articles, first seed. Below: separation gap of each cluster, by "
@@ -67,7 +67,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
 
 
 def perplexities(trace: Trace) -> list[float]:
-    """Of each topic, after the last round."""
+    """Return the perplexity of each topic after the last round."""
     return [math.exp(curve[-1]) for _, curve in sorted(by_group(trace, "group_loss").items())]
 
 
@@ -77,8 +77,8 @@ def _table(records: Mapping[str, Sequence[Trace]]) -> Table:
         found_ = [perplexities(t) for t in records.get(name, ()) if not t.failed]
         by_topic = [Sample.of(values).text() for values in zip(*found_, strict=True)] if found_ else ["-"] * 4
         mean = Sample.of(sum(values) / len(values) for values in found_).text()
-        told = ", ".join(f"{clusters(t)[0]}" for t in records.get(name, ()) if not t.failed)
-        rows.append([name, mean, *by_topic, told])
+        counts = ", ".join(f"{clusters(t)[0]}" for t in records.get(name, ()) if not t.failed)
+        rows.append([name, mean, *by_topic, counts])
     columns = ("method", "mean", "World", "Sports", "Business", "Sci/Tech", "clusters at the end, by seed")
     return Table("Perplexity after the last round; less is better", columns, rows)
 

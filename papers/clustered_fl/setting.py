@@ -1,4 +1,4 @@
-"""What the experiments share: how clients train, and data of which every client holds a few."""
+"""Common parts of the experiments: the local training, and data of which every client holds a few."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from phalanx.runs.plan import Run
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 
-NEVER = ClusteredFL(min_round=1_000_000)  # federated learning, seen through the eyes of clustered federated learning
+NEVER = ClusteredFL(min_round=1_000_000)  # federated learning as clustered federated learning without splits
 BATCH, EPOCHS = 100, 3  # of all experiments of the paper
 TESTS = 2000  # test images, drawn at random
 ROOT = "0"  # the cluster of all clients, as a trace names it
@@ -73,7 +73,7 @@ class Drawn(Source):
 
 
 def leaves(trace: Trace) -> int:
-    """How many clusters there are at the end; 0 if so many that the trace does not tell."""
+    """Return the number of clusters at the end; 0 if there are too many for the trace."""
     return (len(trace.state["born"][-1]) + 1) // 2 if "born" in trace.state else 0
 
 
@@ -87,12 +87,12 @@ MODELS: Mapping[str, Model] = {"MNIST": LeNet(), "CIFAR-10": SattlerCifarCNN()}
 SOURCES: Mapping[str, Source] = {"MNIST": MNIST(standardize=True), "CIFAR-10": CIFAR10(standardize=True)}
 DEALT: Mapping[str, Partition] = {
     "as it comes": Uniform(),
-    "balanced": Dirichlet(1e9),  # as many of each class for everybody, give or take one
+    "balanced": Dirichlet(1e9),  # for each client equal numbers of each class, within one
 }
 
 
 def swapped(data: str, each: int, seed: int, dealt: str = "as it comes") -> Run:
-    """Federated learning of clients that swap labels; both gaps are measured in each round.
+    """Return federated learning of clients that swap labels; both gaps are measured in each round.
 
     Args:
         data: name of the data set.
@@ -115,15 +115,15 @@ def swapped(data: str, each: int, seed: int, dealt: str = "as it comes") -> Run:
 
 
 class Gaps(NamedTuple):
-    """What was seen of the whole federation, round by round, from the first."""
+    """The measurements on the whole federation, round by round, from the first."""
 
     updates: list[float]  # separation gap of updates, at the model that they start from
-    gradients: list[float]  # of gradients, at the model that the round led to
+    gradients: list[float]  # of gradients, at the model after the round
     correct: list[bool]  # whether the bi-partition of the updates divides no group
 
 
 def gaps(trace: Trace) -> Gaps:
-    """The columns of a run of `swapped`, of which every second round measures gradients."""
+    """Return the columns of a run of `swapped`, of which every second round measures gradients."""
     learned, measured = slice(0, None, 2), slice(1, None, 2)
     updates = [seen[ROOT] for seen in trace.state["gaps"][learned]]
     gradients = [seen[ROOT] for seen in trace.state["gradient_gaps"][measured]]

@@ -1,4 +1,4 @@
-"""What Figures 8 and 9 share: federated learning that is split three times, group by group, beside one that is not."""
+"""Common parts of Figures 8 and 9: federated learning with three splits, group by group, compared with none."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FL, CFL, DEFAULT = "FL", "CFL", "CFL, default thresholds"
-CHOICE, FEWER = "CFL, chosen from the path", "FL, on as many examples"  # clients keep some of theirs from training
+CHOICE, FEWER = "CFL, chosen from the path", "FL, on as many examples"  # clients keep some for validation
 KEPT = 0.2  # share of its examples by which a client chooses
 
 
@@ -36,7 +36,7 @@ class Stages:
     splits: tuple[int, ...]
 
     def runs(self, names: Sequence[str], seed: int) -> dict[str, Run]:
-        """The runs of these names; all are watched, which changes nothing."""
+        """Return the runs of these names; all are `Watched`, which does not change results."""
         assert self.base.groups is not None
         split = ClusteredFL(split_rounds=self.splits, min_gap=0.0)
         known = {FL: NEVER, FEWER: NEVER, CFL: split, CHOICE: split, DEFAULT: ClusteredFL()}
@@ -54,7 +54,7 @@ class Stages:
 
 
 def by_group(trace: Trace, figure: str) -> dict[int, list[float]]:
-    """A curve of each group, "group_accuracy" or "group_loss"."""
+    """Return a curve of each group, "group_accuracy" or "group_loss"."""
     named = {name: curve for name, curve in trace.curves.items() if name.rpartition(" ")[0] == figure}
     return {
         int(name.rpartition(" ")[2]): [float("nan") if value is None else value for value in curve]
@@ -63,22 +63,22 @@ def by_group(trace: Trace, figure: str) -> dict[int, list[float]]:
 
 
 def clusters(trace: Trace) -> tuple[int, int]:
-    """How many clusters there are at the end, and how many groups are divided among several."""
+    """Return the number of clusters at the end, and the number of groups divided among several."""
     return len(trace.state["kinds"][-1]), int(trace.state["divided"][-1])
 
 
 def found(trace: Trace, groups: int) -> bool:
-    """Whether every cluster at the end is one of the true groups."""
+    """Return whether every cluster at the end is one of the true groups."""
     return clusters(trace) == (groups, 0)
 
 
 def last_gaps(trace: Trace) -> dict[str, float]:
-    """The separation gap of each cluster at the end."""
+    """Return the separation gap of each cluster at the end."""
     return dict(trace.state["gaps"][-1])
 
 
 def drawn(traces: Mapping[str, Sequence[Trace]], stages: Stages, figure: str, label: str, *, shares: bool) -> "Figure":
-    """The curves of the groups under CFL above, with the mean under FL; the gaps of all clusters below.
+    """Draw the curves of the groups under CFL above, with the mean under FL; the gaps of all clusters below.
 
     Args:
         traces: by name of the run; the first seed of each is drawn.
@@ -122,7 +122,7 @@ def drawn(traces: Mapping[str, Sequence[Trace]], stages: Stages, figure: str, la
 
 
 def _gaps(axes: "Axes", trace: Trace) -> None:
-    """The separation gap of each cluster while it is one."""
+    """Draw the separation gap of each cluster while it exists."""
     steps, seen = trace.state["step"], trace.state["gaps"]
     for k, cluster in enumerate(sorted({int(v) for gaps in seen for v in gaps})):
         curve = [(step, gaps[str(cluster)]) for step, gaps in zip(steps, seen, strict=True) if str(cluster) in gaps]
@@ -131,5 +131,5 @@ def _gaps(axes: "Axes", trace: Trace) -> None:
             linestyle=DASHES[k % len(DASHES)], linewidth=1.2,
         )  # fmt: skip
         middle = curve[len(curve) // 2]
-        above = 3 if cluster % 2 else -10  # siblings end up side by side
+        above = 3 if cluster % 2 else -10  # siblings are adjacent
         axes.annotate(f"{cluster}", middle, xytext=(0, above), textcoords="offset points", fontsize=8, color=INK)

@@ -1,4 +1,4 @@
-"""Clustered federated learning that is watched by somebody who knows the true groups."""
+"""Clustered federated learning with an observer that knows the true groups."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -43,15 +43,15 @@ class Alternating(Schedule):
 
 
 class WatchedState(NamedTuple):
-    """What the server carries over, and what the watcher saw in the last round, by the clusters at its beginning."""
+    """The server's state, and the observations of the last round, by the clusters at its beginning."""
 
     version: int  # rounds completed, those that measure gradients included
     inner: ClusteredFLState
     gaps: Mapping[int, float]  # separation gap g(alpha) of the updates
     correct: Mapping[int, bool]  # whether the bi-partition of the updates divides no group
     gradient_gaps: Mapping[int, float]  # the same of gradients, at the model after the last round that learned
-    kinds: Mapping[int, int]  # how many groups the clients of each present cluster are of
-    divided: int  # groups whose clients are in more than one present cluster
+    kinds: Mapping[int, int]  # number of groups in each current cluster
+    divided: int  # groups whose clients are in more than one current cluster
     verdicts: Mapping[int, Verdict]
 
     @property
@@ -67,14 +67,14 @@ class WatchedState(NamedTuple):
 
 @dataclass(frozen=True)
 class Watched(Algorithm[WatchedState]):
-    """`ClusteredFL`, with the separation gap of its clusters, which takes the true groups for known.
+    """`ClusteredFL`, with the separation gap of its clusters, computed from the true groups.
 
     Nothing that is seen has a part in what is learned.
 
     Args:
         algorithm: what is watched.
         groups: the true groups.
-        gradients: measure gradients in every second round, with the schedule `Alternating`. Models stand still then.
+        gradients: measure gradients in every second round, with the schedule `Alternating`. Models do not move then.
     """
 
     public_name: ClassVar[str] = "papers.clustered_fl.Watched"
@@ -117,7 +117,7 @@ class Watched(Algorithm[WatchedState]):
     def _seen(
         self, state: ClusteredFLState, updates: Updates
     ) -> dict[int, tuple[Float[Tensor, "m m"], list[list[int]]]]:
-        """Of each cluster of two clients or more: their similarities, and which rows are of one group."""
+        """Return for each cluster of two clients or more their similarities, and which rows are of one group."""
         out = {}
         for v, clients in state.clusters.items():
             report = updates.of(frozenset(clients))

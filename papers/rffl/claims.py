@@ -1,4 +1,4 @@
-"""What should hold of RFFL, and whether it does, seed by seed."""
+"""The claims on RFFL, tested seed by seed."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,8 +28,8 @@ from phalanx.runs.plan import Run
 
 TITLE = "What RFFL should do, and whether it does: fairness, gains and removals, MNIST, 10 participants"
 CLAIM = (
-    "RFFL is fair; removes free riders within 5 rounds; and honest participants gain over their standalone models. "
-    "(That label flippers are removed, too, is ours to ask.)"
+    "RFFL is fair; excludes free riders within 5 rounds; and honest participants gain over their standalone models. "
+    "(That label flippers are excluded, too, is a claim of ours.)"
 )
 MINUTES = {"quick": 1.3, "paper": 200.0}
 FAIR_ENOUGH = 95.0  # percent
@@ -43,18 +43,18 @@ FLIPPERS = (
 )
 CLASSES_NOTE = (
     f'"{BY_CLASS}" is ours: RFFL(agreement=ByClass.of(...), probation=10) compares what each sent since the start with '
-    "what the others did, class by class in the output layer, and counts who disagrees as below the threshold. Told is "
-    "when attackers were below it for the first time; they are removed ten rounds later. The smallest participant of "
-    "the ramp holds so few examples that it is below at times; it comes back from its probation in most runs."
+    "what the others did, class by class in the output layer, and counts who disagrees as below the threshold. Shown "
+    "is when attackers were below it for the first time; they are excluded ten rounds later. The smallest participant "
+    "of the ramp holds so few examples that it is below at times; it comes back from its probation in most runs."
 )
 UNIFORM_NOTE = (
-    "Where data are dealt uniformly all could do the same alone, and fairness correlates noise with noise: it is told "
-    "with its interval, and nothing is asked of it."
+    "Where data are dealt uniformly all could do the same alone, and fairness correlates noise with noise: it is shown "
+    "with its interval, and no claim is made on it."
 )
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """RFFL and our variants; RFFL, plain and by class, with free riders and with label flippers, on two splits."""
+    """Return runs of RFFL, and variants; RFFL, plain and by class, with free riders and flippers, on two splits."""
     attacked = [cells(ATTACKED, ("RFFL",), scale, seed, Enemy(attack, FEW)) for attack in (RIDE, FLIP)]
     attacked += [
         cells(ATTACKED, (BY_CLASS,), scale, seed, enemy) for enemy in (None, Enemy(RIDE, FEW), Enemy(FLIP, FEW))
@@ -64,7 +64,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def render(records: Records, context: Context) -> Rendering:
-    """A line for each claim, split and method, with a verdict."""
+    """Return a line for each claim, split and method, with a verdict."""
     rows = [
         row
         for method in METHODS
@@ -85,20 +85,20 @@ def render(records: Records, context: Context) -> Rendering:
 
 
 def _without_attackers(method: str, f: Federation, both: Sequence[Pair]) -> list[list[str]]:
-    """Fairness, gains, and that nobody is removed; nothing if there are no records."""
+    """Return rows on fairness, gains, and exclusions of honest participants; none if there are no records."""
     if not both:
         return []
     fair = [pair.fairness for pair in both]
     values = [100 * (c.coefficient or 0.0) for c in fair]
-    asked = "fairness" if f.split == UNIFORM else f"fairness above {FAIR_ENOUGH:g} %"
+    what = "fairness" if f.split == UNIFORM else f"fairness above {FAIR_ENOUGH:g} %"
     gone = [len(detection(pair.run).honest) for pair in both]
-    told = f"{_each(values, '.1f')}; common interval {interval(fair) or '-'}"
+    text = f"{_each(values, '.1f')}; common interval {interval(fair) or '-'}"
     return [
-        [asked, method, f.split, told, "-" if f.split == UNIFORM else _held(values, lambda v: v > FAIR_ENOUGH)],
+        [what, method, f.split, text, "-" if f.split == UNIFORM else _held(values, lambda v: v > FAIR_ENOUGH)],
         _line("the best participant gains", method, f, [pair.gain_of_best for pair in both], lambda v: v >= 0),
         _line("the best beats the best alone", method, f, [pair.best_over_best for pair in both], lambda v: v >= 0),
         ["mean gain, points", method, f.split, signed(pair.gain for pair in both), "-"],
-        ["nobody is removed", method, f.split, _each(gone, "d"), _held(gone, lambda v: v == 0)],
+        ["nobody is excluded", method, f.split, _each(gone, "d"), _held(gone, lambda v: v == 0)],
     ]
 
 
@@ -107,20 +107,20 @@ def _line(what: str, method: str, f: Federation, values: Sequence[float], holds:
 
 
 def _found(f: Federation, method: str, attack: str, found: Sequence[Trace]) -> list[str]:
-    """When each attacker was below the threshold, and how many honest participants were removed."""
+    """Return the row on attackers below the threshold, and on excluded honest participants."""
     seen = [(_below(trace), len(detection(trace).honest)) for trace in found]
-    told = "; ".join(
+    text = "; ".join(
         ", ".join("never" if step is None else f"round {step}" for step in below.values())
-        + (f", {honest} honest removed" if honest else "")
+        + (f", {honest} honest excluded" if honest else "")
         for below, honest in seen
     )
     held = sum(all(s is not None and s <= WITHIN for s in below.values()) and not honest for below, honest in seen)
-    what = f"{attack}: below the threshold within {WITHIN} rounds, nobody honest removed"
-    return [what, method, f.split, told, _said(held, len(seen))]
+    what = f"{attack}: below the threshold within {WITHIN} rounds, nobody honest excluded"
+    return [what, method, f.split, text, _said(held, len(seen))]
 
 
 def _below(trace: Trace) -> dict[int, int | None]:
-    """The round in which each attacker was removed, or put on the probation after which it was."""
+    """Return the round in which each attacker was excluded, or put on the probation after which it was."""
     out = dict(detection(trace).after)
     for step, probation in zip(trace.state.get("step", ()), trace.state.get("probation", ()), strict=True):
         for i in probation:

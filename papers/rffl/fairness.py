@@ -39,22 +39,22 @@ class WithoutAttackers:
     labels: Callable[[Federation], tuple[str, ...]]
 
     def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
-        """All methods."""
+        """Return the runs of all methods."""
         return cells(self.federations, FAIR, scale, seed)
 
     def fairness(self, entry: str, records: Records, context: Context) -> Rendering:
-        """The correlation of standalone with received accuracy, and what it costs or brings."""
+        """Return the correlation of standalone with received accuracy, and gains or losses."""
         rows = [
             self._fair(f, method, records, self._published(entry, f, method, context))
             for f in self.federations
             for method in WITHOUT
         ]
-        columns = ("federation", "method", "fairness, %", "95 % interval", "mean gain, points", "honest removed")
+        columns = ("federation", "method", "fairness, %", "95 % interval", "mean gain, points", "honest excluded")
         table = Table("Fairness, and the gain over standalone", columns, rows, (NOT_OF_USE, FEW))
         return Rendering((table,), (), self._notes(context))
 
     def accuracy(self, entry: str, records: Records, context: Context) -> Rendering:
-        """The accuracy of the best participant, that of all, and gains."""
+        """Return the accuracy of the best participant, that of all, and gains."""
         rows = [
             self._accurate(f, method, records, self._published(entry, f, method, context))
             for f in self.federations
@@ -79,7 +79,7 @@ class WithoutAttackers:
         failed = len(traces(records, f, method)) - len(values)
         fairness = Comparison(Sample.of(values), None, published, "", failed, decimals=2)
         gained = signed(pair.gain for pair in both)
-        return [told(f), method, fairness, interval(found), gained, honest_removed([p.run for p in both], method)]
+        return [label(f), method, fairness, interval(found), gained, honest_removed([p.run for p in both], method)]
 
     def _accurate(self, f: Federation, method: str, records: Records, published: Published | None) -> list[Cell]:
         all_, both = traces(records, f, method), pairs(records, f, method)
@@ -87,7 +87,7 @@ class WithoutAttackers:
         over = ["", ""] if method == STANDALONE else [
             signed(pair.best_over_best for pair in both), signed(pair.gain for pair in both)
         ]  # fmt: skip
-        return [told(f), method, highest, compared_by(all_, mean).text, *over]
+        return [label(f), method, highest, compared_by(all_, mean).text, *over]
 
     def _notes(self, context: Context) -> list[str]:
         notes = []
@@ -100,11 +100,11 @@ class WithoutAttackers:
         return notes + ([TEXTS] if data & {"MR", "SST"} else [])
 
 
-def told(federation: Federation) -> str:
-    """`MNIST, 10, uniform`."""
+def label(federation: Federation) -> str:
+    """Return a label such as `MNIST, 10, uniform`."""
     return f"{federation.data}, {federation.clients}, {federation.split}"
 
 
 def grid(data: Mapping[str, Sequence[int]], splits: Sequence[str]) -> tuple[Federation, ...]:
-    """A federation for each data set, number of participants and split."""
+    """Return a federation for each data set, number of participants and split."""
     return tuple(Federation(d, n, split) for d, numbers in data.items() for n in numbers for split in splits)

@@ -17,12 +17,12 @@ FEDERATIONS = grid({"MNIST": (10,)}, SPLITS)
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """All methods; the runs are among those of Table 1."""
+    """Return the runs of all methods, which are among those of Table 1."""
     return cells(FEDERATIONS, FAIR, scale, seed)
 
 
 def render(records: Records, context: Context) -> Rendering:
-    """A panel for each split, and the last points in a table."""
+    """Return a panel for each split, and the last points in a table."""
     panels = {("", f.split): {method: traces(records, f, method) for method in FAIR} for f in FEDERATIONS}
     rows = list[list[Cell]]()
     for method in FAIR:

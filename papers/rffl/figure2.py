@@ -1,4 +1,4 @@
-"""Figure 2: reputations by round, with free riders, and with label flippers beside them."""
+"""Figure 2: reputations by round, with free riders, and with label flippers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ SHOWN = {RIDE: "free riders", FLIP: "label flippers"}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """RFFL under both attacks on both splits; the runs are among those of Tables 5, 13, 14 and 18."""
+    """Return runs of RFFL under both attacks on both splits, which are among those of Tables 5, 13, 14 and 18."""
     return {
         cell: run
         for attack in SHOWN
@@ -38,7 +38,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 
 
 def render(records: Records, context: Context) -> Rendering:
-    """The curves of the first seed, and a table of all."""
+    """Return the curves of the first seed, and a table of all."""
     rows = []
     for attack, name in SHOWN.items():
         for f in FEDERATIONS:
@@ -47,23 +47,23 @@ def render(records: Records, context: Context) -> Rendering:
                 held = sum(_quick(t) for t in found)
                 said = "yes" if held == len(found) else f"in {held} of {len(found)} seeds"
                 rows.append([name, f.split, attackers_removed(found, "RFFL"), honest_removed(found, "RFFL"), said])
-    columns = ("attackers", "split", "removed", "honest removed", f"all within {WITHIN} rounds, nobody honest")
+    columns = ("attackers", "split", "excluded", "honest excluded", f"all within {WITHIN} rounds, nobody honest")
     caption = (
-        "Reputation by round, first seed. Blue: honest participants; orange: attackers, until they are removed; "
+        "Reputation by round, first seed. Blue: honest participants; orange: attackers, until they are excluded; "
         "dashed: the threshold, a third of the mean reputation."
     )
     notes = [SMALLER_MNIST] if context.scale == "quick" else []
-    return Rendering((Table("Who was removed", columns, rows),), (Plot(drawn(records), caption=caption),), notes)
+    return Rendering((Table("Excluded clients", columns, rows),), (Plot(drawn(records), caption=caption),), notes)
 
 
 def _quick(trace: Trace) -> bool:
-    """Whether all attackers, and nobody else, were removed in the first rounds."""
+    """Return whether all attackers, and no other participant, were excluded in the first rounds."""
     seen = detection(trace)
     return seen.longest is not None and seen.longest <= WITHIN and not seen.honest
 
 
 def drawn(records: Records) -> "Figure":
-    """A row of panels for each attack, a column for each split."""
+    """Draw a row of panels for each attack, a column for each split."""
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (slow to import)
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
@@ -79,21 +79,21 @@ def drawn(records: Records) -> "Figure":
         row[0].set_ylabel("reputation")
     for axes in grid[-1]:
         axes.set_xlabel("round")
-    grid[0, 0].set_ylim(bottom=0)  # of all panels, as they share it
+    grid[0, 0].set_ylim(bottom=0)  # of all panels, which share it
     return canvas
 
 
 def _draw(axes: "Axes", trace: Trace) -> None:
-    """A line for each participant, and the threshold."""
+    """Draw a line for each participant, and the threshold."""
     steps: Sequence[int] = trace.state["step"]
     reputations: Sequence[Mapping[str, float]] = trace.state["reputation"]
     for client in range(trace.clients):
         bad = client in trace.byzantine
-        told = [(0, 1 / trace.clients)]
-        told += [(step, r[str(client)]) for step, r in zip(steps, reputations, strict=True) if str(client) in r]
+        known = [(0, 1 / trace.clients)]
+        known += [(step, r[str(client)]) for step, r in zip(steps, reputations, strict=True) if str(client) in r]
         gone = [(excluded.step, below) for excluded in trace.excluded
                 if excluded.client == client and (below := _below(excluded.reason)) is not None]  # fmt: skip
-        x, y = zip(*told, *gone, strict=True)
+        x, y = zip(*known, *gone, strict=True)
         axes.plot(
             x, y, color=COLOURS[1 if bad else 0], linewidth=1.8 if bad else 0.9, alpha=1.0 if bad else 0.7,
             marker="x" if gone else "", markevery=[len(x) - 1], zorder=3 if bad else 2,
@@ -102,6 +102,6 @@ def _draw(axes: "Axes", trace: Trace) -> None:
 
 
 def _below(reason: str) -> float | None:
-    """The reputation with which somebody was removed, of a verdict like `reputation 0.0126 < 0.0278, removed`."""
+    """Return the reputation of an excluded participant from a reason like `reputation 0.0126 < 0.0278, excluded`."""
     found = re.search(r"reputation ([0-9.]+) <", reason)
     return float(found[1]) if found else None

@@ -1,4 +1,4 @@
-"""What is read off the runs: who has what of a method, beside what everybody can do alone."""
+"""Figures of runs: the participants' accuracies by a method, compared with those alone."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,33 +22,33 @@ class Pair(NamedTuple):
 
     @property
     def fairness(self) -> Correlation:
-        """Of what participants receive with what they can do alone."""
+        """The correlation of received and standalone accuracy."""
         return collaborative_fairness(self.alone.received_accuracy, self.run.received_accuracy)
 
     @property
     def gain(self) -> float:
-        """Mean over participants, in points."""
+        """The mean gain over participants, in points."""
         return 100 * fmean(gains(self.alone.received_accuracy, self.run.received_accuracy).values())
 
     @property
     def gain_of_best(self) -> float:
-        """What the participant with the best model of this run gains by it, in points."""
+        """The gain of the participant with the best model of this run, in points."""
         best = max(self.run.received_accuracy, key=lambda i: self.run.received_accuracy[i])
         return 100 * (self.run.received_accuracy[best] - self.alone.received_accuracy[best])
 
     @property
     def best_over_best(self) -> float:
-        """The best model of the run over the best standalone model, in points."""
+        """The best accuracy of the run minus the best standalone accuracy, in points."""
         return 100 * (max(self.run.received_accuracy.values()) - max(self.alone.received_accuracy.values()))
 
 
 def traces(records: Records, federation: Federation, method: str, enemy: Enemy | None = None) -> Sequence[Trace]:
-    """All traces of a cell."""
+    """Return all traces of a cell."""
     return records.get(cell(federation, method, enemy), ())
 
 
 def pairs(records: Records, federation: Federation, method: str, enemy: Enemy | None = None) -> list[Pair]:
-    """The runs of a cell that finished, by seed, where the standalone run of that seed is known, too."""
+    """Return the finished runs of a cell, by seed, if the standalone run of that seed is known, too."""
     done = [t for t in traces(records, federation, method, enemy) if not t.failed]
     alone = {t.seed: t for t in traces(records, federation, STANDALONE) if not t.failed}
     return [Pair(alone[t.seed], t) for t in done if t.seed in alone]
@@ -59,24 +59,24 @@ def compared_by(
     figure: Callable[[Trace], float | None],
     published: Published | None = None,
 ) -> Comparison:
-    """A comparison of some figure of each trace, over seeds."""
+    """Return a comparison of some figure of each trace, over seeds."""
     values = [value for t in found if not t.failed and (value := figure(t)) is not None]
-    told = published.remark if published else ""
-    return Comparison(Sample.of(values), None, published, told, len(found) - len(values))
+    remark = published.remark if published else ""
+    return Comparison(Sample.of(values), None, published, remark, len(found) - len(values))
 
 
 def best(trace: Trace) -> float | None:
-    """The accuracy of the best participant's model at the end, in percent."""
+    """Return the accuracy of the best participant's model at the end, in percent."""
     return 100 * max(trace.received_accuracy.values(), default=math.nan) if trace.received_accuracy else None
 
 
 def mean(trace: Trace) -> float | None:
-    """The mean accuracy over participants at the end, in percent."""
+    """Return the mean accuracy over participants at the end, in percent."""
     return 100 * fmean(trace.received_accuracy.values()) if trace.received_accuracy else None
 
 
 def interval(found: Iterable[Correlation], level: float = 0.95) -> str:
-    """The confidence interval of the correlation that several runs have in common, in percent; "" if none has one.
+    """Return the common confidence interval of the correlations of several runs, in percent; "" if none has one.
 
     The mean of Fisher's z over the runs: with k runs of n participants, its deviation is 1 / sqrt(k (n - 3)).
     """
@@ -89,7 +89,7 @@ def interval(found: Iterable[Correlation], level: float = 0.95) -> str:
 
 
 def signed(values: Iterable[float], decimals: int = 1) -> str:
-    """`+1.4`, and `+1.4 ± 0.2` over several seeds; "-" for none."""
+    """Return `+1.4`, or `+1.4 ± 0.2` over several seeds; "-" for none."""
     sample = Sample.of(values)
     if sample.mean is None:
         return "-"
@@ -97,20 +97,20 @@ def signed(values: Iterable[float], decimals: int = 1) -> str:
 
 
 def attackers_removed(found: Sequence[Trace], method: str) -> str:
-    """`2 of 2 by round 2`, for each seed, once if all are alike; "-" for methods that remove nobody."""
+    """Return `2 of 2 by round 2`, for each seed, once if all are equal; "-" for methods that exclude nobody."""
     if method not in REPUTATION:
         return "-"
-    told = []
+    texts = []
     for trace in found:
         seen = detection(trace)
         gone = [step for step in seen.after.values() if step is not None]
-        told.append(f"{len(gone)} of {len(seen.after)}" + (f" by round {max(gone)}" if gone else ""))
-    return ", ".join(told) if len(set(told)) > 1 else "".join(told[:1])
+        texts.append(f"{len(gone)} of {len(seen.after)}" + (f" by round {max(gone)}" if gone else ""))
+    return ", ".join(texts) if len(set(texts)) > 1 else "".join(texts[:1])
 
 
 def honest_removed(found: Sequence[Trace], method: str) -> str:
-    """How many honest participants were removed, for each seed, once if all are alike; "-" as above."""
+    """Return the number of excluded honest participants, for each seed, once if all are equal; "-" as above."""
     if method not in REPUTATION:
         return "-"
-    told = [str(len(detection(trace).honest)) for trace in found]
-    return ", ".join(told) if len(set(told)) > 1 else "".join(told[:1])
+    texts = [str(len(detection(trace).honest)) for trace in found]
+    return ", ".join(texts) if len(set(texts)) > 1 else "".join(texts[:1])

@@ -1,4 +1,4 @@
-"""Why some published numbers of the tables with attackers cannot be what the named methods do."""
+"""Reasons why some published numbers of the tables with attackers cannot come from the named methods."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ REVERSED = (
     f"up the loss has it: our median with the wrong sign comes to 0.2 to 0.3 % ({PAGE})."
 )
 MAJORITY = (
-    "No median stands eleven of 21 who send minus a hundred times their update; one with the wrong sign has 87 % "
+    "No median tolerates eleven of 21 that send minus a hundred times their update; one with the wrong sign has 87 % "
     f"there ({PAGE})."
 )
 UNTRAINED = (
@@ -25,8 +25,8 @@ SUM = (
 )
 CONTRADICTION = "Published as 10 % with two of these attackers in Table 7, and as 96 to 97 % in Tables 15 and 19."
 FAR = (
-    "Published Multi-Krum averages attackers that are far away from everybody, and whom its scores leave out if told "
-    "of their number."
+    "Published Multi-Krum averages attackers that are far away from everybody, and which its scores leave out if given "
+    "their number."
 )
 NOISE = (
     "Noise from [-1, 1] is a hundred times as long as an honest update: few of them move the model by it in each "
@@ -34,13 +34,13 @@ NOISE = (
 )
 TURNED = (
     "Eleven of 21 who send minus a hundred times their update are the majority: the aggregate points their way, and "
-    "the honest are removed. The published row is that of standalone models."
+    "the honest are excluded. The published row is that of standalone models."
 )
 THEIRS = "Where long updates are the majority, the median norm is theirs: it limits nothing. Gamma does."
 
 
 def remark(method: str, attack: str, split: str, beside: int) -> str:
-    """What must be known to compare our number with the published one; "" if nothing."""
+    """Return a remark on the comparison of our number with the published one; "" if there is none."""
     known = OF.get(method)
     return known(attack, split, beside) if known else ""
 
@@ -69,8 +69,8 @@ def _foolsgold(attack: str, split: str, beside: int) -> str:
 
 
 def _krum(attack: str, split: str, beside: int) -> str:
-    stands = beside == MANY or attack == FLIP or (attack == SIGNS and split == RAMP)
-    return "" if stands else FAR
+    fine = beside == MANY or attack == FLIP or (attack == SIGNS and split == RAMP)
+    return "" if fine else FAR
 
 
 def _signsgd(attack: str, split: str, beside: int) -> str:

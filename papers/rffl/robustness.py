@@ -1,4 +1,4 @@
-"""The tables with attackers: what each honest participant has, beside what it has alone, and who was removed."""
+"""The tables with attackers: honest participants' accuracies, their standalone ones, and the exclusions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ MINUTES: Mapping[int, Mapping[Scale, float]] = {  # by number of attackers
     FEW: {"quick": 0.5, "paper": 150.0},
     MANY: {"quick": 0.8, "paper": 260.0},
 }
-PUBLISHED_AS = {FIXED: "RFFL"}  # methods that are shown beside the published numbers of another form
-TARGETED = {  # figures of the tables on label flippers, with what is read off a run
+PUBLISHED_AS = {FIXED: "RFFL"}  # methods that are compared with the published numbers of another form
+TARGETED = {  # figures of the tables on label flippers, with their curves of a run
     "max accuracy": best,
     "attack success": lambda trace: _percent(trace.final("attack_success")),
     "target accuracy": lambda trace: _percent(trace.final(f"class_accuracy {FLIPPED}")),
@@ -51,8 +51,8 @@ PUBLISHED = "Published, mean over participants: RFFL {rffl:.1f} %, Standalone {a
 ALIKE = "A table in which the two are alike cannot tell a robust federation from none."
 SMALL_ONES = "Most of the difference is that of the two smallest participants."
 COUNTED = (
-    "Gain: the mean over honest participants of their accuracy minus that of their standalone model. Removed: by the "
-    "methods that remove anybody; honest of ten."
+    "Gain: the mean over honest participants of their accuracy minus that of their standalone model. Excluded: by the "
+    "methods that exclude anybody; honest of ten."
 )
 MEANT = (
     "Max accuracy: of the best participant. Attack success: how many 1s are taken for 7s; target accuracy: how many "
@@ -68,7 +68,7 @@ class WithAttackers:
         entry: of the published numbers.
         split: of the data.
         attack: its name.
-        beside: number of attackers, beside ten honest participants.
+        beside: number of attackers, in addition to ten honest participants.
     """
 
     entry: str
@@ -88,22 +88,22 @@ class WithAttackers:
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         what = "Accuracy, attack success and target accuracy" if self.attack == FLIP else "Accuracy of each participant"
         return f"{what} with {self.beside} {self.attack} adversaries beside ten, MNIST, {self.split} split"
 
     @property
     def exhibit(self) -> Exhibit:
-        """As an experiment."""
+        """The table as an experiment."""
         minutes = MINUTES[self.beside]
         return Exhibit(self.title, claim(self.attack, self.beside), minutes, self.runs, self.render)
 
     def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
-        """All methods under the attack, and everybody alone."""
+        """Return the runs: all methods under the attack, and all participants alone."""
         return cells((self.federation,), ROBUST, scale, seed, self.enemy)
 
     def render(self, records: Records, context: Context) -> Rendering:
-        """The table, with gains over standalone and the share of attackers that was removed."""
+        """Return the table, with gains over standalone and the share of excluded attackers."""
         table = self._targeted(records, context) if self.attack == FLIP else self._individual(records, context)
         notes = [SMALLER_MNIST] if context.scale == "quick" else []
         return Rendering((table,), (), notes)
@@ -124,7 +124,7 @@ class WithAttackers:
             found, row = self._traces(records, method), list[Cell]([method])
             for figure, read in TARGETED.items():
                 if method == STANDALONE and figure != "max accuracy":
-                    row.append("")  # a run without attackers does not know what they are after
+                    row.append("")  # a run without attackers has no target of theirs
                     continue
                 row.append(compared_by(found, read, self._published_figure(method, figure, context)))
             rows.append([*row, *self._ours(records, method)])
@@ -132,23 +132,23 @@ class WithAttackers:
         return Table(self.title, columns, rows, (MEANT, COUNTED, *self._reasons()))
 
     def _ours(self, records: Records, method: str) -> list[Cell]:
-        """The columns that the paper lacks."""
+        """Return the columns that the paper lacks."""
         if method == STANDALONE:
             return ["", "", ""]
         gained = signed(pair.gain for pair in pairs(records, self.federation, method, self.enemy))
-        begun = [trace for trace in self._traces(records, method) if trace.steps]  # a run can fail as all are removed
+        begun = [trace for trace in self._traces(records, method) if trace.steps]  # a run can fail as all are excluded
         return [gained, attackers_removed(begun, method), honest_removed(begun, method)]
 
     def _traces(self, records: Records, method: str) -> Sequence[Trace]:
         return traces(records, self.federation, method, self.enemy)
 
     def _reasons(self) -> list[str]:
-        """Why some published numbers are not what the named methods do."""
-        told = {method: remark(method, self.attack, self.split, self.beside) for method in ROBUST}
-        return [f"{method}: {why}" for method, why in told.items() if why]
+        """Return reasons why some published numbers do not come from the named methods."""
+        reasons = {method: remark(method, self.attack, self.split, self.beside) for method in ROBUST}
+        return [f"{method}: {why}" for method, why in reasons.items() if why]
 
     def _published(self, method: str, context: Context) -> list[Published]:
-        """For each participant; none for a method that is not in the paper."""
+        """Return the published numbers for each participant; none for a method that is not in the paper."""
         if method == OURS:
             return []
         name = PUBLISHED_AS.get(method, method)
@@ -166,30 +166,30 @@ class WithAttackers:
         return Published(value, where=first.where, kind=first.kind, whose=first.whose, note="Mean of its ten figures.")
 
     def _alike(self, context: Context) -> list[str]:
-        """What the published rows of RFFL and Standalone say about the table."""
+        """Return a note on the published rows of RFFL and Standalone."""
         rffl, alone = (self._mean(self._published(name, context)) for name in ("RFFL", STANDALONE))
         if rffl is None or alone is None or rffl.value is None or alone.value is None:
             return []
-        told = PUBLISHED.format(rffl=rffl.value, alone=alone.value)
-        return [told + (ALIKE if rffl.value - alone.value < 1 else SMALL_ONES)]
+        note = PUBLISHED.format(rffl=rffl.value, alone=alone.value)
+        return [note + (ALIKE if rffl.value - alone.value < 1 else SMALL_ONES)]
 
 
-COLUMNS = ("gain, points", "adversaries removed", "honest removed")
+COLUMNS = ("gain, points", "adversaries excluded", "honest excluded")
 
 
 def each(found: Sequence[Trace]) -> str:
-    """What each participant's model is worth in the first seed, rounded, in percent: once if all have the same."""
+    """Return the accuracy of each participant's model in the first seed, rounded, in percent: once if all are equal."""
     done = [trace for trace in found if not trace.failed and trace.received_accuracy]
     return _listed([100 * value for _, value in sorted(done[0].received_accuracy.items())]) if done else "-"
 
 
 def each_published(numbers: Sequence[Published]) -> str:
-    """The same of published numbers."""
+    """Return the same of published numbers."""
     return _listed([number.value for number in numbers if number.value is not None]) if numbers else ""
 
 
 def _listed(values: Sequence[float]) -> str:
-    """`92 93 91`; `10 each` if all are the same."""
+    """Return `92 93 91`; `10 each` if all are equal."""
     if len(values) > 1 and len(set(values)) == 1:
         return f"{values[0]:.0f} each"
     return " ".join(f"{value:.0f}" for value in values)
@@ -200,12 +200,12 @@ def _percent(share: float | None) -> float | None:
 
 
 def claim(attack: str, beside: int) -> str:
-    """What the paper says."""
+    """Return the claim of the paper."""
     if beside == MANY:
         return "RFFL performs as well where adversaries are the majority, whatever they do."
     known: Mapping[str, str] = {
-        FLIP: "RFFL, FedAvg and Multi-Krum stand label flippers without loss of accuracy; no flip succeeds with RFFL.",
+        FLIP: "RFFL, FedAvg and Multi-Krum tolerate label flippers and keep accuracy; no flip succeeds with RFFL.",
     }
     return known.get(
-        attack, "RFFL is robust, and honest participants gain over their standalone models; adversaries are removed."
+        attack, "RFFL is robust, and honest participants gain over their standalone models; adversaries are excluded."
     )

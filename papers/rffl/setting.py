@@ -1,4 +1,4 @@
-"""What the experiments share: data and splits, methods and attackers, and runs by name."""
+"""Common parts of the experiments: data and splits, methods and attackers, and runs by name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ OURS, FIXED, BY_CLASS = "RFFL, replaced", "RFFL, Gamma", "RFFL, by class"
 STANDALONE = "Standalone"
 FAIR = ("RFFL", OURS, "FedAvg", "q-FFL", STANDALONE)  # methods of the tables without attackers
 ROBUST = ("RFFL", FIXED, OURS, "FedAvg", "FoolsGold", "Multi-Krum", "SignSGD", "Median", STANDALONE)
-REPUTATION = ("RFFL", FIXED, OURS)  # methods that remove participants
-SHARED = ("FedAvg", "q-FFL")  # that serve everybody the same, and have one more local epoch where nobody attacks
+REPUTATION = ("RFFL", FIXED, OURS)  # methods that exclude participants
+SHARED = ("FedAvg", "q-FFL")  # that serve all the same model, and have one more local epoch without attackers
 FLIP, RIDE = "label-flipping", "free-riding"
 SIGNS, RESCALE, INVERT = "sign-randomizing", "re-scaling", "value-inverting"
 ATTACKS: Mapping[str, Attack] = {
@@ -39,7 +39,7 @@ FEW, MANY = 2, 11  # attackers: 20 % and 110 % of ten
 
 @dataclass(frozen=True)
 class Size:
-    """How data are learned on one scale.
+    """The training on one scale.
 
     Args:
         model: the network.
@@ -62,7 +62,7 @@ class Size:
     every: int
 
     def learning_rate(self, clients: int) -> ExponentialLR:
-        """Of clients, for each round."""
+        """Return the clients' learning rate for each round."""
         return ExponentialLR(self.lr if clients > 5 else round(0.6 * self.lr, 6), self.decay)
 
 
@@ -85,7 +85,7 @@ SMALLER_MNIST = SMALLER.format(
 
 @dataclass(frozen=True)
 class Federation:
-    """Who learns what.
+    """The data and the participants.
 
     Args:
         data: name of the data set.
@@ -99,15 +99,15 @@ class Federation:
 
     @property
     def name(self) -> str:
-        """In the names of cells."""
+        """The name in the names of cells."""
         return f"{self.data} / {self.clients} / {self.split}"
 
     def size(self, scale: Scale) -> Size:
-        """How it learns."""
+        """Return the training."""
         return SIZES[self.data, scale]
 
     def base(self, scale: Scale, seed: int) -> Run:
-        """The run, but for the method."""
+        """Return the run without the method."""
         size = self.size(scale)
         training = LocalSGD(batch_size=size.batch_size, lr=size.learning_rate(self.clients))
         return Run(
@@ -141,23 +141,23 @@ class Federation:
 
 
 def _enough(total: int, scale: Scale) -> int | None:
-    """Examples among which there are enough of the class that everybody holds; all at the paper's scale."""
+    """Return examples among which there are enough of the class that all hold; all at the paper's scale."""
     return 4 * total if scale == "quick" else None
 
 
 class Enemy(NamedTuple):
-    """Attackers beside the honest participants."""
+    """Attackers in addition to the honest participants."""
 
     attack: str
     number: int
 
 
 def carried_out(federation: Federation, method: str, scale: Scale, seed: int, enemy: Enemy | None = None) -> Run:
-    """The run of a method, with attackers beside or without."""
+    """Return the run of a method, with additional attackers or without."""
     base, size = federation.base(scale, seed), federation.size(scale)
     run = replace(base, algorithm=algorithm(method, base.clients, size, enemy.number if enemy else 0))
     if method == STANDALONE:
-        return run  # attackers harm nobody who is alone, and change nobody's examples
+        return run  # attackers do not affect participants that train alone, nor any examples
     if method == "q-FFL":
         run = replace(run, participation=0.8)
     if enemy is not None:
@@ -169,9 +169,9 @@ def carried_out(federation: Federation, method: str, scale: Scale, seed: int, en
 
 
 def algorithm(method: str, clients: int, size: Size, beside: int = 0) -> Algorithm:
-    """A method, as it is set for so many participants and attackers."""
+    """Return a method with its settings for these numbers of participants and attackers."""
     if method == BY_CLASS:
-        return RFFL(agreement=ByClass.of(size.model, (1, 28, 28), 10), probation=10)  # MNIST's, who alone has it
+        return RFFL(agreement=ByClass.of(size.model, (1, 28, 28), 10), probation=10)  # of MNIST, which alone has one
     n = clients + beside
     krum = MultiKrum(f=n - round(0.8 * n), m=round(0.8 * n))
     known: dict[str, Algorithm] = {
@@ -190,15 +190,15 @@ def algorithm(method: str, clients: int, size: Size, beside: int = 0) -> Algorit
 
 
 def cell(federation: Federation, method: str, enemy: Enemy | None = None) -> str:
-    """The name of a cell."""
-    told = f" / {enemy.number} {enemy.attack}" if enemy and method != STANDALONE else ""
-    return f"{federation.name} / {method}{told}"
+    """Return the name of a cell."""
+    attackers = f" / {enemy.number} {enemy.attack}" if enemy and method != STANDALONE else ""
+    return f"{federation.name} / {method}{attackers}"
 
 
 def cells(
     federations: Sequence[Federation], methods: Sequence[str], scale: Scale, seed: int, enemy: Enemy | None = None
 ) -> dict[str, Run]:
-    """A run for each federation and method, by name."""
+    """Return a run for each federation and method, by name."""
     return {
         cell(f, method, enemy): carried_out(f, method, scale, seed, enemy) for f in federations for method in methods
     }

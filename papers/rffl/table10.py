@@ -1,4 +1,4 @@
-"""Table 10: the hyper-parameters, beside those of the quick scale."""
+"""Table 10: the hyper-parameters, with those of the quick scale."""
 
 from papers.rffl.measured import Records
 from papers.rffl.setting import SIZES
@@ -15,12 +15,12 @@ MINUTES = {"quick": 0.0, "paper": 0.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
-    """None: nothing is trained."""
+    """Return no runs: nothing is trained."""
     return {}
 
 
 def render(records: Records, context: Context) -> Rendering:
-    """What the runs of both scales take."""
+    """Return the hyper-parameters of the runs on both scales."""
     rows = []
     for scale in SCALES:
         for (data, of), size in SIZES.items():

@@ -66,5 +66,5 @@ EXPERIMENTS = {
         "With five participants, too, RFFL is comparable to FedAvg in many cases.",
         FIVE_MINUTES, FIVE.runs, partial(FIVE.accuracy, "table12"),
     ),
-    **{f"table{k}": WithAttackers(f"table{k}", *told).exhibit for k, told in ATTACKED.items()},
+    **{f"table{k}": WithAttackers(f"table{k}", *values).exhibit for k, values in ATTACKED.items()},
 }  # fmt: skip

@@ -1,12 +1,12 @@
-"""The words of the library: vectors, updates, verdicts, algorithms, transports.
+"""The basic types of the library: vectors, updates, verdicts, algorithms, transports.
 
 A round is a step on m updates, an arrival is a step on one; nothing else differs between synchronous and asynchronous
 federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.run` is the loop.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -18,15 +18,16 @@ from phalanx.wording import plural
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
+ROUND_LOST = "round lost: "  # how the reason begins that verdicts on a lost round give
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """What combines the updates of clients: a `phalanx.aggregators.Aggregator`."""
+    """A rule that combines the updates of clients: a `phalanx.aggregators.Aggregator`."""
 
     @property
     def title(self) -> str:
-        """A name for people."""
+        """A readable name."""
 
     def __call__(
         self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
@@ -35,14 +36,18 @@ class Rule(Protocol):
 
 
 class InfeasibleError(ValueError):
-    """What was asked for cannot be done with what is there.
+    """The settings, the clients or the updates do not allow what was requested.
 
-    The message says what was expected, what came, and the remedy.
+    The message says what was expected, what was there, and the remedy.
     """
 
 
+class TooFewError(InfeasibleError):
+    """There are fewer updates, or clients, than are needed; with more of them it can be done."""
+
+
 class StalledError(RuntimeError):
-    """The run cannot go on: nobody is left who could bring the next update.
+    """The run cannot go on: no client is left that could send the next update.
 
     The message says who is missing and why.
     """
@@ -50,7 +55,7 @@ class StalledError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """What one server step consumes: a whole round (m rows) or a single arrival (one row).
+    """The updates of one server step: a whole round (m rows) or a single arrival (one row).
 
     Ids, versions and bases come from the server's own record of what it sent; a client can lie about delta and loss
     only.
@@ -61,9 +66,9 @@ class Updates:
         bases: the vector that each client was sent; shared storage where equal.
         deltas: trained minus received parameters, a descent direction, one row per client.
         losses: mean training loss of each client in its first local epoch, in nats per example; of the model that it
-            was sent, on all its examples, where the algorithm asks for that by `exact_losses`.
-        reference: the change that the server's own training makes, on examples of its own, starting at the present
-            model; given to algorithms that ask for it by `needs_reference`.
+            was sent, on all its examples, where the algorithm sets `exact_losses`.
+        reference: the change that the server's own training makes, on examples of its own, starting at the current
+            model; given to algorithms that set `needs_reference`.
     """
 
     clients: tuple[int, ...]
@@ -91,7 +96,7 @@ class Updates:
         return len(self.clients)
 
     def of(self, members: Set[int]) -> "Updates":
-        """The updates of those clients that are in `members`; `self`, without a copy, where all are."""
+        """Return the updates of those clients that are in `members`; `self`, without a copy, where all are."""
         rows = [row for row, client in enumerate(self.clients) if client in members]
         if len(rows) == len(self):
             return self
@@ -107,31 +112,40 @@ class Updates:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one client's update in one step.
+    """The decision on one client's update in one step.
 
     The weight is how much of the update is in the step, in [0, 1]: its share in a mean, its weight in a mixture, its
     factor for age.  A learning rate of the server, which is the same for all, is left out.  So weights compare updates
-    of one run, and say nothing of how far the model has moved.
+    of one run, and do not say how far the model has moved.
     """
 
     accepted: bool
-    weight: float  # 0 if rejected
+    weight: float  # 0 if filtered
     score: float | None = None  # the method's own figure: cosine, distance, reputation, Lipschitz quantile
-    reason: str = ""  # in words of the method; empty if accepted without remark
-    final: bool = False  # the client is excluded for good: it is not asked again
-    waits: bool = False  # the update is kept for a later step, which decides: another verdict will come
+    reason: str = ""  # a reason in words; empty if accepted without remark
+    final: bool = False  # the client is excluded for good: it gets no more downloads
+    waits: bool = False  # the update is kept for a later step, which decides: another verdict follows
 
 
 class QuorumStatus(NamedTuple):
-    """How far an algorithm has come that waits for the answers of several clients before it changes its model."""
+    """The progress of an algorithm that waits for the answers of several clients before it changes its model."""
 
-    wanted: int  # the quorum: clients whose answers it waits for
-    there: int  # of how many of them it has one
-    remedy: str  # which option asks for fewer: "Lower k"
+    wanted: int  # the quorum: number of clients whose answers it waits for
+    there: int  # number of answers that it has
+    remedy: str  # the option that lowers the quorum: "Lower k"
+
+
+class SmallestSet(NamedTuple):
+    """The smallest set of clients whose updates an algorithm aggregates at once."""
+
+    size: int  # number of different clients; where it is `full`, every set is at least as large
+    name: str  # "quorum", "buffer", "round", "cluster"
+    remedy: str  # what makes it larger: "raise k"
+    full: int  # number of clients of a set from which nobody is missing: no set has to be larger
 
 
 class Local(NamedTuple):
-    """What a client remembers between two downloads."""
+    """The local state of a client between two downloads."""
 
     params: Vector  # where its last training started
     delta: Vector  # what it uploaded
@@ -140,7 +154,7 @@ class Local(NamedTuple):
 
 @runtime_checkable
 class AnyState(Protocol):
-    """Everything the server carries over from step to step.  Immutable; an algorithm adds fields of its own."""
+    """The server's state between two steps.  Immutable; an algorithm adds fields of its own."""
 
     @property
     def version(self) -> int:
@@ -152,7 +166,7 @@ class AnyState(Protocol):
 
     @property
     def verdicts(self) -> Mapping[int, Verdict]:
-        """One for each client whose update came, or was decided, in the last step."""
+        """A verdict for each client whose update arrived, or was decided on, in the last step."""
 
 
 State = TypeVar("State", bound=AnyState, default=Any)
@@ -165,7 +179,7 @@ class Algorithm(ABC, Generic[State]):
     """
 
     synchronous: ClassVar[bool] = True  # step on whole rounds, or on arrivals one by one
-    observed: ClassVar[tuple[str, ...]] = ()  # small fields of the state that history writes down and figures plot
+    observed: ClassVar[tuple[str, ...]] = ()  # small fields of the state that the history records and figures plot
     exact_losses: ClassVar[bool] = False  # whether clients measure the loss of what they are sent before they train
     needs_reference: ClassVar[bool] = False  # whether `step` needs `Updates.reference`, the server's own change
     can_join: ClassVar[bool] = False  # whether clients can join after the run has begun
@@ -178,11 +192,11 @@ class Algorithm(ABC, Generic[State]):
     # Role: server
     @abstractmethod
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[State, Set[int]]:
-        """The first state, and who gets the first download.
+        """Return the first state, and the clients that get the first download.
 
         Args:
             model: initial parameters.
-            sizes: number of examples that each client declares.  Clients may lie.
+            sizes: number of examples that each client reports.  Clients may lie.
 
         Raises:
             InfeasibleError: the algorithm cannot serve this population.
@@ -190,14 +204,15 @@ class Algorithm(ABC, Generic[State]):
 
     @abstractmethod
     def step(self, state: State, updates: Updates) -> tuple[State, Set[int]]:
-        """The next state, and who is ready for a download now.
+        """Return the next state, and the clients that are ready for a download now.
 
         Raises:
-            InfeasibleError: there are fewer updates than the algorithm needs.
+            InfeasibleError: there are fewer updates than the algorithm needs, or its rule has no result for them. The
+                round is lost: see `lose_round`.
         """
 
     def download(self, state: State, client: int) -> Vector:
-        """What `client` is sent."""
+        """Return the vector that `client` is sent."""
         return state.model
 
     def join(self, state: State, client: int, size: int) -> State:
@@ -206,8 +221,8 @@ class Algorithm(ABC, Generic[State]):
         Called only if `can_join`.
 
         Args:
-            state: the present one.
-            client: its id, of nobody who is enrolled.
+            state: the current state.
+            client: its id, which no enrolled client has.
             size: number of examples that it reports.  Clients may lie.
 
         Raises:
@@ -215,50 +230,93 @@ class Algorithm(ABC, Generic[State]):
         """
         return state
 
+    def part(self, state: State, clients: Mapping[int, int]) -> tuple[State, Set[int]]:
+        """Return a state for some of the clients, which go on by themselves, and those of them that get a download.
+
+        They begin again at the present model if this is not overridden.
+
+        Args:
+            state: the present one.
+            clients: some that are enrolled and not excluded, each with the size that it reports.
+
+        Raises:
+            InfeasibleError: they are too few.
+        """
+        return self.init(state.model, clients)
+
     @property
     def rule(self) -> Rule | None:
-        """The rule that combines updates, for titles and for attackers that try it out; None if there is none."""
+        """The rule that combines updates, for titles and for attackers that evaluate it; None if there is none."""
         return None
 
     def weights(self, state: State, clients: Collection[int]) -> Mapping[int, float]:
         """Return the weights with which `rule` would combine updates of these clients now.  Only ratios matter.
 
         Args:
-            state: the present one.
-            clients: enrolled ones.
+            state: the current state.
+            clients: enrolled clients.
         """
         return dict.fromkeys(clients, 1.0)
 
     def candidate_models(self, state: State, client: int) -> Mapping[int, Vector]:
-        """The models that `client` can be served, by a number of the algorithm's own, the most general first.
+        """Return the models that `client` can be served, by a number of the algorithm's own, the most general first.
 
         The last is what `download` sends. Clients choose by examples that they keep from training: `Run.validation`.
         """
         return {0: self.download(state, client)}
 
     def quorum_status(self, state: State) -> QuorumStatus | None:
-        """What it waits for; None if it waits for no number of clients.  Tells what a run lacks that cannot go on."""
+        """Return the quorum that the algorithm waits for, for messages of runs that stall; None if there is none."""
         return None
 
+    def smallest_set(self, m: int, population: int) -> SmallestSet:
+        """Return the smallest set of clients whose updates are aggregated at once: a round, or a single arrival.
+
+        Guarantees that count weight follow from it: of few clients, attackers can be many.
+
+        Args:
+            m: updates of a round from which nobody is missing; all clients of an asynchronous algorithm.
+            population: clients that are enrolled.
+        """
+        if self.synchronous:
+            return SmallestSet(m, "round", "have more clients take part in each round", m)
+        return SmallestSet(1, "step", "choose an algorithm that waits for several clients, such as Quorum", 1)
+
+    def lose_round(self, state: State, updates: Updates, why: str) -> tuple[State, Set[int]]:
+        """Return the state after a lost round, and who is ready for a download: the model stays, verdicts say why.
+
+        A round is lost if `step` raises `InfeasibleError`: the updates are too few, or the rule has no result for them.
+        An algorithm overrides this if updates wait in its state that have to be given up too.
+
+        Args:
+            state: before the round.
+            updates: those that came.
+            why: the message of the error.
+
+        Raises:
+            TypeError: the state is neither a NamedTuple nor a dataclass, and the algorithm does not override this.
+        """
+        return with_verdicts(state, lost_verdicts(updates.clients, why)), set(updates.clients)
+
     def check_round(self, m: int, population: int) -> None:
-        """Looks whether rounds of m updates will do, whatever is in them.
+        """Check that rounds of m updates are large enough, whatever is in them.
 
         Args:
             m: updates of a round.
-            population: clients that are enrolled.
+            population: number of enrolled clients.
 
         Raises:
-            InfeasibleError: they are too few for a step, or for what the algorithm is there for.
+            InfeasibleError: they are too few for a step, or for the purpose of the algorithm.
         """
 
     @property
     def knows_layout(self) -> bool:
-        """Whether the server tells the entries of a model apart by where they are, as those of a layer."""
+        """Whether the server uses the positions of a model's entries, such as those of a layer."""
         return False
 
     @property
     def reference_every(self) -> int:
-        """For how many server versions one reference serves; the server trains anew after that.
+        """The number of server versions for which one reference is used; after that the server trains again.
 
         An algorithm with a period of its own has it in a field of this name, with a default.
         """
@@ -266,22 +324,40 @@ class Algorithm(ABC, Generic[State]):
 
     # Role: client
     def integrate(self, local: Local | None, download: Vector) -> Vector:
-        """The parameters that a client trains, and is served, after a download.  A pure call."""
+        """Return the parameters that a client trains, and is served, after a download.  A pure function."""
         return download
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """What a client sends for the change `delta` that it trained, and what it remembers."""
+        """Return what a client sends for the change `delta` that it trained, and its new local state."""
         return delta, memory
 
     @property
     def remembers(self) -> bool:
-        """Whether the client role needs what a client remembers; if not, clients that are sent the same are alike."""
+        """Whether the client role needs a local state; if not, clients with equal downloads have equal parameters."""
         kind = type(self)
         return kind.integrate is not Algorithm.integrate or kind.upload is not Algorithm.upload
 
 
+def lost_verdicts(clients: Iterable[int], why: str) -> dict[int, Verdict]:
+    """Return the verdicts on clients whose round was lost."""
+    return dict.fromkeys(sorted(clients), Verdict(False, 0.0, None, f"{ROUND_LOST}{why}"))
+
+
+def with_verdicts(state: State, verdicts: Mapping[int, Verdict]) -> State:
+    """Return the state with other verdicts; raise `TypeError` if it is neither a NamedTuple nor a dataclass."""
+    if isinstance(state, tuple) and hasattr(state, "_replace"):
+        new: State = state._replace(verdicts=verdicts)
+        return new
+    if is_dataclass(state) and not isinstance(state, type):
+        return replace(state, verdicts=verdicts)
+    raise TypeError(
+        f"A {type(state).__name__} cannot be given verdicts on a lost round. Make it a NamedTuple or a dataclass with "
+        "a field `verdicts`, or override `lose_round`."
+    )
+
+
 class Reply(NamedTuple):
-    """What came back for one download, before anybody has looked at it: delta and loss can be anything."""
+    """An answer to one download, before any check: delta and loss can be anything."""
 
     client: int
     version: int  # of the download that it answers, by the transport's own record
@@ -290,59 +366,68 @@ class Reply(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """What one wait brought.  Failures are data, never exceptions."""
+    """The results of one wait.  Failures are data, never exceptions."""
 
     replies: tuple[Reply, ...] = ()
-    refused: Mapping[int, str] = {}  # client -> what was wrong with its answer, in the transport's words
+    invalid: Mapping[int, str] = {}  # client -> what was wrong with its answer, in the transport's words
     lost: Mapping[int, str] = {}  # client -> silent past its deadline, crashed, left; its task is over
-    joined: Mapping[int, object] = {}  # client that was not there before -> the size that it declares, unchecked
-    late: Mapping[int, str] = {}  # client -> why the wait ended without its answer, which still counts when it comes
-    back: Set[int] = frozenset()  # clients that can be reached again, of those that `Intermittent.here` left out
-    missing: Mapping[int, str] = {}  # client -> why its answer never comes; the wait could not end otherwise
+    joined: Mapping[int, object] = {}  # new client -> the size that it reports, unchecked
+    late: Mapping[int, str] = {}  # client -> why the wait ended without its answer, which still counts when it arrives
+    back: Set[int] = frozenset()  # clients that are available again, of those that `Intermittent.here` left out
+    missing: Mapping[int, str] = {}  # client -> why its answer never arrives; the wait could not end otherwise
 
 
 @runtime_checkable
 class Transport(Protocol):
-    """Brings downloads to clients and their replies back: `Simulation`, or Flower."""
+    """A connection to the clients, which carries downloads and replies: `Simulation`, or Flower."""
 
     @property
     def now(self) -> float:
         """Seconds since the run began."""
 
     def enroll(self) -> Mapping[int, object]:
-        """The sizes that clients declare, unchecked."""
+        """Return the sizes that clients report, unchecked."""
 
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
-        """Sends each client its download, and asks it to train."""
+        """Send each client its download, to be trained."""
 
     def receive(self, *, every: bool) -> Arrivals:
-        """Waits for all that is outstanding, or for the next arrival.
+        """Wait for all outstanding answers, or for the next arrival.
 
-        Never for ever, and never for nothing: who stays silent past its deadline is named in `lost`.
+        The wait always ends, and always with a result: a client that is silent past its deadline is named in `lost`.
         """
 
 
 @runtime_checkable
 class Intermittent(Protocol):
-    """A transport that knows who can be reached at present."""
+    """A transport that knows which clients are available."""
 
     def here(self, clients: Set[int]) -> Set[int]:
-        """Those of the clients that can be reached now; `Arrivals.back` names the others when they can be."""
+        """Return those of the clients that are available now; `Arrivals.back` names the others when they are."""
+
+
+@runtime_checkable
+class Lossy(Protocol):
+    """A transport that knows whether it can give up an answer."""
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a wait can end without the answer of a client: past a deadline, or as the client crashed or left."""
 
 
 @runtime_checkable
 class Prefetching(Protocol):
     """A transport by which a client can hold a second download while it works on the first.
 
-    What becomes of them is told in the order in which they were sent, and of each client once in a wait.
+    The results are reported in the order of sending, and at most one per client in a wait.
     """
 
     @property
     def prefetch(self) -> bool:
-        """Whether clients are to be sent a second one."""
+        """Whether clients are sent a second download."""
 
     def forget(self, clients: Set[int]) -> None:
-        """Gives up all that these clients were sent: nothing that comes of it arrives any more."""
+        """Give up all downloads of these clients: their answers do not arrive any more."""
 
 
 @runtime_checkable
@@ -350,47 +435,48 @@ class Revealing(Protocol):
     """A transport with parts that may see the server's state, such as omniscient attackers in a simulation."""
 
     def reveal(self, state: AnyState) -> None:
-        """Show the state from which the next downloads are made.  Called before each `send`."""
+        """Show the state from which the next downloads are made; called before each `send`."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A transport that can say what it has under way, so that another one goes on from there."""
+    """A transport that can return its unfinished work, so that another one goes on from there."""
 
     def snapshot(self) -> object:
-        """What it has under way between two steps, for `restore`; nothing in it changes any more."""
+        """Return the unfinished work between two steps, for `restore`; nothing in it changes any more."""
 
     def restore(self, snapshot: Any, /) -> None:
-        """Goes on from a snapshot of a transport that was made like this one."""
+        """Go on from a snapshot of a transport with the same settings."""
 
 
 class Progress(NamedTuple):
-    """What observers of a run see.
+    """The view that observers have of a run.
 
     They are called before the first step (of a resumed run: the first after that), after each step, and after each wait
-    that brought nothing usable, but somebody who was refused or lost.
+    that brought no usable answer, only invalid or lost ones.
     """
 
     step: int  # steps so far
     now: float  # seconds since the run began
     state: AnyState
     updates: Updates | None  # of this step; None if no step was taken
-    refused: Mapping[int, str]  # client -> why, since the previous call
-    lost: Mapping[int, str]  # client -> why, since the previous call; also who is late, and still waited for
-    enrolled: frozenset[int] = frozenset()  # clients that were let in so far; excluded ones stay enrolled
+    invalid: Mapping[int, str]  # client -> why, since the previous call
+    lost: Mapping[int, str]  # client -> why, since the previous call; also clients that are late, and still waited for
+    enrolled: frozenset[int] = frozenset()  # clients that were enrolled so far; excluded ones stay enrolled
+    remarks: tuple[str, ...] = ()  # on the first call: the guarantees that the run does not have, a sentence each
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """Looks at a run, and never changes it."""
+    """A function that reads a run, and never changes it."""
 
     def __call__(self, progress: Progress, /) -> None:
-        """Takes note."""
+        """Read the progress."""
 
 
 @dataclass(frozen=True)
 class Until:
-    """When a run ends: at whichever comes first, after 30 steps if neither is given.
+    """The end of a run: whichever limit is reached first, 30 steps if neither is given.
 
     Args:
         steps: server steps: rounds of a synchronous algorithm, arrivals of an asynchronous one.
@@ -408,16 +494,16 @@ class Until:
 
     @property
     def limit(self) -> int | None:
-        """The number of steps after which the run is over at the latest; None if only seconds count."""
+        """The largest number of steps of the run; None if only seconds count."""
         return 30 if self.steps is None and self.seconds is None else self.steps
 
     @classmethod
     def of(cls, until: "Until | int") -> "Until":
-        """An `Until`, where an integer means steps."""
+        """Return an `Until`; an integer means steps."""
         return cls(steps=until) if isinstance(until, int) else until
 
     def reached(self, steps: int, seconds: float) -> bool:
-        """Whether a run of so many steps and seconds is over."""
+        """Return whether a run is over after these steps and seconds."""
         return (self.limit is not None and steps >= self.limit) or (
             self.seconds is not None and seconds >= self.seconds
         )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Given(NamedTuple):
-    """A worker has been given a job."""
+    """A job was given to a worker."""
 
     job: int
     worker: Any
@@ -61,7 +61,7 @@ Message = Ready | Said | Done | Failed | Died
 class Pool(ABC):
     """The workers, as a context; one that dies is replaced when there is work for another.
 
-    Subclasses say what a worker is.
+    Subclasses define what a worker is.
     """
 
     ahead = 1  # number of jobs that a worker has at one time, the one that it does included
@@ -71,7 +71,7 @@ class Pool(ABC):
 
     @abstractmethod
     def start(self, wanted: int) -> None:
-        """Start workers until there are as many as are wanted, or as there is room for.
+        """Start workers until there are as many as requested, or as many as fit.
 
         Raises:
             ConnectionError: no worker is left, and none begins.
@@ -87,14 +87,14 @@ class Pool(ABC):
 
     @abstractmethod
     def stop(self, worker: Any) -> object:
-        """End a worker, whatever it does."""
+        """End a worker, even in the middle of a job."""
 
     @abstractmethod
     def surrender(self, deaths: int, why: str) -> Exception | None:
         """Return the error of a job over which so many workers have died; None if another one is given it."""
 
     def do(self, jobs: Sequence[Any], pause: float = 1.0) -> Iterator[Happening]:
-        """Have the workers do some jobs; for each job there is one `Done` or one `Failed`.
+        """Yield the events of the jobs as the workers do them; for each job there is one `Done` or one `Failed`.
 
         Args:
             jobs: begun in their order.
@@ -123,7 +123,7 @@ class Pool(ABC):
         return [worker for worker, jobs in self.workers.items() if jobs]
 
     def _free(self) -> Any:
-        """The worker with the fewest jobs if it may have one more, else None."""
+        """Return the worker with the fewest jobs if it may have one more, else None."""
         found = min(self.workers, key=lambda worker: len(self.workers[worker]), default=None)
         return found if found is not None and len(self.workers[found]) < self.ahead else None
 

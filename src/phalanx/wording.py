@@ -1,4 +1,4 @@
-"""Numbers in messages."""
+"""Numbers and given texts in messages."""
 
 from typing import Any
 
@@ -11,3 +11,31 @@ def plural(count: int, noun: str) -> str:
 def percent(share: Any) -> str:
     """Return a share in percent, such as "12.5 %", or a dash for None."""
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Return text from outside with escapes such as `\\x1b` for what a terminal does not print.
+
+    These are control characters, which can move the cursor or forge a line of a log, and invisible ones such as those
+    that change the direction of the text that follows.
+
+    Args:
+        text: the text.
+        lines: whether line breaks stay as they are.
+    """
+    if lines:
+        return "\n".join(map(visible, text.split("\n")))
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def shown(text: str, most: int = 60) -> str:
+    """Return text of unknown origin as a message can hold it: on one line, without control characters, not too long."""
+    plain = visible(text[: most + 1])
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text can name a file: it is not empty, and a terminal and a file of UTF-8 can hold it."""
+    return bool(text) and "\0" not in text and text.isprintable()

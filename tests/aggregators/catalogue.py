@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from phalanx.aggregators import (
     CAF,
+    CTMA,
     MDA,
     SMEA,
     AdaptiveClip,
@@ -74,6 +75,7 @@ CATALOGUE = [
     Entry("MDA", **natural(lambda m, f: MDA(f))),
     Entry("SMEA", lambda m, f: SMEA(f)),
     Entry("CAF", **natural(lambda m, f: CAF(f)), most=lambda m: m // 4),
+    Entry("CTMA", **natural(lambda m, f: CTMA(f / m))),
     Entry("MoNNA", lambda m, f: MoNNA(f), order=False, most=lambda m: 0),
     Entry("DnC", lambda m, f: DnC(f), most=lambda m: m // 4),
     Entry("SignMajority", **natural(lambda m, f: SignMajority()), translation=False, scaling=False),

@@ -5,8 +5,9 @@ import pytest
 import torch
 from sklearn.cluster import HDBSCAN
 
-from phalanx.aggregators.flame import FLAMEFilter
+from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, angular_distances
 from phalanx.aggregators.points import Points
+from phalanx.clustering import densest_majority
 
 
 def noise(m, d, seed):
@@ -84,3 +85,32 @@ def test_noise_is_as_large_as_it_says_and_drawn_by_turn():
 def test_refuses_what_is_no_noise(noise):
     with pytest.raises(ValueError, match="noise must be at least 0 and finite"):
         FLAMEFilter(noise=noise)
+
+
+@pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_models_that_hardly_differ_are_clustered_as_in_float64(size):
+    """Models are a common vector and a small change; 1 minus the cosine in float32 is rounding only."""
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        base, common = torch.randn(2, 2000, generator=rng)
+        rows = base + size * (0.5 * common + torch.randn(20, 2000, generator=rng))
+        unit = rows.double() / rows.double().norm(dim=1, keepdim=True)
+        exact = (unit[:, None] - unit).square().sum(2) / 2
+        close = angular_distances(Points.of(rows))
+        off = ~torch.eye(20, dtype=torch.bool)
+        assert ((close - exact).abs() / exact)[off].max() < 1e-3
+        admitted = DensestMajority().choose(Points.of(rows)).shares.nonzero().flatten().tolist()
+        assert tuple(admitted) == densest_majority(exact)
+
+
+def test_angles_that_are_not_small_keep_their_bits():
+    rows = noise(8, 30, 3).float()
+    assert torch.equal(angular_distances(Points.of(rows)), (1 - Points.of(rows).cosines).clamp_min(0))
+
+
+def test_copies_are_at_distance_zero_and_zero_rows_have_no_direction():
+    rows = torch.cat([noise(1, 500, 0).float().repeat(3, 1), noise(1, 500, 1).float(), torch.zeros(2, 500)])
+    far = angular_distances(Points.of(rows))
+    assert far[:3, :3].tolist() == [[0.0] * 3] * 3
+    assert far[4:, 4:].tolist() == [[0.0] * 2] * 2
+    assert far[4, :4].tolist() == [1.0] * 4

@@ -251,4 +251,4 @@ def test_too_few_rows_is_an_error_with_a_remedy(rule, least):
     with pytest.raises(InfeasibleError) as error:
         rule(matrix(6))
     assert f"needs at least {least} rows, got 6" in str(error.value)
-    assert "sk more clients" in str(error.value)
+    assert "ave more clients" in str(error.value)

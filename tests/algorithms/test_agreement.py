@@ -83,7 +83,7 @@ def rounds(algorithm, sent, n=1):
 def test_a_liar_is_removed_and_the_class_is_named():
     state, ready = rounds(ASKED, [HONEST, HONEST, HONEST, LIAR])
     assert ready == {0, 1, 2}
-    assert state.verdicts[3].reason == "agrees by -1.00 < 0.5 on class 1, removed"
+    assert state.verdicts[3].reason == "agrees by -1.00 < 0.5 on class 1, excluded"
     assert state.verdicts[3].final
     assert 3 not in state.sent
     assert rounds(replace(ASKED, agreement=None), [HONEST, HONEST, HONEST, LIAR])[1] == {0, 1, 2, 3}

@@ -1,12 +1,15 @@
 import pytest
 import torch
 
+from phalanx import Run, Until, simulate
 from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
 from phalanx.algorithms import BASGD, FedBuff
 from phalanx.algorithms.staleness import Undiscounted
 from phalanx.attacks import Rescale
 from phalanx.core import InfeasibleError, Verdict
 from phalanx.runs.packing import pack
+from phalanx.training.evaluation import Evaluation
+from phalanx.weighting import AsReported
 from rivals import accuracy
 from toys import close, updates
 
@@ -41,7 +44,7 @@ def test_the_paper_s_loop_by_hand():
     }
     last = states[-1]
     assert close(last.model, [0.5 * 1.0])  # the median of 6, 1 and -9
-    assert all(buffer == (None, {}, None) for buffer in last.buffers)
+    assert all(buffer == (None, {}, None, 0.0) for buffer in last.buffers)
     shares = {i: v.weight for i, v in last.verdicts.items()}
     assert shares == pytest.approx({0: 2 / 9, 3: 1 / 9, 1: 1 / 3, 2: 1 / 3})
     assert last.verdicts[3].reason == "mean of 3 in buffer 0"
@@ -108,7 +111,7 @@ def test_a_buffer_that_stays_empty_deals_the_clients_out_anew():
     assert (dealt.filled, dealt.arrivals, dealt.senders) == (0, 0, frozenset())
     assert all(buffer.mean is None for buffer in dealt.buffers), "nobody has a part in two buffers"
     assert dealt.verdicts.keys() == {0, 2}
-    why = "buffer 1 stayed empty for 3 arrivals: all were emptied, clients dealt out anew"
+    why = "buffer 1 stayed empty for 3 arrivals: all were emptied, clients reassigned"
     assert dealt.verdicts[0] == Verdict(False, 0.0, None, why, False, False)
     assert close(states[4].model, [(8 + 2) / 2])
 
@@ -200,3 +203,62 @@ def test_buffers_that_are_too_few_for_their_rule_fail_at_once():
     ):
         BASGD(3, Krum(f=1)).init(torch.zeros(2), sizes)
     BASGD(5, Krum(f=1)).init(torch.zeros(2), sizes)
+
+
+def test_the_momentum_of_a_client_begins_with_its_first_change():
+    algorithm = BASGD(momentum=0.75)
+    first, memory = algorithm.upload(torch.tensor([4.0]), None)
+    second, memory = algorithm.upload(torch.tensor([8.0]), memory)
+    assert (first.tolist(), second.tolist(), memory.tolist()) == ([4.0], [5.0], [5.0])
+    assert algorithm.remembers
+    plain = BASGD()
+    assert plain.upload(torch.tensor([4.0]), None) == (torch.tensor([4.0]), None)
+    assert not plain.remembers
+
+
+def test_momentum_changes_a_run():
+
+    def loss(algorithm):
+        return simulate(Run(algorithm, clients=4, until=Until(12), evaluation=Evaluation(every=12))).summary.final.loss
+
+    assert loss(BASGD(2, momentum=0.9)) > loss(BASGD(2)), "the first changes go on for longer"
+
+
+def test_weights_within_a_buffer_and_none_between():
+    """Buffer 0 holds clients 0 and 2, of sizes 1 and 3; buffer 1 client 1, of size 100."""
+    algorithm = BASGD(buffers=2, aggregate=Mean(), preprocess=AsReported())
+    state, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 100, 2: 3})
+    *_, last = feed(algorithm, state, [(0, 0, 8.0), (2, 0, 4.0), (1, 0, 1.0)])
+    assert close(last.model, [((1 * 8 + 3 * 4) / 4 + 1) / 2])
+    assert {i: v.weight for i, v in last.verdicts.items()} == pytest.approx({0: 1 / 8, 2: 3 / 8, 1: 1 / 2})
+    assert algorithm.weights(state, [0, 1]) == {0: 1.0, 1: 1.0}
+
+
+def test_an_attacker_with_all_the_weight_spoils_one_buffer():
+    algorithm = BASGD(buffers=3, preprocess=AsReported())
+    state, _ = algorithm.init(torch.zeros(1), {0: 10**9, 1: 1, 2: 1, 3: 1})
+    *_, last = feed(algorithm, state, [(3, 0, 1.0), (0, 0, -1e9), (1, 0, 1.0), (2, 0, 1.2)])
+    assert 1.0 <= float(last.model) <= 1.2
+
+
+def test_equal_weights_are_no_weights_to_the_bit():
+    rng = torch.Generator().manual_seed(0)
+    arrivals = [(k % 5, 0, float(x)) for k, x in enumerate(torch.randn(40, generator=rng))]
+    one, other = BASGD(3), BASGD(3, preprocess=AsReported())
+    *_, last = feed(one, begin(one, 5), arrivals)
+    *_, twin = feed(other, begin(other, 5), arrivals)
+    assert torch.equal(last.model, twin.model)
+    assert last.verdicts == twin.verdicts
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.0])
+def test_momentum_out_of_range(momentum):
+    with pytest.raises(ValueError, match="momentum must lie"):
+        BASGD(momentum=momentum)
+
+
+def test_a_client_without_weight_is_not_taken_into_its_buffer():
+    algorithm = BASGD(buffers=2)
+    state = begin(algorithm)._replace(weights={0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0})
+    (state,) = feed(algorithm, state, [(0, 0, 5.0)])
+    assert (state.filled, state.verdicts[0].reason) == (0, "its client has no weight")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from phalanx.aggregators import Median
-from phalanx.algorithms import AboveNoise, ByzantineCFL, Quorum
+from phalanx.algorithms import AboveNoise, AtOnce, ByzantineCFL, IfUnlike, Quorum
 from phalanx.algorithms.byzantine_cfl import noise_floor
-from phalanx.core import InfeasibleError, Verdict
+from phalanx.core import InfeasibleError, Updates, Verdict
 from phalanx.weighting import AsReported
 from toys import close, updates
 
@@ -160,7 +160,7 @@ def test_rounds_without_a_majority_are_refused_beforehand(m, fine):
         return
     with pytest.raises(InfeasibleError, match=r"a round of 3 of 7 can show no such majority: .* Have more than half"):
         ByzantineCFL().check_round(m, 7)
-    with pytest.raises(InfeasibleError, match=r"k = 3 is too small: ByzantineCFL removes nobody unless"):
+    with pytest.raises(InfeasibleError, match=r"k = 3 is too small: ByzantineCFL excludes nobody unless"):
         begin(Quorum(ByzantineCFL(), k=m), 7)
 
 
@@ -174,7 +174,7 @@ def test_a_small_sample_removes_nobody():
     assert ready == set(range(7))
     assert "no majority" in state.verdicts[6].reason
     alike, _ = algorithm.step(state, updates([[1.0, 0.0], [1.0, 0.1], [1.0, 0.2]], clients=[1, 4, 6]))
-    told = "nobody can be removed: 3 of 7 enrolled clients reported, no majority"
+    told = "nobody can be excluded: 3 of 7 enrolled clients reported, no majority"
     assert {verdict.reason for verdict in alike.verdicts.values()} == {told}
     most = updates([[1.0, 0.1 * k] for k in range(4)] + [[-1.0, 0.0]], clients=[0, 2, 3, 5, 6])
     _, ready = algorithm.step(state, most)
@@ -183,7 +183,7 @@ def test_a_small_sample_removes_nobody():
 
 @pytest.mark.filterwarnings("ignore:threshold:UserWarning")
 def test_those_who_stay_keep_their_own_weights():
-    """Client 0 leaves; of the others, which declare 1, 2 and 5, the mean is (1 + 2 * 2 + 5 * 4) / 8."""
+    """Client 0 leaves; of the others, which report 1, 2 and 5, the mean is (1 + 2 * 2 + 5 * 4) / 8."""
     algorithm = ByzantineCFL(preprocess=AsReported())
     state, _ = algorithm.init(torch.zeros(2), {0: 100, 1: 1, 2: 2, 3: 5})
     state, ready = algorithm.step(state, updates([[-1.0, 0.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]))
@@ -233,7 +233,7 @@ def test_who_is_still_dissimilar_stays_removed_and_is_asked_after_as_many_rounds
     assert [s.removed for s, _ in found] == [{1: 1}, {1: 1}, {1: 3}, {1: 3}]
     told = found[2][0].verdicts[1]
     assert told.final
-    assert told.reason == "tested again: cosine -1.000 to the closest benign client, stays removed"
+    assert told.reason == "tested again: cosine -1.000 to the closest benign client, stays excluded"
     assert found[3][0].model[0] == 4.0, "an update that is tested is not averaged"
 
 
@@ -300,3 +300,193 @@ def test_above_noise_says_what_it_takes(wrong):
 def test_retest_after_is_at_least_a_round():
     with pytest.raises(ValueError, match="retest_after must be at least 1 round"):
         ByzantineCFL(retest_after=0)
+
+
+# Who of the separated is excluded
+
+CAREFUL = IfUnlike(gap=0.4, memory=2, deficit=0.2)
+ALIKE = [[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.1], [1.0, 0.1, 0.1]]
+ELSEWHERE = [0.0, 0.0, -1.0]
+
+
+def careful(m=5, d=3, **fields):
+    algorithm = ByzantineCFL(exclusion=CAREFUL, **fields)
+    return algorithm, begin(algorithm, m, d)[0]
+
+
+@few_parameters
+def test_the_papers_form_is_the_default_and_excludes_at_once():
+    assert ByzantineCFL().exclusion == AtOnce()
+    algorithm = ByzantineCFL()
+    state, _ = begin(algorithm, 5, 3)
+    state, _ = algorithm.step(state, updates([*ALIKE, ALIKE[0]]))
+    state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE]))
+    assert ready == {0, 1, 2, 3}
+    assert state.deficits == {}
+
+
+@few_parameters
+def test_one_strange_round_leaves_a_client_out_of_the_average_and_nothing_else():
+    """Client 4 was like the others; in round 2 its cosines are 0, 0, -0.0995 and -0.0990."""
+    algorithm, state = careful()
+    state, _ = algorithm.step(state, updates([*ALIKE, ALIKE[0]]))
+    before = state.model
+    state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE]))
+    assert ready == state.benign == {0, 1, 2, 3, 4}
+    assert close(state.model - before, [1.0, 0.05, 0.05])
+    told = state.verdicts[4]
+    assert (told.accepted, told.weight, told.final, told.score) == (False, 0.0, False, 0.0)
+    assert told.reason.endswith("deficit 0.000 before: left out of this round")
+    state, _ = algorithm.step(state, updates([*ALIKE, ALIKE[0]]))
+    assert state.verdicts[4].weight == pytest.approx(0.2)
+
+
+@few_parameters
+def test_who_goes_on_like_that_is_excluded_once_its_deficit_was_large_enough():
+    """Deficits of client 4: 0, then nearly 1 in each round: (0 + 1) / 2 is above 0.2, 0 / 1 is not."""
+    algorithm, state = careful()
+    state, _ = algorithm.step(state, updates([*ALIKE, ALIKE[1]]))
+    state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE]))
+    assert 4 in ready
+    # Its typical cosine is -0.0990, the lower one of the middle two; that of the median client, 0, is 1 / 1.01.
+    assert state.deficits[4] == pytest.approx((0.0, 1 / 1.01 + 0.1 / math.sqrt(1.02)))
+    state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE]))
+    assert ready == {0, 1, 2, 3}
+    assert state.removed == {4: 3}
+    assert state.verdicts[4].final
+
+
+@few_parameters
+def test_in_its_first_round_the_gap_alone_decides():
+    algorithm, state = careful()
+    state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE]))
+    assert ready == {0, 1, 2, 3}
+    assert state.verdicts[4].reason == "cosine cluster of 1, alpha_cross 0.000, gap 0.995, first round: excluded"
+    algorithm, state = careful()
+    scattered = [[1.0, 0.0, 0.0], [0.3, 1.0, 0.0], [0.3, 0.0, 1.0], [0.3, 0.0, -1.0], [-0.1, -1.0, 0.0]]
+    state, ready = algorithm.step(state, updates(scattered))
+    assert ready == {0, 1, 2, 3, 4}, "the others are no closer to each other than 0.287"
+    assert "gap" in state.verdicts[4].reason
+    assert not state.verdicts[4].final
+
+
+@few_parameters
+def test_a_late_client_that_is_strange_is_excluded_and_one_that_stayed_away_is_remembered():
+    algorithm, state = careful()
+    state, _ = algorithm.step(state, updates([*ALIKE, ALIKE[0]]))
+    state = algorithm.join(state, 5, 10)
+    state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE], clients=[0, 1, 2, 3, 5]))
+    assert ready == {0, 1, 2, 3, 4}
+    assert len(state.deficits[4]) == 1
+    state, ready = algorithm.step(state, updates([*ALIKE, ELSEWHERE]))
+    assert 4 in ready, "it was like the others when it reported"
+
+
+def test_clients_that_send_noise_only_stay_all_of_them():
+    """What is left late in training; the paper's form removes four of ten."""
+    m, d, rng = 10, 30_000, torch.Generator().manual_seed(0)
+    found = {}
+    for exclusion in (AtOnce(), IfUnlike()):
+        algorithm = ByzantineCFL(exclusion=exclusion)
+        state, _ = begin(algorithm, m, d)
+        for _ in range(6):
+            rows = torch.randn(m, d, generator=rng)
+            state, _ = algorithm.step(state, updates(rows.tolist()).of(state.benign))
+        found[type(exclusion)] = len(state.benign)
+    assert found == {AtOnce: 6, IfUnlike: 10}
+
+
+def around(direction, count, noise, rng):
+    d = len(direction)
+    return direction + noise * torch.randn(count, d, generator=rng) / math.sqrt(d)
+
+
+def federation(exclusion, send, *, m=10, f=3, turns=12, d=24_000, noise=0.5, seed=0):
+    """The last state after `turns` rounds in which attackers 0 to f - 1 send what `send(turn, honest, rng)` returns."""
+    rng = torch.Generator().manual_seed(seed)
+    algorithm = ByzantineCFL(exclusion=exclusion)
+    state, _ = begin(algorithm, m, d)
+    direction = torch.randn(d, generator=rng) / math.sqrt(d)
+    for turn in range(turns):
+        honest = around(direction, m - f, noise(turn) if callable(noise) else noise, rng)
+        sent = Updates(
+            tuple(range(m)),
+            (turn,) * m,
+            (state.model,) * m,
+            torch.cat([send(turn, honest, rng), honest]),
+            torch.ones(m),
+        )
+        state, _ = algorithm.step(state, sent.of(state.benign))
+    return state
+
+
+def noise_attack(turn, honest, rng):
+    return torch.randn(3, honest.shape[1], generator=rng)
+
+
+def flip_with_twins(turn, honest, rng):
+    return -honest.mean(0).expand(3, -1)
+
+
+def imitator(turn, honest, rng):
+    """One sends an honest client's update, the others noise."""
+    return torch.cat([honest[:1], torch.randn(2, honest.shape[1], generator=rng)])
+
+
+def bridge(turn, honest, rng):
+    """One lies between honest clients and two that push against them."""
+    h = honest.mean(0) / honest.mean(0).norm()
+    w = torch.randn(len(h), generator=rng)
+    w = w - (w @ h) * h
+    w /= w.norm()
+    against = 5 * (-0.6 * h + 0.8 * w)
+    return torch.stack([0.5 * h + 0.87 * w, against, against])
+
+
+@pytest.mark.parametrize(
+    ("send", "gone"),
+    [(noise_attack, {0, 1, 2}), (flip_with_twins, {0, 1, 2}), (imitator, {1, 2}), (bridge, {1, 2})],
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_attackers_cannot_keep_each_other(send, gone, seed):
+    state = federation(IfUnlike(), send, turns=1, seed=seed)
+    assert state.removed == dict.fromkeys(gone, 1)
+
+
+def test_a_bridge_keeps_attackers_in_the_papers_form():
+    assert federation(AtOnce(), bridge, turns=5).removed == {}
+
+
+def test_a_sleeper_has_no_weight_from_its_first_attack_on_and_is_excluded_soon():
+    def sleeper(turn, honest, rng):
+        rows = around(honest.mean(0), 3, 0.5, rng)
+        return rows if turn < 10 else -5 * rows
+
+    at = {turns: federation(IfUnlike(), sleeper, turns=turns) for turns in (10, 11, 20)}
+    assert at[10].removed == at[11].removed == {}
+    assert all(at[11].verdicts[i].weight == 0 for i in range(3))
+    assert at[20].removed.keys() == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_attackers_who_copy_honest_clients_get_nobody_excluded(seed):
+    """Four of ten make all but two honest clients look close to somebody, while honest cosines decay to 1 / 50."""
+
+    def copies(turn, honest, rng):
+        return honest[:4].clone()
+
+    state = federation(IfUnlike(), copies, f=4, turns=25, noise=lambda turn: 0.5 if turn < 5 else 7.0, seed=seed)
+    assert state.removed == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"gap": 0.0}, "gap must"),
+        ({"deficit": 2.0}, "deficit must"),
+        ({"memory": 0}, "memory must be at least 1 round"),
+    ],
+)
+def test_if_unlike_says_what_it_takes(wrong, told):
+    with pytest.raises(ValueError, match=told):
+        IfUnlike(**wrong)

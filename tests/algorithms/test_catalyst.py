@@ -13,6 +13,7 @@ from phalanx.algorithms.catalyst import Inverse
 from phalanx.algorithms.staleness import Hinge
 from phalanx.attacks import Rescale
 from phalanx.core import InfeasibleError, StalledError, Verdict
+from phalanx.engine import remarks
 from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import AsReported, Truncate
@@ -78,7 +79,7 @@ def test_a_late_update_is_added_with_the_bound_of_its_version():
     assert close(state.model, [3 + 1 + 4 / 4, 0.0]), "the median of all four lengths would be 6"
     verdict = state.verdicts[3]
     assert (verdict.accepted, verdict.weight) == (True, 0.25)
-    assert verdict.reason == "1 version late, beside 3 others; norm 8 clipped to 4"
+    assert verdict.reason == "1 version late, with 3 others; norm 8 clipped to 4"
 
 
 @pytest.mark.parametrize("tau", [2, 3, 4])
@@ -103,7 +104,7 @@ def test_a_late_update_moves_the_model_towards_its_sender():
 def test_a_late_update_that_looks_like_nobody_is_rejected():
     state = late([-8.0, -1.0])
     assert close(state.model, [4.0, 0.0])
-    assert state.verdicts[3].reason == "1 version late, beside 3 others; outside the cosine cluster of 3"
+    assert state.verdicts[3].reason == "1 version late, with 3 others; outside the cosine cluster of 3"
     assert (state.verdicts[3].accepted, state.verdicts[3].weight) == (False, 0.0)
     assert state.decided[3]["accepted"] is False
 
@@ -127,7 +128,7 @@ def test_processed_is_a_union():
         state, _ = arrive(algorithm, state, [[8.0, 0.0]], 0, clients=[client])
         state, _ = arrive(algorithm, state, ALIKE, version)
     assert state.processed[0].clients == (0, 1, 2, 3, 4)
-    assert state.verdicts[4].reason == "2 versions late, beside 4 others; norm 8 clipped to 4"
+    assert state.verdicts[4].reason == "2 versions late, with 4 others; norm 8 clipped to 4"
     assert close(state.model, [3 + 1 + 4 / 5 + 1 + 4 / 5 / 2, 0.0])
 
 
@@ -150,7 +151,7 @@ def test_late_updates_of_several_versions_add_up():
     state, _ = arrive(algorithm, state, ALIKE, 2)
     assert close(state.model, [3 + 1 / 5 / 2 + 2 / 5, 0.0])
     assert state.verdicts[3].weight == pytest.approx(0.1 + 0.2)
-    assert state.verdicts[3].reason == "2 versions late, beside 3 others and 1 version late, beside 3 others"
+    assert state.verdicts[3].reason == "2 versions late, with 3 others and 1 version late, with 3 others"
 
 
 def test_a_client_can_be_late_and_in_the_quorum_of_one_step():
@@ -206,7 +207,7 @@ def test_without_attackers_two_are_a_quorum_and_nobody_is_filtered():
     state, _ = arrive(algorithm, state, [[-3.0, 0.0], [0.0, -6.0]], 0, clients=[2, 3])
     state, _ = arrive(algorithm, state, [[1.0, 0.0]] * 2, 1, clients=[0, 1])
     assert close(state.model, [1 + 1 - 3 / 4, 1.5 - 3 / 4])
-    assert state.verdicts[3].reason == "1 version late, beside 2 others; norm 6 clipped to 3"
+    assert state.verdicts[3].reason == "1 version late, with 2 others; norm 6 clipped to 3"
     robust = Catalyst(f=0, aggregate=Median())
     assert (robust.rule, algorithm.rule, Catalyst(f=1).rule) == (Median(), Mean(), Catalyst(f=1).aggregate)
 
@@ -377,9 +378,10 @@ def test_memory_is_bounded_whatever_the_clients_do():
 def test_f_silent_clients_of_fewer_than_3f_1_stop_it_and_the_run_says_who():
     silent = {2: range(1000)}
     answers = {i: [1.0] for i in range(3)}
-    with pytest.warns(UserWarning, match="If 1 of 3 clients stay silent, 2 are left, and a quorum of 3 never comes"):
-        Catalyst(f=1).init(torch.zeros(2), dict.fromkeys(range(3), 1))
-    with pytest.raises(StalledError, match=r"client 2: silent"):
+    with (
+        pytest.warns(UserWarning, match="If 1 of 3 clients stay silent, 2 are left, and a quorum of 3 never comes"),
+        pytest.raises(StalledError, match=r"client 2: silent"),
+    ):
         phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), until=50)
     answers[3] = [1.0]
     state = phalanx.run(Catalyst(f=1), Scripted(answers, lost=silent), torch.zeros(2), until=50)
@@ -388,9 +390,9 @@ def test_f_silent_clients_of_fewer_than_3f_1_stop_it_and_the_run_says_who():
 
 @pytest.mark.filterwarnings("error")
 def test_enough_clients_give_no_warning():
-    Catalyst(f=1).init(torch.zeros(2), dict.fromkeys(range(4), 1))
-    with pytest.warns(UserWarning, match="Have 7 clients or more"):
-        Catalyst(f=1, quorum=6).init(torch.zeros(2), dict.fromkeys(range(6), 1))
+    assert remarks(Catalyst(f=1), dict.fromkeys(range(4), 1)) == ()
+    (remark,) = remarks(Catalyst(f=1, quorum=6), dict.fromkeys(range(6), 1))
+    assert remark.endswith("Have 7 clients or more.")
 
 
 def test_everybody_is_served_whenever_it_answers():
@@ -440,7 +442,7 @@ def test_what_is_refused(options, says):
 
 def test_too_few_clients():
     with pytest.raises(
-        InfeasibleError, match=r"Catalyst needs at least 2f \+ 1 = 21 clients, got 20\. Lower f, or ask more"
+        InfeasibleError, match=r"Catalyst needs at least 2f \+ 1 = 21 clients, got 20\. Lower f, or have more"
     ):
         Catalyst(f=10).init(torch.zeros(2), dict.fromkeys(range(20), 1))
     with pytest.raises(InfeasibleError, match=r"at least max\(2, 2f \+ 1\) = 2 clients, got 1"):
@@ -474,11 +476,13 @@ def test_who_stays_silent_is_counted_when_a_quorum_does_not_come_together(algori
     told = (
         f"Catalyst waits for a quorum of {n} clients: {n - 1} of them have answered, and no other can answer any more."
     )
-    assert f"the only client left was refused or lost. {told} {remedy}, or have more clients." in str(failure.value)
+    assert f"the answers of the only client left were invalid or lost. {told} {remedy}, or have more clients." in str(
+        failure.value
+    )
 
 
 def test_truncated_sizes_count():
-    """The last client declares a thousand examples; truncated, no one of four holds more than 40 %."""
+    """The last client reports a thousand examples; truncated, no one of four holds more than 40 %."""
     sizes = {0: 10, 1: 10, 2: 10, 3: 1000}
     algorithm = Catalyst(f=1, quorum=4, preprocess=Truncate(0.25, 0.4))
     state, _ = arrive(algorithm, start(algorithm, sizes=sizes), [[1.0, 0.0]] * 3 + [[0.0, 1.0]], 0, clients=range(4))

@@ -215,9 +215,9 @@ def test_the_default_does_not_depend_on_the_unit_of_updates(factor):
 @pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
 def test_weights_are_those_of_the_preprocessor():
     sizes = {0: 1, 1: 3, 2: 4}
-    declared = ClusteredFL(preprocess=AsReported())
-    state, _ = begin(declared, 3, sizes, d=1)
-    state, _ = declared.step(state, updates([[8.0], [0.0], [0.0]]))
+    reported = ClusteredFL(preprocess=AsReported())
+    state, _ = begin(reported, 3, sizes, d=1)
+    state, _ = reported.step(state, updates([[8.0], [0.0], [0.0]]))
     assert close(state.model, [1.0])
     assert state.norms[0]["mean"] == pytest.approx(1.0)
     truncated = ClusteredFL(preprocess=Truncate(0.1, 0.5))

@@ -6,30 +6,43 @@ import pytest
 import torch
 
 import phalanx
-from phalanx.aggregators import Median, TrimmedMean
+from phalanx.aggregators import CTMA, Median, TrimmedMean
 from phalanx.algorithms import (
     BASGD,
     FLAME,
+    FLHC,
+    IFCA,
     RFFL,
     AFLGuard,
+    AsyncFilter,
+    AsyncMomentum,
     AsyncRFFL,
+    BenignClusters,
     ByzantineCFL,
     Catalyst,
     ClusteredFL,
+    DeMoA,
     FedAsync,
     FedAvg,
     FedBuff,
+    FLTrust,
     FoolsGold,
+    IfUnlike,
     Kardam,
+    PerCluster,
     Permuted,
     Private,
     QFedAvg,
     Quorum,
+    Rewarded,
     Rotated,
     SignSGD,
     Standalone,
+    StoCFL,
     ZenoPlusPlus,
 )
+from phalanx.clustering import Memory, Peel
+from phalanx.weighting import AsReported
 from toys import Scripted, updates
 
 ALGORITHMS = [
@@ -39,12 +52,35 @@ ALGORITHMS = [
     ByzantineCFL(),
     ByzantineCFL(until_stable=True, aggregate=Median()),
     ByzantineCFL(retest_after=1),
+    ByzantineCFL(exclusion=IfUnlike()),
+    BenignClusters(f=1, threshold=0.02),
+    BenignClusters(
+        f=1, threshold=0.02, regular=ClusteredFL(eps1=1e9, eps2=0.0, min_round=0, min_gap=0.0, aggregate=Median())
+    ),
     FedAsync(),
     FedBuff(size=3),
     FedBuff(size=3, aggregate=Median()),
     Kardam(f=1),
     Kardam(f=1, compared="own", frequency="each", memory=3, interpolate=True, mixing=True),
+    Kardam(f=1, bootstrap=True),
     BASGD(buffers=2),
+    BASGD(buffers=2, momentum=0.9, preprocess=AsReported()),
+    AsyncMomentum(),
+    AsyncMomentum(aggregate=CTMA(0.2), momentum=0.0, weight_by="clients", start=1),
+    AsyncFilter(),
+    Quorum(AsyncFilter(), k=4),
+    DeMoA(),
+    DeMoA(aggregate=CTMA(0.2), momentum=0.0),
+    FLTrust(),
+    IFCA(1),
+    IFCA(2),
+    FLHC(),
+    FLHC(rounds=0, clusters=1),
+    StoCFL(tau=-1.0),
+    Quorum(IFCA(2), k=4),
+    Quorum(FLHC(rounds=1), k=3),
+    Quorum(StoCFL(), k=3),
+    FedAsync(preprocess=AsReported()),
     BASGD(buffers=3, reassign_after=4, fresh_only=True, first_only=True, forgets_first=True),
     ZenoPlusPlus(),
     AFLGuard(radius=4.0),
@@ -69,9 +105,17 @@ ALGORITHMS = [
     SignSGD(momentum=0.0, weight_decay=0.1),
     ClusteredFL(),
     ClusteredFL(eps1=1e9, eps2=0.0, min_round=0, min_gap=0.0),
+    ClusteredFL(min_round=0, min_reported=0.5, memory=Memory(rate=0.5), peel=Peel(1, rounds=1), min_gap=0.0),
     Permuted(ClusteredFL(aggregate=Median()), seed=1),
     Rotated(FedAvg(), seed=1),
     Private(FedAvg(aggregate=Median()), clip=1.0, noise_multiplier=0.1),
+    Rewarded(FedAvg(aggregate=Median())),
+    Rewarded(Catalyst(f=1), sharpness=2.0),
+    PerCluster(FedAvg(), min_turns=1, min_part_size=2, min_gap=0.01),
+    PerCluster(Catalyst(f=0), min_turns=1, min_part_size=2, min_gap=0.01),
+    PerCluster(RFFL(), min_turns=1, min_part_size=2, min_gap=0.01),
+    PerCluster(Rewarded(Quorum(FedAvg(), k=2)), min_turns=1, min_part_size=2, min_gap=0.01),
+    PerCluster(AsyncRFFL(), min_turns=1, min_part_size=2, min_gap=0.01),
     Quorum(Private(Permuted(FedAvg(), seed=1), clip=1.0, noise_multiplier=0.1), k=3),
 ]
 M, D = 6, 40_000
@@ -127,7 +171,8 @@ def test_every_client_that_took_part_has_a_verdict(algorithm):
         assert 0 <= verdict.weight <= 1
         assert verdict.accepted or (verdict.weight == 0 and verdict.reason)
     if algorithm.synchronous:
-        used = 0 if isinstance(algorithm, Standalone) else 1
+        waits = all(v.waits for v in state.verdicts.values())
+        used = 0 if isinstance(algorithm, Standalone) or waits else 1
         assert sum(v.weight for v in state.verdicts.values()) == pytest.approx(used)
     assert not any(state.verdicts[i].final for i in ready)
     if algorithm.synchronous:

@@ -6,6 +6,7 @@ import torch
 from phalanx.algorithms.fedasync import FedAsync
 from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Undiscounted
 from phalanx.attacks import Gaussian, Rescale
+from phalanx.weighting import AsReported, Truncate
 from rivals import accuracy
 from toys import close, updates
 
@@ -66,7 +67,8 @@ def test_out_of_range(make):
 def test_a_client_that_comes_late_changes_nothing():
     algorithm = FedAsync()
     state, _ = algorithm.init(torch.zeros(1), {0: 1})
-    assert algorithm.join(state, 1, 10) is state
+    joined = algorithm.join(state, 1, 10)
+    assert joined == state._replace(sizes={0: 1, 1: 10}, weights={0: 1.0, 1: 1.0})
 
 
 @pytest.mark.slow
@@ -82,3 +84,25 @@ def test_one_attacker_in_five_ruins_it():
 @pytest.mark.slow
 def test_noise_from_one_in_five_harms_it():
     assert accuracy(FedAsync(), Gaussian(1.0)) < accuracy(FedAsync()) - 0.2
+
+
+def test_weights_are_parts_of_the_largest_by_hand():
+    algorithm = FedAsync(mixing=0.5, staleness=Undiscounted(), preprocess=AsReported())
+    state, _ = algorithm.init(torch.tensor([0.0]), {0: 1, 1: 4})
+    state, _ = algorithm.step(state, updates([[8.0]], clients=[0]))
+    assert close(state.model, [0.5 / 4 * 8])
+    assert state.verdicts[0].weight == 0.125
+    state, _ = algorithm.step(state, updates([[8.0]], clients=[1]))
+    assert close(state.model, [0.5 * 1 + 0.5 * 8])
+
+
+def test_a_client_that_joins_with_a_larger_size_is_the_new_measure():
+    algorithm = FedAsync(mixing=0.5, preprocess=AsReported())
+    state = algorithm.join(algorithm.init(torch.zeros(1), {0: 2})[0], 1, 8)
+    state, _ = algorithm.step(state, updates([[4.0]], clients=[0]))
+    assert close(state.model, [0.5 / 4 * 4])
+
+
+def test_weights_of_a_cohort_of_one_are_refused():
+    with pytest.raises(ValueError, match=r"FedAsync uses updates one at a time: .* Set scope to \"population\""):
+        FedAsync(preprocess=Truncate(scope="cohort"))

@@ -1,5 +1,7 @@
 """FLAME as rounds: by hand, against its rule, and under attack."""
 
+import math
+
 import pytest
 import torch
 from incongruent import Divided
@@ -154,3 +156,33 @@ def test_gradient_inversion_breaks_the_mean_and_not_flame():
     assert accuracy[FedAvg] < 0.3
     assert accuracy[FLAME] > 0.8
     assert not any(state.verdicts[i].accepted for i in (0, 3, 6))
+
+
+def test_lambda_by_the_paper_s_formula():
+    """sqrt(2 ln(1.25 / delta)) / epsilon; 0.001 for (3705, 0.001), to three digits."""
+    assert FLAME(epsilon=3705, delta=0.001).sigma == pytest.approx(0.00102, abs=5e-6)
+    assert FLAME(epsilon=2.0, delta=1.25 / math.e**2).sigma == pytest.approx(1.0)
+    assert (FLAME().sigma, FLAME(noise=0.3).sigma) == (0.0, 0.3)
+
+
+def test_epsilon_gives_the_noise_of_a_round():
+    private = FLAME(epsilon=2.0, delta=1.25 / math.e**2, seed=4)
+    plain = FLAME(noise=private.sigma, seed=4)
+    rows = updates([[1.0, 0.0], [1.0, 0.1], [0.0, 5.0]])
+    one, other = (a.step(start(a), rows)[0].model for a in (private, plain))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, FLAME().step(start(FLAME()), rows)[0].model)
+    assert private.rule.noise == private.sigma
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta lie in"),
+        ({"epsilon": 1.0, "noise": 0.1}, "Give noise or epsilon"),
+    ],
+)
+def test_privacy_out_of_range(options, says):
+    with pytest.raises(ValueError, match=says):
+        FLAME(**options)

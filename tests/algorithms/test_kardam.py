@@ -13,6 +13,7 @@ from phalanx.algorithms.kardam import ClientGradients, Gradient, exchanged, inte
 from phalanx.algorithms.staleness import Exponential, Polynomial, Undiscounted
 from phalanx.attacks import Rescale
 from phalanx.core import InfeasibleError, Verdict
+from phalanx.weighting import AsReported, Truncate
 from rivals import accuracy, run
 from toys import close, updates
 
@@ -68,8 +69,8 @@ def test_the_filters_by_hand():
     assert [v.accepted for v in told] == [True, True, False, False, False, False, True, True]
     assert [v.score for v in told] == [None, None, 1.0, 0.0, None, 2.25, 0.125, 0.25]
     assert [v.reason for v in told] == [
-        "used unseen, as no more than 1 client can be compared yet",
-        "used unseen, as no more than 1 client can be compared yet; 1 update old",
+        "used unchecked, as no more than 1 client can be compared yet",
+        "used unchecked, as no more than 1 client can be compared yet; 1 update old",
         "computed 1 of the last 2 gradients used, allowed: 0",
         "computed 1 of the last 2 gradients used, allowed: 0",
         "nothing to compare it with, only recorded to compare the next one with",
@@ -211,7 +212,7 @@ def test_liveness_is_a_rule_and_shows():
     states = feed(algorithm, state, far)
     assert [s.rejections for s in states] == [1, 2, 2, 0], "the frequency filter still holds, and counts for nothing"
     assert [s.version for s in states] == [0, 0, 0, 1]
-    assert states[-1].verdicts[2].reason == "used unseen, as 2 in a row were rejected; Lipschitz coefficient 8 > 6"
+    assert states[-1].verdicts[2].reason == "used unchecked, as 2 in a row were filtered; Lipschitz coefficient 8 > 6"
 
 
 def test_patience_is_the_number_of_clients_by_default():
@@ -319,3 +320,88 @@ def test_rejects_more_than_half_of_the_honest_as_well():
     assert record.summary.filtered.honest > 0.5
     assert record.summary.final.accuracy > 0.7
     assert accuracy(Kardam(f=4), Rescale(-10.0)) > 0.7
+
+
+BOOTSTRAP = {"bootstrap": True, **PLAIN}
+
+
+def test_the_bootstrap_by_hand():
+    """f = 1: medians of three clients' gradients at x = 0 and at x = -1; then the filter, with K of three clients."""
+    states = feed(
+        Kardam(f=1, **BOOTSTRAP),
+        begin(Kardam(f=1)),
+        [
+            (0, 0, 0, -90.0),
+            (0, 0, 0, -99.0),  # the same client again: in place of its first
+            (1, 0, 0, 1.0),
+            (2, 0, 0, 3.0),  # median of -99, 1, 3: x = -1
+            (3, 0, 0, 5.0),  # of the model before: recorded only
+            (1, 1, -1, 0.5),
+            (2, 1, -1, 2.0),
+            (0, 1, -1, 7.0),  # median of 0.5, 2, 7: x = -3; coefficients 0.5, 1, 97: K = 1
+            (3, 2, -3, 4.0),  # |4 - 2| / 2 = 1: passes
+        ],
+    )
+    assert [s.version for s in states] == [0, 0, 0, 1, 1, 1, 1, 2, 3]
+    assert [float(s.model) for s in states] == [0, 0, 0, -1, -1, -1, -1, -3, -7]
+    assert states[2].verdicts == {
+        1: Verdict(True, 0.0, None, "waits for the bootstrap, 2 of 3 clients", waits=True),
+    }
+    assert states[3].verdicts == {i: Verdict(True, 1 / 3, None, "median of the bootstrap") for i in (0, 1, 2)}
+    assert states[4].verdicts[3].reason.startswith("of an older model than those of the bootstrap")
+    assert states[7].largest == (0.5, 1.0, 97.0)
+    assert states[8].threshold == 1.0
+    assert states[8].verdicts[3] == Verdict(True, 1.0, 1.0)
+    assert not states[7].gathered
+
+
+def test_one_fast_attacker_has_one_place_of_three_in_the_bootstrap_and_is_used_unseen_without_it():
+    flood = [(0, 0, 0, -1e6)] * 30
+    honest = [(i, 0, 0, 1.0 + i / 10) for i in (1, 2)]
+    plain = feed(Kardam(f=1, **PLAIN), begin(Kardam(f=1)), [*flood, *honest])[-1]
+    wary = feed(Kardam(f=1, **BOOTSTRAP), begin(Kardam(f=1)), [*flood, *honest])[-1]
+    assert float(plain.model) > 9e5
+    assert close(wary.model, [-1.1])
+
+
+@pytest.mark.parametrize("f", [0, 1, 2])
+def test_f_silent_clients_do_not_hold_up_the_bootstrap(f):
+    algorithm, n = Kardam(f=f, **BOOTSTRAP), 3 * f + 1
+    state, x = begin(algorithm, n), 0.0
+    for version in range(2):
+        *_, state = feed(algorithm, state, [(i, version, x, 1.0 + 0.1 * version) for i in range(f, n)][: 2 * f + 1])
+        x = float(state.model)
+    assert state.version == 2
+    assert len(state.largest) == 2 * f + 1
+
+
+def test_weights_by_hand():
+    algorithm = Kardam(f=0, preprocess=AsReported(), **PLAIN)
+    state, _ = algorithm.init(torch.zeros(1), {0: 1, 1: 4})
+    (state,) = feed(algorithm, state, [(0, 0, 0, 8.0)])
+    assert close(state.model, [-2.0])
+    assert state.verdicts[0].weight == 0.25
+
+
+@pytest.mark.parametrize(("largest", "fine"), [(3, True), (4, True), (5, False)])
+def test_weights_with_which_f_clients_could_outweigh_f_plus_one_are_refused(largest, fine):
+    """f = 2 of 7: the two largest against the three smallest, of sizes 2, 3 and 3."""
+    sizes = {0: 2, 1: 3, 2: 3, 3: 3, 4: 3, 5: largest, 6: 3}
+    algorithm = Kardam(f=2, preprocess=AsReported())
+    if fine:
+        algorithm.init(torch.zeros(1), sizes)
+        return
+    with pytest.raises(InfeasibleError, match=r"f \+ 1 = 3 of any 2f \+ 1 .* 8 and 8\. Truncate sizes further"):
+        algorithm.init(torch.zeros(1), sizes)
+
+
+def test_weights_are_refused_where_a_client_has_several_places_and_where_a_step_has_one_client():
+    sizes = dict.fromkeys(range(7), 3) | {0: 2}
+    algorithm = Kardam(f=2, frequency="each", preprocess=AsReported())
+    with pytest.raises(InfeasibleError, match='Set frequency to "distinct"'):
+        algorithm.init(torch.zeros(1), sizes)
+    with pytest.raises(ValueError, match="Kardam uses updates one at a time"):
+        Kardam(preprocess=Truncate(scope="cohort"))
+    late, _ = Kardam(f=1, preprocess=AsReported()).init(torch.zeros(1), dict.fromkeys(range(4), 1))
+    with pytest.raises(InfeasibleError, match="weigh as much"):
+        Kardam(f=1, preprocess=AsReported()).join(late, 9, 50)

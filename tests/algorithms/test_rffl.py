@@ -100,7 +100,7 @@ def test_who_points_away_is_removed_and_its_last_update_counted():
     verdict = state.verdicts[2]
     assert (verdict.accepted, verdict.final) == (True, True)
     assert verdict.weight == pytest.approx(1 / 3)
-    assert verdict.reason == "reputation 0.0000 < 0.1111, removed"
+    assert verdict.reason == "reputation 0.0000 < 0.1111, excluded"
     assert torch.equal(state.paid[2], torch.zeros(2)), "and paid nothing"
 
 

@@ -68,7 +68,7 @@ def mine(seen):
 
 
 def refused(seen):
-    return [p.refused[0] for p in seen if 0 in p.refused]
+    return [p.invalid[0] for p in seen if 0 in p.invalid]
 
 
 def test_a_flood_is_served_as_often_as_it_is_fast():
@@ -125,7 +125,7 @@ def test_a_replay_under_its_old_version_does_not():
     assert Replay(1, claims_old=True).answers(NEW, [OLD]) == (OLD,)
     seen = go(FedAsync(), Replay(1, claims_old=True), until=15)
     assert [delta for _, _, delta in mine(seen)] == [0.0], "its first one, which was new"
-    assert refused(seen) == ["answers version 0, was asked for version 1"], "then the server waits for its answer"
+    assert refused(seen) == ["answers version 0, expected version 1"], "then the server waits for its answer"
     lost = go(FedAsync(), Replay(1, claims_old=True), until=15, deadline=Deadline(2.0))
     assert [p.now for p in lost if 0 in p.lost] == [3.0, 5.0], "until the deadline, after which it is asked again"
 
@@ -146,7 +146,7 @@ def test_duplicates_count_once():
 def test_a_client_cannot_claim_a_version(ahead):
     seen = go(FedAsync(), ClaimVersion(ahead), until=12)
     assert not mine(seen)
-    assert refused(seen) == [f"answers version {ahead}, was asked for version 0"]
+    assert refused(seen) == [f"answers version {ahead}, expected version 0"]
     both = go(FedAsync(), ClaimVersion(ahead, honest_too=True), until=12)
     assert [version for _, version, _ in mine(both)] == [0, 1, 4, 7], "the versions that it was sent"
     assert len(refused(both)) == 4

@@ -1,4 +1,4 @@
-"""Declared sizes, Sybils, and attacks made of attacks."""
+"""Reported sizes, Sybils, and attacks made of attacks."""
 
 import pytest
 import torch

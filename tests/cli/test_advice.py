@@ -137,8 +137,8 @@ def test_unknown_classes(said, arguments, path, value, meant, choices):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("phalanx.aggregators.Median", "does not correspond to a subclass of Algorithm"),
-        ("torch.nn.Linear", "does not correspond to a subclass of Algorithm"),
+        ("phalanx.aggregators.Median", "it is no subclass of Algorithm"),
+        ("torch.nn.Linear", "it is no subclass of Algorithm"),
         ("nosuch.module.Foo", "No module named 'nosuch'"),
         ("phalanx.nosuch.Foo", "No module named 'phalanx.nosuch'"),
         ("phalanx.algorithms.Foo", "module 'phalanx.algorithms' has no attribute 'Foo'"),
@@ -155,7 +155,7 @@ def test_import_paths_that_lead_nowhere(said, given, why):
 def test_a_class_that_is_nested_and_wrong(said):
     text = said("run", "--algorithm.aggregate", "phalanx.algorithms.FedAvg")
     assert text.startswith("algorithm.aggregate must be one of ")
-    assert "(does not correspond to a subclass of Aggregator)" in text
+    assert "(it is no subclass of Aggregator)" in text
     assert set(RULES) <= names(text)
 
 

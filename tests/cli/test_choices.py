@@ -14,7 +14,7 @@ def configuration(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
 
 
 def test_a_default_of_the_default_algorithm_is_not_taken_over(capsys):
-    """FedAvg weighs by declared size, Byzantine CFL does not."""
+    """FedAvg weighs by reported size, Byzantine CFL does not."""
     chosen = configuration(capsys, "--algorithm", "ByzantineCFL")["algorithm"]["init_args"]
     assert chosen["preprocess"]["class_path"] == "phalanx.weighting.Ignore"
     chosen = configuration(capsys, "--algorithm", "ByzantineCFL", "--algorithm.preprocess", "Truncate")["algorithm"]

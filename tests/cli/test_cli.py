@@ -259,7 +259,7 @@ def test_a_run_of_another_numerics_version_is_repeated(capsys, monkeypatch):
     phalanx(capsys, command)
     monkeypatch.setattr("phalanx.runs.provenance.NUMERICS", 99)
     out = phalanx(capsys, command)[1]
-    assert "This run is repeated: its results are of numerics version 1, this is 99" in out
+    assert "This run is repeated: its results are of numerics version 2, this is 99" in out
     assert "done already" in phalanx(capsys, command)[1]
 
 
@@ -328,7 +328,7 @@ def test_another_run_does_not_replace_a_stopped_or_killed_one(capsys, tmp_path):
 def test_a_stopped_run_of_classes_that_were_edited_starts_anew_and_says_so(capsys, tmp_path):
     status, out, err = phalanx(capsys, own_attack(tmp_path, "return -update.delta"))
     assert (status, "Goes on" in out) == (0, False)
-    assert "held a run that came to step 2. This one starts anew: the source of the classes of your own that it" in err
+    assert "held a run that came to step 2. This one starts over: the source of the classes of your own that it" in err
 
 
 @pytest.mark.usefixtures("_stopped")
@@ -346,7 +346,7 @@ def test_a_damaged_checkpoint_is_named_with_the_remedy(capsys, tmp_path, damage)
     (tmp_path / "here" / "checkpoint").write_bytes(damage)
     status, _, err = phalanx(capsys, own_attack(tmp_path, STOP))
     assert (status, "here/checkpoint is not a whole checkpoint" in err) == (2, True)
-    assert "Delete it, or start the run anew: `phalanx run --again`" in err
+    assert "Delete it, or start the run over: `phalanx run --again`" in err
     assert phalanx(capsys, own_attack(tmp_path, STOP) + " --again")[0] == 0
 
 
@@ -424,7 +424,7 @@ def test_what_was_excluded_filtered_and_invalid_has_tables_and_lines_of_its_own(
 def test_clients_that_never_took_part_are_named_with_the_reason(capsys):
     options = "--partition Dirichlet --partition.alpha 0.01 --partition.allow_empty true --clients 30 --until.steps 1"
     out = " ".join(phalanx(capsys, f"run {options}")[1].split())
-    assert re.search(r"client \d+ never took part: declares 0 examples, allowed are 1 to 1,000,000,000", out)
+    assert re.search(r"client \d+ never took part: reports 0 examples, allowed are 1 to 1,000,000,000", out)
     assert "Excluded clients" not in out
 
 

@@ -77,7 +77,8 @@ def test_certificates_that_end_are_told_of(tmp_path, days, level, what):
 
 def test_a_certificate_of_another_key_or_another_authority_or_without_key_is_wrong(folder, tmp_path):
     make_certificates(tmp_path / "other", ["127.0.0.1"])
-    for name, what in (("server.key", "is not the key of server.crt"), ("ca.crt", "is not signed by ca.crt beside it")):
+    authority = "is not signed by ca.crt in its folder"
+    for name, what in (("server.key", "is not the key of server.crt"), ("ca.crt", authority)):
         path = folder / "certificates" / name
         before = path.read_bytes()
         path.write_bytes((tmp_path / "other" / name).read_bytes())
@@ -86,7 +87,7 @@ def test_a_certificate_of_another_key_or_another_authority_or_without_key_is_wro
         path.write_bytes(before)
     (folder / "certificates" / "server.key").unlink()
     (told,) = found(doctor.at(folder), "wrong")
-    assert "has no key beside it, server.key is missing." in told
+    assert "has no key in its folder, server.key is missing." in told
 
 
 def test_a_damaged_certificate_and_a_damaged_roster_are_wrong(folder):

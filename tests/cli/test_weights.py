@@ -77,9 +77,9 @@ def test_runs_of_the_page_are_understood(command, capsys):
 
 
 def test_the_example_is_the_partition_of_the_paper():
-    declared = read_sizes(ROOT / "examples" / "sizes.csv")
-    assert (len(declared.sizes), sum(declared.sizes.values())) == (75, 60_000)
-    assert truncation_curve(declared.sizes, 0.5)[7].bound == 875
+    reported = read_sizes(ROOT / "examples" / "sizes.csv")
+    assert (len(reported.sizes), sum(reported.sizes.values())) == (75, 60_000)
+    assert truncation_curve(reported.sizes, 0.5)[7].bound == 875
 
 
 # --- what it says
@@ -89,19 +89,17 @@ def test_truncation_by_hand(capsys, tmp_path):
     """U* = 154 is the largest U with U <= 0.3 (360 + U); weights sum up to 514, before to 5360."""
     status, out, err = weights(capsys, "sizes.csv", "--alpha", "0.2", "--alpha-star", "0.3", "--weights", "w.csv")
     assert (status, err) == (0, "")
-    assert "5 clients declare 5,360 examples, from 60 to 5,000 each, half of them 100 or less." in out
-    assert (
-        "alpha = 0.2 (1 of 5 clients), alpha_star = 0.3: U* = 154. 1 client declares more, and counts for that" in out
-    )
+    assert "5 clients report 5,360 examples, from 60 to 5,000 each, half of them 100 or less." in out
+    assert "alpha = 0.2 (1 of 5 clients), alpha_star = 0.3: U* = 154. 1 client reports more, and counts for that" in out
     assert ["e", "5,000", "154", "93.3 %", "30.0 %"] in map(cells, out.splitlines())
     assert ["the heaviest client", "93.3 %", "30.0 %", "20.0 %"] in map(cells, out.splitlines())
     assert ["effective number of clients", "1.1", "4.5", "5.0"] in map(cells, out.splitlines())
-    assert "63.3 % of the weight changes hands, 9.6 % of the declared examples still count." in out
+    assert "63.3 % of the weight changes hands, 9.6 % of the reported examples still count." in out
     assert "no one of the 5 clients holds more than 30 % of the weight. The heaviest holds 29.96 %." in out
-    assert "TrimmedMean with beta = 0.3 or more stand that share. Mean stands nothing" in out
+    assert "TrimmedMean with beta = 0.3 or more tolerate that share. Mean tolerates no attackers" in out
     rows = list(csv.DictReader((tmp_path / "w.csv").read_text().splitlines()))
     assert [row["client"] for row in rows] == list("abcde")
-    assert rows[4] | {"share": ""} == {"client": "e", "declared": "5000", "weight": "154", "share": ""}
+    assert rows[4] | {"share": ""} == {"client": "e", "reported": "5000", "weight": "154", "share": ""}
     assert [float(row["share"]) for row in rows] == pytest.approx([w / 514 for w in (120, 80, 100, 60, 154)])
 
 
@@ -117,14 +115,14 @@ def test_weights_as_json_are_those_of_csv_and_are_read_again(capsys, tmp_path):
 def test_the_promise_is_kept_and_less_than_half_does_not_look_like_half(capsys):
     _, out, _ = weights(capsys, str(ROOT / "examples" / "sizes.csv"), "--alpha", "0.1")
     assert "no 8 of the 75 clients hold more than 50 % of the weight. The 8 heaviest hold 49.99 %." in out
-    assert "Median and GeometricMedian stand less than half of the weight, TrimmedMean its beta." in out
+    assert "Median and GeometricMedian tolerate less than half of the weight, TrimmedMean its beta." in out
     assert "--alpha_star 0.49 leaves them room" in out
 
 
 def test_many_truncated_clients_are_twenty_and_a_count(capsys, tmp_path):
     (tmp_path / "many.csv").write_text("\n".join(str(10 + 10 * (k < 30)) for k in range(100)))
     _, out, _ = weights(capsys, "many.csv", "--alpha", "0.3", "--alpha_star", "0.31")
-    assert "U* = 10. 30 clients declare more" in out
+    assert "U* = 10. 30 clients report more" in out
     rows = [cells(line) for line in out.splitlines() if line.endswith("%  ") and " 20 " in line]
     assert [row[0] for row in rows] == [str(k) for k in range(20)]
     assert "and 10 more" in out
@@ -135,7 +133,7 @@ def test_nothing_to_truncate_and_nobody_suspected(capsys, tmp_path):
     _, out, _ = weights(capsys, "alike.csv", "--alpha", "0.3")
     assert "alpha_star = 0.5: nothing has to be truncated." in out
     assert "Truncated clients" not in out
-    assert "0.0 % of the weight changes hands, 100.0 % of the declared examples still count." in out
+    assert "0.0 % of the weight changes hands, 100.0 % of the reported examples still count." in out
     _, out, _ = weights(capsys, "alike.csv", "--alpha", "0", "--picture", "p.png")
     assert "With alpha = 0 nobody is suspected, and nothing is promised." in out
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
@@ -212,10 +210,10 @@ def test_a_sample_may_hold_a_client_twice(capsys, tmp_path):
     (tmp_path / "twice.csv").write_text("client,size\n" + "a,5\nb,6\n" * 200)
     status, out, _ = weights(capsys, "twice.csv", "--certify", "6", "--alpha", "0.3", "--alpha_star", "0.6")
     assert (status, "Certified" in out) == (0, True)
-    assert "the client stands there already, on line 2" in weights(capsys, "twice.csv", "--alpha", "0.3")[2]
+    assert "the client is there already, on line 2" in weights(capsys, "twice.csv", "--alpha", "0.3")[2]
     (tmp_path / "twice.csv").write_text("client,size\na,5\na,6\n")
     status, _, err = weights(capsys, "twice.csv", "--certify", "6", "--alpha", "0.3")
-    assert (status, "line 3: `a,6`: the client stands there already" in err) == (2, True)
+    assert (status, "line 3: `a,6`: the client is there already" in err) == (2, True)
 
 
 # --- options
@@ -224,7 +222,7 @@ def test_a_sample_may_hold_a_client_twice(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("", "Name a file of declared sizes, as in `phalanx weights sizes.csv`"),
+        ("", "Name a file of reported sizes, as in `phalanx weights sizes.csv`"),
         ("nowhere.csv", "There is no file nowhere.csv."),
         (".", ". is a folder. Name a CSV or JSON file in it."),
         ("sizes.csv --weights w.csv", "--weights needs --alpha"),
@@ -285,8 +283,8 @@ def test_forms_of_files(form, from_file, tmp_path, monkeypatch):
     path = tmp_path / ("three.json" if "JSON" in form else "three.csv")
     path.write_bytes(FORMS[form].encode())
     given(monkeypatch, FORMS[form])
-    declared = read_sizes(path if from_file else Path("-"))
-    assert {name: declared.sizes[k] for k, name in enumerate(declared.names)} == THREE
+    reported = read_sizes(path if from_file else Path("-"))
+    assert {name: reported.sizes[k] for k, name in enumerate(reported.names)} == THREE
 
 
 @pytest.mark.parametrize(
@@ -342,7 +340,7 @@ def test_bad_rows_are_named_all_with_line_content_and_reason(capsys, tmp_path):
         "  line 3: `b,5.5`: the size is not an integer",
         "  line 4: `c,-3`: the size is negative",
         "  line 6: `d,0`: the size is zero",
-        "  line 7: `a,7`: the client stands there already, on line 2",
+        "  line 7: `a,7`: the client is there already, on line 2",
         "  line 8: `e,NaN`: the size is not a number",
         "  line 9: `f,1000000000000001`: the size is above 10^15",
         "  line 10: `g`: 1 field, expected 2",
@@ -412,13 +410,13 @@ def test_what_is_a_size(size, monkeypatch):
         ("[" * 100_000, "nested too deeply|no JSON"),
         ('{"a": 5, "b": true}', "entry 2: `b: true`: the size is not a number"),
         ('{"a": "5"}', 'entry 1: `a: "5"`: the size is not a number'),
-        ('{"a": 5, "a": 6}', "entry 2: `a: 6`: the client stands there already, as entry 1"),
+        ('{"a": 5, "a": 6}', "entry 2: `a: 6`: the client is there already, as entry 1"),
         ("[5, null, NaN, -Infinity]", r"3 rows .*\n.*entry 2: .*not a number\n.*entry 3: .*not a num.*\n.*negative"),
         ('[{"id": 1, "n": 5}, {"id": 2}, 7]', "entry 2: .*: it needs one n\n  entry 3: `7`: it needs one id"),
         ('[{"id": 1, "n": 5}, {"id": 2, "n": 5, "n": 6}]', "entry 2: .*: it needs one n"),
         ('[{"id": null, "n": 5}]', "the client is no name or number"),
         ('[{"id": [1], "n": 5}]', "the client is no name or number"),
-        ('[{"id": 1, "n": 5}, {"id": "1", "n": 5}]', "the client stands there already, as entry 1"),
+        ('[{"id": 1, "n": 5}, {"id": "1", "n": 5}]', "the client is there already, as entry 1"),
     ],
 )
 def test_files_that_are_none(content, why, monkeypatch):
@@ -441,10 +439,10 @@ def test_json_is_what_says_so_or_looks_so(tmp_path):
 
 def test_other_encodings_are_refused_by_line(tmp_path):
     (tmp_path / "x.csv").write_bytes("client,size\na,5\nMünchen,6\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"x.csv, line 3: this is not UTF-8. Save the file in UTF-8."):
+    with pytest.raises(ValueError, match=r"x.csv, line 3: the text is not UTF-8. Save the file in UTF-8."):
         read_sizes(tmp_path / "x.csv")
     (tmp_path / "x.csv").write_bytes("client,size\na,5\n".encode("utf-16"))
-    with pytest.raises(ValueError, match=r"line 1: this is not UTF-8"):
+    with pytest.raises(ValueError, match=r"line 1: the text is not UTF-8"):
         read_sizes(tmp_path / "x.csv")
 
 
@@ -461,7 +459,7 @@ def test_a_process_with_thousands_of_rows(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "no 4,000 of the 20,000 clients hold more than 25 % of the weight" in done.stdout
     rows = list(csv.DictReader((tmp_path / "w.csv").read_text().splitlines()))
-    assert {row["client"]: int(row["declared"]) for row in rows} == sizes
+    assert {row["client"]: int(row["reported"]) for row in rows} == sizes
     kept = {k: int(row["weight"]) for k, row in enumerate(rows)}
     U = max(kept.values())
     assert mwp(kept, 0.2) <= 0.25 < mwp({k: min(size, U + 1) for k, size in enumerate(sizes.values())}, 0.2)

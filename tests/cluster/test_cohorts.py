@@ -107,7 +107,7 @@ def test_a_mistake_in_a_model_is_told_as_it_is(cohorts):
 @pytest.mark.parametrize(
     ("plan", "options", "why"),
     [
-        (replace(SMALL, algorithm=FedAsync()), {}, "FedAsync asks its clients one by one"),
+        (replace(SMALL, algorithm=FedAsync()), {}, "FedAsync trains its clients one by one"),
         (replace(SMALL, attack=Rescale(-1.0), byzantine=1), {"device": "meta"}, "train elsewhere do so on CPUs"),
     ],
     ids=["arrivals", "device"],

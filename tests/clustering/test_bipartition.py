@@ -228,7 +228,7 @@ def cut_in_two(alpha, method):
     return tuple(tuple(group.tolist()) for group in groups)
 
 
-@pytest.mark.parametrize("method", ["single", "complete"])
+@pytest.mark.parametrize("method", ["single", "complete", "average"])
 def test_equal_to_scipy(method):
     for case in range(200):
         m = 2 + case % 60
@@ -355,8 +355,8 @@ def test_refuses_what_is_no_square_of_two_or_more(shape):
 
 @pytest.mark.usefixtures("unchecked")
 def test_refuses_other_linkages():
-    with pytest.raises(ValueError, match='linkage must be "single" or "complete", got \'average\''):
-        bipartition(torch.eye(3), "average")
+    with pytest.raises(ValueError, match='linkage must be "single", "complete" or "average", got \'ward\''):
+        bipartition(torch.eye(3), "ward")
 
 
 @pytest.mark.parametrize("linkage", ["single", "complete"])

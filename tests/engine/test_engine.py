@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:threshold")  # two parameters ar
 
 
 def history(seen):
-    return [(p.step, None if p.updates is None else p.updates.clients, dict(p.refused), dict(p.lost)) for p in seen]
+    return [(p.step, None if p.updates is None else p.updates.clients, dict(p.invalid), dict(p.lost)) for p in seen]
 
 
 def test_a_round_is_a_step_on_all_updates():
@@ -66,7 +66,7 @@ def test_refusals_and_losses_reach_observers_and_the_client_is_asked_again():
     assert transport.sent == [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 1}]
 
 
-def test_a_refused_arrival_is_no_step_and_the_client_is_asked_again():
+def test_an_invalid_arrival_is_no_step_and_the_client_is_asked_again():
     transport = Scripted({0: [math.nan, 1.0], 1: [1.0]})
     seen = []
     phalanx.run(FedAsync(), transport, START, until=2, observers=[seen.append])
@@ -78,17 +78,17 @@ def test_a_refused_arrival_is_no_step_and_the_client_is_asked_again():
     ]
 
 
-def test_all_refused_ends_the_run_with_the_reasons():
+def test_all_invalid_ends_the_run_with_the_reasons():
     seen = []
     transport = Scripted({0: [math.nan], 1: [torch.zeros(5)]})
-    with pytest.raises(StalledError, match="step 1: all 2 clients") as failure:
+    with pytest.raises(StalledError, match="step 1: the answers of all 2 clients") as failure:
         phalanx.run(FedAvg(), transport, START, until=2, observers=[seen.append])
     assert "client 0: update holds 2 NaN" in str(failure.value)
     assert "client 1: update has shape (5,), expected (2,)" in str(failure.value)
-    assert seen[-1].refused.keys() == {0, 1}
+    assert seen[-1].invalid.keys() == {0, 1}
 
 
-def test_an_asynchronous_run_ends_when_everybody_was_refused_since_the_last_step():
+def test_an_asynchronous_run_ends_when_everybody_was_invalid_since_the_last_step():
     transport = Scripted({0: [1.0, math.nan], 1: [math.nan], 2: [1.0, math.nan]})
     seen = []
     with pytest.raises(StalledError, match="step 3"):
@@ -96,27 +96,12 @@ def test_an_asynchronous_run_ends_when_everybody_was_refused_since_the_last_step
     assert sum(p.updates is not None for p in seen) == 2
 
 
-def test_fewer_than_the_algorithm_needs_ends_the_run_with_an_error_that_says_so():
-    class NeedsThree(Median):
-        def aggregate(self, points):
-            if len(points) < 3:
-                raise InfeasibleError(f"needs at least 3 updates, got {len(points)}")
-            return super().aggregate(points)
-
-    seen = []
-    transport = Scripted({0: [1.0], 1: [1.0], 2: [1.0, math.nan]})
-    with pytest.raises(InfeasibleError, match="needs at least 3 updates, got 2") as failure:
-        phalanx.run(FedAvg(NeedsThree()), transport, START, until=5, observers=[seen.append])
-    assert "client 2: update holds 2 NaN" in failure.value.__notes__[0]
-    assert seen[-1].refused.keys() == {2}
-
-
 def test_clients_with_absurd_sizes_never_take_part():
     seen = []
     transport = Scripted({0: [1.0], 1: [9.0], 2: [3.0]}, sizes={0: 10, 1: 10**12, 2: 10})
     state = phalanx.run(FedAvg(), transport, START, until=1, observers=[seen.append])
     assert state.model.tolist() == [2.0, 2.0]
-    assert "declares 1,000,000,000,000 examples" in seen[0].refused[1]
+    assert "reports 1,000,000,000,000 examples" in seen[0].invalid[1]
     with pytest.raises(InfeasibleError, match="No client can take part"):
         phalanx.run(FedAvg(), Scripted({0: [1.0]}, sizes={0: -1}), START, until=1)
 
@@ -126,9 +111,9 @@ def test_duplicates_replays_and_strangers_do_not_count():
     seen = []
     state = phalanx.run(FedAvg(), Scripted({0: [bad, 1.0], 1: [3.0]}), START, until=2, observers=[seen.append])
     assert state.model.tolist() == [4.0, 4.0]
-    assert "duplicate" in seen[1].refused[0]
-    assert "unasked" in seen[1].refused[7]
-    assert seen[2].refused == {}
+    assert "duplicate" in seen[1].invalid[0]
+    assert "unrequested" in seen[1].invalid[7]
+    assert seen[2].invalid == {}
 
 
 def test_excluded_clients_are_never_asked_again():
@@ -176,7 +161,7 @@ def test_a_sampled_round_without_any_usable_update_is_repeated_with_others():
 
 def test_observers_cannot_disturb_what_the_engine_keeps():
     def vandal(progress):
-        progress.refused.clear()
+        progress.invalid.clear()
         progress.lost.clear()
 
     state = phalanx.run(FedAvg(), Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, until=3, observers=[vandal])
@@ -189,7 +174,7 @@ def test_a_wait_that_brings_nothing_ends_the_run():
             self.now += 1.0
             return Arrivals()
 
-    with pytest.raises(StalledError, match="brought nothing, and 2 clients owe an answer"):
+    with pytest.raises(StalledError, match="brought nothing, and 2 clients have not answered"):
         phalanx.run(FedAvg(), Silent({0: [1.0], 1: [3.0]}), START, until=2)
 
 
@@ -228,7 +213,7 @@ def test_the_server_trains_once_for_each_version_or_less_often(every, trained):
 
     algorithm = Comparing(reference_every=every)
     phalanx.run(algorithm, Scripted({0: [1.0], 1: [math.nan, 1.0]}), START, until=5, reference=reference)
-    assert calls == trained, "not for what was refused"
+    assert calls == trained, "not for what was invalid"
     assert algorithm.shown == [float(version - version % every) for version in range(5)]
 
 
@@ -345,7 +330,7 @@ def test_a_client_that_has_answered_a_version_does_not_answer_it_again():
     assert not any("already" in v.reason for p in seen for v in p.state.verdicts.values())
 
 
-def test_what_was_sent_ahead_is_next_when_the_first_is_refused_or_lost():
+def test_what_was_sent_ahead_is_next_when_the_first_is_invalid_or_lost():
     transport, seen = Ahead({0: [1.0], 1: [math.nan, 5.0], 2: [9.0, 7.0]}, lost={2: [0]}), []
     phalanx.run(FedAsync(), transport, START, until=4, observers=[seen.append])
     assert transport.sent == [
@@ -386,7 +371,7 @@ def test_nothing_of_a_client_that_was_removed_reaches_the_rule():
     assert [p.updates.clients for p in seen[1:]] == [(0,), (1,), (1,), (1,), (1,), (1,)]
     assert transport.forgotten[0] == {0}
     assert all(0 not in sent for sent in transport.sent[2:])
-    assert all(not p.refused for p in seen)
+    assert all(not p.invalid for p in seen)
 
 
 def test_downloads_are_not_sent_ahead_of_rounds():

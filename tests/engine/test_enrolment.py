@@ -44,14 +44,14 @@ def carried_out(algorithm, joining, until=3, **options):
 def test_who_joins_is_enrolled(algorithm):
     transport, seen = carried_out(algorithm, {1: {2: 10}}, until=4)
     assert [p.enrolled for p in seen] == [{0, 1}, *[{0, 1, 2}] * 4]
-    assert not any(p.refused for p in seen)
+    assert not any(p.invalid for p in seen)
     assert any(2 in sent for sent in transport.sent)
 
 
 def test_who_was_refused_is_not_enrolled_and_can_come_again():
     _, seen = carried_out(FedAvg(), {1: {2: 0}, 2: {2: 10}})
     assert [sorted(p.enrolled) for p in seen] == [[0, 1], [0, 1], [0, 1, 2], [0, 1, 2]]
-    assert [set(p.refused) for p in seen] == [set(), {2}, set(), set()]
+    assert [set(p.invalid) for p in seen] == [set(), {2}, set(), set()]
     _, seen = carried_out(FedAvg(), {}, guard=Guard(max_size=10))
     assert seen[0].enrolled == {0, 1}
 
@@ -68,7 +68,7 @@ def test_excluded_clients_stay_enrolled():
 @pytest.mark.parametrize("algorithm", [FedAvg(), FedAsync(), Private(FedAvg(), 9.0, 0.0)], ids=str)
 def test_nobody_joins_twice(algorithm):
     _, seen = carried_out(algorithm, {1: {0: 99}, 2: {2: 10}, 3: {2: 99}})
-    assert [p.refused for p in seen] == [
+    assert [p.invalid for p in seen] == [
         {},
         {0: "Client 0 takes part already. Give a new client an id of its own."},
         {},
@@ -91,7 +91,7 @@ def test_an_algorithm_that_cannot_take_in_clients_goes_on_without_them(algorithm
     transport, seen = carried_out(algorithm, {1: {2: 10}})
     assert not algorithm.can_join
     with pytest.raises(AssertionError, match=f"^{title} cannot take in client 2, which came after the run had begun"):
-        raise AssertionError(seen[1].refused[2])
+        raise AssertionError(seen[1].invalid[2])
     assert seen[-1].step == 3
     assert {p.enrolled for p in seen} == {frozenset({0, 1})}
     assert not any(2 in sent for sent in transport.sent)
@@ -112,4 +112,4 @@ def test_a_run_that_goes_on_knows_who_is_enrolled():
         carried_out(FedAvg(), {1: {2: 10}}, on_snapshot=keep)
     _, seen = carried_out(FedAvg(), {3: {2: 10}}, resume=held[-1])
     assert [(p.step, p.enrolled) for p in seen] == [(2, {0, 1, 2}), (3, {0, 1, 2})]
-    assert "Client 2 takes part already" in seen[-1].refused[2]
+    assert "Client 2 takes part already" in seen[-1].invalid[2]

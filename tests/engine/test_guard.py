@@ -19,7 +19,7 @@ def inspect(*replies, guard=None, sent=None, version=2):
 def refusal(reply, **options):
     checked = inspect(reply, **options)
     assert checked.updates is None
-    return checked.refused[reply.client]
+    return checked.invalid[reply.client]
 
 
 def test_good_replies_become_updates_in_order_of_id():
@@ -29,7 +29,7 @@ def test_good_replies_become_updates_in_order_of_id():
     assert torch.equal(checked.updates.deltas, torch.stack([2 * GOOD, GOOD]))
     assert checked.updates.losses.tolist() == [0.25, 0.5]
     assert checked.updates.bases[0] is MODEL
-    assert checked.refused == {}
+    assert checked.invalid == {}
     assert checked.answered == {1, 3}
 
 
@@ -66,17 +66,17 @@ def test_norm_limit_is_inclusive():
 
 
 def test_unknown_client_duplicate_replay_and_stale():
-    assert "unasked" in refusal(Reply(9, 2, GOOD, 1.0))
-    assert "answers version 1, was asked for version 2" in refusal(Reply(0, 1, GOOD, 1.0))
+    assert "unrequested" in refusal(Reply(9, 2, GOOD, 1.0))
+    assert "answers version 1, expected version 2" in refusal(Reply(0, 1, GOOD, 1.0))
     checked = inspect(Reply(0, 2, GOOD, 1.0), Reply(0, 2, -GOOD, 1.0))
-    assert "duplicate" in checked.refused[0]
+    assert "duplicate" in checked.invalid[0]
     assert torch.equal(checked.updates.deltas, GOOD[None]), "the first answer counts, the second changes nothing"
     window = Guard(max_staleness=3)
     assert inspect(Reply(0, 2, GOOD, 1.0), guard=window, version=5).updates is not None
     assert "4 server updates old, allowed are 3" in refusal(Reply(0, 2, GOOD, 1.0), guard=window, version=6)
 
 
-def test_an_unasked_reply_does_not_settle_the_open_question():
+def test_an_unrequested_reply_does_not_settle_the_open_question():
     assert inspect(Reply(0, 1, GOOD, 1.0)).answered == set()
     assert inspect(Reply(0, 2, torch.zeros(7), 1.0)).answered == {0}
 
@@ -87,16 +87,16 @@ def test_bad_replies_change_nothing_for_others():
         Reply(0, 2, torch.full((3,), math.nan), 1.0), Reply(1, 2, GOOD, 1.0), Reply(2, 2, torch.zeros(1), 1.0)
     )
     assert torch.equal(alone.updates.deltas, among.updates.deltas)
-    assert among.refused.keys() == {0, 2}
+    assert among.invalid.keys() == {0, 2}
 
 
 @pytest.mark.parametrize(
     ("size", "why"),
     [
-        (0, "declares 0 examples, allowed are 1 to 1,000,000,000"),
-        (-5, "declares -5 examples"),
-        (10**18, "declares 1,000,000,000,000,000,000 examples"),
-        (2.5, "declares 2.5 examples, which is not an integer"),
+        (0, "reports 0 examples, allowed are 1 to 1,000,000,000"),
+        (-5, "reports -5 examples"),
+        (10**18, "reports 1,000,000,000,000,000,000 examples"),
+        (2.5, "reports 2.5 examples, which is not an integer"),
         (math.nan, "not an integer"),
         (True, "not an integer"),
         ("many" * 100, "not an integer"),

@@ -26,7 +26,7 @@ from phalanx.models import MLP
 from phalanx.rng import generator
 from phalanx.runs.federation import Federation
 
-QUICK = Timeouts(answer=20.0, absent=1.0, enrolment=5.0, poll=0.002, roll_call=0.02)
+QUICK = Timeouts(answer=20.0, absent=1.0, enrolment=5.0, poll=0.002, roll_call=0.02, introduction=20.0)
 FIRST_NODE = 100
 
 
@@ -96,6 +96,7 @@ def states_in_simulation(plan):
         until=plan.until,
         guard=plan.guard,
         reference=federation.reference,
+        lost_rounds=plan.lost_rounds,
         observers=[lambda progress: states.append(progress.state)],
     )
     return states

@@ -32,7 +32,7 @@ def enter(transport, late=None):
     if late is not None:
         transport.register.grid.connect(FIRST_NODE + LATE, late)
     deadline = time.monotonic() + QUICK.answer
-    while LATE not in transport.register.declared and time.monotonic() < deadline:
+    while LATE not in transport.register.reported and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
@@ -45,7 +45,7 @@ def joined(plan, folder):
 
         def observer(progress):
             lines.append(progress)
-            if progress.step == 1 and LATE not in transport.register.declared:
+            if progress.step == 1 and LATE not in transport.register.reported:
                 enter(transport, late)
 
         phalanx.run(
@@ -65,9 +65,9 @@ def test_who_comes_late_takes_part_from_the_next_round_on_or_is_refused(algorith
     own = {"server_examples": 8} if algorithm.needs_reference else {}
     lines = joined(dataclasses.replace(SMALL, algorithm=algorithm, model=MLP((4,)), until=until, **own), tmp_path)
     served = [LATE in line.updates.clients for line in lines if line.updates is not None]
-    refused = [line.refused[LATE] for line in lines if LATE in line.refused]
-    if isinstance(algorithm, CANNOT):
-        name = type(algorithm).__name__
+    refused = [line.invalid[LATE] for line in lines if LATE in line.invalid]
+    if isinstance(algorithm, CANNOT) or isinstance(getattr(algorithm, "algorithm", None), CANNOT):
+        name = algorithm.title
         (why,) = refused
         assert why.startswith(f"{name} cannot take in client {LATE}, which came after the run had begun. Have all")
         assert f"client {LATE}: not enrolled: {why}" in caplog.text
@@ -111,7 +111,7 @@ def test_who_enrols_while_a_step_is_computed_is_told_of_after_a_kill(tmp_path):
     late = nodes.pop(FIRST_NODE + LATE)
 
     def keep(take):
-        if LATE in transport.register.declared:
+        if LATE in transport.register.reported:
             held.append(take())
             raise Killed
 

@@ -206,6 +206,6 @@ def test_who_is_not_enrolled_is_offered_nothing_and_the_models_are_written(algor
     assert state.version > 0
     record = Record.load(tmp_path / "run")
     assert record.summary.status == "finished"
-    assert f"declares {size:,} examples" in record.summary.clients[2].not_enrolled
+    assert f"reports {size:,} examples" in record.summary.clients[2].not_enrolled
     offers = json.loads((tmp_path / "run" / "models" / "offers.json").read_text())
     assert offers.keys() == {"0", "1", "3", "4", "5"}

@@ -100,7 +100,7 @@ def test_every_asynchronous_algorithm_runs_and_nothing_is_refused(algorithm, tmp
     own = {"server_examples": 8, "model": MLP((4,))} if algorithm.needs_reference else {}
     plan, most = dataclasses.replace(SMALL, algorithm=algorithm, until=phalanx.Until(24), **own), []
     lines = run(tmp_path, plan=plan, observers=[lambda transport: lambda _: most.append(len(transport._ahead))])
-    assert [dict(line.refused | line.lost) for line in lines] == [{}] * 25
+    assert [dict(line.invalid | line.lost) for line in lines] == [{}] * 25
     assert max(most) >= 2, "second tasks there were"
     asked = [(client, version) for client, version, _ in arrivals(lines)]
     wanted = algorithm.download
@@ -203,7 +203,7 @@ def test_an_answer_to_the_second_task_waits_for_the_first(tmp_path):
     assert steps[0][1] == 0
     assert steps[1][1] > 0
     assert grids[0].looked_for[:2] == [0, 1]
-    assert not any(line.refused or line.lost for line in lines)
+    assert not any(line.invalid or line.lost for line in lines)
 
 
 def test_the_second_deadline_counts_from_the_end_of_the_first(tmp_path):
@@ -288,7 +288,7 @@ def test_of_a_client_that_is_suspended_the_second_task_is_given_up(tmp_path):
     others = {i: slow(app, 0.05) for i, app in apps.items() if i != BAD}
     lines = run(tmp_path, others | {BAD: ill(apps[BAD])}, suspension=Suspension(strikes=1))
     check_that_nothing_came_after(lines, 0)
-    assert [line.refused[BAD] for line in lines if line.refused] == ["loss is -1.0, not a finite number of at least 0"]
+    assert [line.invalid[BAD] for line in lines if line.invalid] == ["loss is -1.0, not a finite number of at least 0"]
     (lost,) = [line.lost for line in lines if line.lost]
     assert lost.keys() == {BAD}
     assert lost[BAD].startswith("suspended for 3600 s more after 1 strike, the last: loss is -1.0")
@@ -353,7 +353,7 @@ def test_of_a_client_that_the_algorithm_removes_the_second_task_is_given_up(tmp_
     check_that_nothing_came_after(lines, came[0])
     assert BAD in waits_for[came[0] - 1]
     assert not any(BAD in clients for clients in waits_for[came[0] :])
-    assert not any(line.refused or line.lost for line in lines)
+    assert not any(line.invalid or line.lost for line in lines)
 
 
 def test_participants_that_are_removed_by_their_reputation_do_no_harm(tmp_path):
@@ -373,7 +373,7 @@ def test_participants_that_are_removed_by_their_reputation_do_no_harm(tmp_path):
     lines = run(tmp_path, {BAD: against(honest(plan, tmp_path)[BAD])}, plan=plan)
     gone = [line.step for line in lines if any(v.final for v in line.state.verdicts.values())]
     assert gone, "somebody was removed"
-    assert not any(line.refused or line.lost for line in lines)
+    assert not any(line.invalid or line.lost for line in lines)
 
 
 # --- kill and resume
@@ -393,7 +393,7 @@ def test_a_server_that_was_killed_gives_both_tasks_again(algorithm, tmp_path):
         if progress.updates is not None:
             steps[progress.step] = (*progress.updates.clients, progress.updates.deltas[0].clone())
             time.sleep(0.1)  # clients come to the end of both tasks
-        assert not progress.refused
+        assert not progress.invalid
         assert not progress.lost
         if progress.step == 8 and not kept:
             kept.append(progress.step)
@@ -454,7 +454,7 @@ def test_a_snapshot_holds_both_tasks_in_order(tmp_path):
     with grid, FlowerTransport(grid, roster, timeouts=QUICK, prefetch=True) as transport:
         phalanx.run(PLAN.algorithm, transport, start, until=more, observers=[lines.append], resume=snapshot)
     assert [turn for turn in turns if turn is not None][:3] == [0, 1, 2]
-    assert not any(line.refused or line.lost for line in lines)
+    assert not any(line.invalid or line.lost for line in lines)
     assert [version for client, version, _ in arrivals(lines) if client == BAD][:2] == [0, snapshot.ahead[BAD].version]
 
 
@@ -475,7 +475,7 @@ def test_a_run_goes_on_without_second_tasks_where_it_began_with_them(tmp_path):
             except Killed:
                 continue
     assert lines[-1].step == 14
-    assert not any(line.refused or line.lost for line in lines)
+    assert not any(line.invalid or line.lost for line in lines)
 
 
 def test_a_bad_record_beside_the_second_answer_is_refused_as_any(tmp_path):
@@ -493,6 +493,6 @@ def test_a_bad_record_beside_the_second_answer_is_refused_as_any(tmp_path):
     apps = honest(plan, tmp_path)
     others = {i: slow(app, 0.1) for i, app in apps.items() if i != BAD}
     lines = run(tmp_path, others | {BAD: more(apps[BAD])}, plan=plan)
-    (refused,) = [line.refused for line in lines if line.refused]
+    (refused,) = [line.invalid for line in lines if line.invalid]
     assert refused[BAD].startswith("records are 'more', ")
     assert [client for client, _, _ in arrivals(lines)].count(BAD) > 1, "and goes on"

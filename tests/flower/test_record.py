@@ -29,10 +29,10 @@ OF_NO_STEP = {"begun", "enrolled", "turned away", "ended"}
 LEFT_OUT = {"seconds", "wall_seconds", "provenance", "missing", "name"}
 
 
-def progress(step, verdicts=None, refused=(), lost=(), version=None, enrolled=(0, 1, 2, 3)):
+def progress(step, verdicts=None, invalid=(), lost=(), version=None, enrolled=(0, 1, 2, 3)):
     state = SimpleNamespace(version=step if version is None else version, verdicts=verdicts or {})
     updates = None if verdicts is None else object()
-    return Progress(step, float(step), state, updates, dict(refused), dict(lost), frozenset(enrolled))
+    return Progress(step, float(step), state, updates, dict(invalid), dict(lost), frozenset(enrolled))
 
 
 def told(path):
@@ -135,21 +135,21 @@ def test_a_killed_server_is_started_again_and_not_simulated(tmp_path):
 
 def test_every_line_says_who_when_at_which_version_why_and_by_which_figure(tmp_path):
     audit = Audit(tmp_path / "audit.jsonl", lambda: 7.25, lambda i: {0: "Lyon", 1: "Basel"}.get(i, ""))
-    audit.note(Note("enrolled", 1, "declares 60 examples"))
-    audit(progress(0, refused={4: "declares -1 examples"}))
+    audit.note(Note("enrolled", 1, "reports 60 examples"))
+    audit(progress(0, invalid={4: "reports -1 examples"}))
     verdicts = {
         0: Verdict(True, 1.0, 0.9),
         1: Verdict(False, 0.0, -0.25, "turned away"),
         2: Verdict(True, 0, waits=True),
     }
     audit(progress(1, verdicts, lost={3: "silent"}, version=5))
-    audit(progress(2, {1: Verdict(False, 0.0, float("nan"), "for good", final=True)}, refused={0: 'a\n"b"'}))
+    audit(progress(2, {1: Verdict(False, 0.0, float("nan"), "for good", final=True)}, invalid={0: 'a\n"b"'}))
     audit(progress(3, {1: Verdict(False, 0.0, 0.1, "for good", final=True)}))
     audit.end("finished")
     assert told(tmp_path / "audit.jsonl") == [
-        ("enrolled", 1, 0, "declares 60 examples", None),
+        ("enrolled", 1, 0, "reports 60 examples", None),
         ("begun", None, 0, "", None),
-        ("not enrolled", 4, 0, "declares -1 examples", None),
+        ("not enrolled", 4, 0, "reports -1 examples", None),
         ("lost", 3, 1, "silent", None),
         ("filtered", 1, 1, "turned away", -0.25),
         ("invalid", 0, 2, 'a\n"b"', None),
@@ -168,7 +168,7 @@ def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_i
 
     def begun(resumed):
         audit = Audit(path, lambda: 0.0, str, resumed=resumed)
-        audit.note(Note("enrolled", 0, "declares 5 examples"))
+        audit.note(Note("enrolled", 0, "reports 5 examples"))
         return audit
 
     first = begun(False)
@@ -188,7 +188,7 @@ def test_what_is_done_again_after_a_kill_is_not_written_twice_and_what_differs_i
     third(progress(1))
     third(progress(2, {0: Verdict(False, 0.0, 0.75, "far away")}))
     assert told(path) == [
-        ("enrolled", 0, 0, "declares 5 examples", None),
+        ("enrolled", 0, 0, "reports 5 examples", None),
         ("begun", None, 0, "", None),
         ("filtered", 0, 1, "far away", 0.5),
         ("filtered", 0, 2, "far away", 0.5),

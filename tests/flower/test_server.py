@@ -4,6 +4,7 @@ import dataclasses
 import json
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -20,8 +21,10 @@ from flower.federations import (
     roster_of,
     states_in_simulation,
 )
+from phalanx.aggregators import Krum, Mean
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine import LostRounds
 from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, Timeouts, coordinate, live, server_app
 from phalanx.flower.codec import WORDS
 from phalanx.runs.federation import Federation
@@ -29,6 +32,16 @@ from runs.test_checkpoint import Personal
 from runs.test_packing import same
 
 PLAN = dataclasses.replace(SMALL, clients=4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Erratic(Mean):
+    """The mean, which has no result where a digit of the first entry is odd."""
+
+    def choose(self, points):
+        if int(abs(float(points.matrix[0, 0])) * 1e6) % 2:
+            raise InfeasibleError("The digit is odd.")
+        return super().choose(points)
 
 
 class Killed(BaseException):
@@ -176,6 +189,38 @@ def test_a_third_of_the_clients_gone_is_a_deadline_and_no_more(tmp_path):
     assert [set(line.updates.clients) for line in lines[1:]] == [set(range(6))] + [{2, 3, 4, 5}] * 2
     assert all(line.lost == dict.fromkeys((0, 1), "no answer within 1 s") for line in lines[2:])
     assert time.monotonic() - begun < 2 * 1.0 + 6
+
+
+@pytest.mark.filterwarnings("ignore:If 1 of 6")
+def test_a_round_of_too_few_is_lost_and_the_next_one_is_not(tmp_path):
+    """Krum needs five of six: two are gone in the second round, and back in the third."""
+    plan = dataclasses.replace(SMALL, algorithm=FedAvg(Krum(f=1)), until=phalanx.Until(3))
+    apps = {i: Switchable(app) for i, app in honest(plan, tmp_path / "memory").items()}
+
+    def observer(progress):
+        apps[0].on = apps[1].on = progress.step != 1
+
+    timeouts = dataclasses.replace(QUICK, answer=1.0)
+    made = coordinator(plan, folder=tmp_path / "run", observers=[observer], timeouts=timeouts)
+    with InProcessGrid(at_nodes(apps)) as grid:
+        state = coordinate(grid, made)
+    lines = live.lines(tmp_path / "run")
+    lost = [line for line in lines if any("round lost: Krum" in v.reason for v in line.verdicts.values())]
+    assert [(line.step, line.version, sorted(line.verdicts)) for line in lost] == [(2, 1, [2, 3, 4, 5])]
+    assert (lines[-1].step, state.version) == (3, 2)
+
+
+@pytest.mark.parametrize("step", [2, 5])
+def test_lost_rounds_are_those_of_the_simulation_also_after_a_kill(step, tmp_path):
+    plan = dataclasses.replace(SMALL, algorithm=FedAvg(Erratic()), lost_rounds=LostRounds(most=50))
+    states = []
+    for observers in ([killed_at(step)], [lambda progress: states.append(progress.state)]):
+        made = coordinator(plan, folder=tmp_path / "run", observers=observers, lost_rounds=plan.lost_rounds)
+        with InProcessGrid(at_nodes(honest(plan, tmp_path / "memory"))) as grid, suppress(Killed):
+            coordinate(grid, made)
+    expected = states_in_simulation(plan)
+    assert same(states[-1], expected[-1])
+    assert 0 < states[-1].version < 6, "some are lost, and not all"
 
 
 def test_a_third_of_the_clients_gone_holds_up_no_arrivals(tmp_path):

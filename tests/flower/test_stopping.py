@@ -18,8 +18,8 @@ from phalanx.flower import InProcessGrid, server_app
 from phalanx.flower.audit import read
 from phalanx.flower.local import LocalFederation
 from phalanx.flower.lock import exclusive
-from phalanx.flower.signals import passing_signals_on, stopped_like_ctrl_c
 from phalanx.runs.record import Record
+from phalanx.signals import passing_signals_on, stopped_like_ctrl_c
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(4))
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -140,13 +140,13 @@ def test_the_same_command_goes_on_with_a_run_that_was_stopped_and_another_begins
     assert "stopped after 2 steps" in (tmp_path / "run" / "report.html").read_text()
     capsys.readouterr()
     said = up("--clients", "4", "--steps", "9")
-    assert "Goes on after step 1, where the run was stopped. (--again begins anew.)" in said
+    assert "Goes on after step 1, where the run was stopped. (--again starts over.)" in said
     assert f"Results so far: {tmp_path / 'run'}. The same command goes on from there." in said
     other = ["--clients", "5"]
     for more in ([], ["--asynchronous"], ["--again"]):
         other += more
         said = up(*other)
-        assert "Begins anew. What was stopped after step 1 is removed, but for its audit trail." in said
+        assert "Starts over. The stopped run after step 1 is removed, except its audit trail." in said
         assert "The run had not begun" in said
         assert {path.name[:5] for path in (tmp_path / "run").iterdir()} == {"asked", "audit", "lock"}
         stopped()
@@ -163,8 +163,8 @@ def damage_checkpoint(folder):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (damage_note, "up.json does not say what was stopped there: Expecting value: line 1 column 1 (char 0)."),
-        (damage_checkpoint, "What was stopped cannot go on: {folder}/run/checkpoint is damaged."),
+        (damage_note, "up.json does not describe the stopped run: Expecting value: line 1 column 1 (char 0)."),
+        (damage_checkpoint, "The stopped run cannot go on: {folder}/run/checkpoint is damaged."),
     ],
     ids=["up.json", "checkpoint"],
 )
@@ -178,9 +178,9 @@ def test_what_was_stopped_and_cannot_go_on_is_kept_until_it_is_told_to_begin_ane
     assert main(["flower", "up", "--folder", str(tmp_path), "--clients", "4"]) == 2
     error = capsys.readouterr().err
     assert says.format(folder=tmp_path) in error
-    assert "Begin anew with `phalanx flower up --again`, which removes" in error
+    assert "Start over with `phalanx flower up --again`, which removes" in error
     assert sorted((tmp_path / "run").iterdir()) == before
-    assert "Begins anew. What was stopped" in up("--clients", "4", "--again")
+    assert "Starts over. The stopped run" in up("--clients", "4", "--again")
     assert not (tmp_path / "run" / "checkpoint").exists()
     assert json.loads((tmp_path / "up.json").read_text())["clients"] == 4
 

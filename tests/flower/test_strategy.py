@@ -13,6 +13,8 @@ from torch import nn
 from flower.test_codec import bad_arrays
 from phalanx import Guard
 from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
+from phalanx.core import InfeasibleError, StalledError
+from phalanx.engine import LostRounds
 from phalanx.flower import InProcessGrid, PhalanxStrategy
 from phalanx.weighting import Ignore, Truncate
 
@@ -88,7 +90,7 @@ def test_an_honest_round(rule, expected):
     start, result = quickstart(strategy, HONEST)
     assert moved(start, result) == pytest.approx(expected, abs=1e-5)
     assert strategy.verdicts[1].keys() == {10, 11, 12, 13}
-    assert strategy.refused == {1: {}}
+    assert strategy.invalid == {1: {}}
     assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(2.0)
     assert result.evaluate_metrics_clientapp[1]["eval_acc"] == pytest.approx(0.15)
 
@@ -144,11 +146,11 @@ BAD = {
     "no record": (missing("arrays"), "holds 0 ArrayRecords and 1"),
     "no metrics": (missing("metrics"), "holds 1 ArrayRecords and 0"),
     "one record more": (lambda r: r.content.update(more=MetricRecord({"x": 1})), "and 2 MetricRecords"),
-    "negative examples": (metric(-10), "declares -10 examples"),
-    "no examples": (metric(0), "declares 0 examples"),
-    "half an example": (metric(0.5), "declares 0.5 examples"),
-    "NaN examples": (metric(float("nan")), "declares nan examples"),
-    "10^18 examples": (metric(10**18), "declares 1,000,000,000,000,000,000 examples"),
+    "negative examples": (metric(-10), "reports -10 examples"),
+    "no examples": (metric(0), "reports 0 examples"),
+    "half an example": (metric(0.5), "reports 0.5 examples"),
+    "NaN examples": (metric(float("nan")), "reports nan examples"),
+    "10^18 examples": (metric(10**18), "reports 1,000,000,000,000,000,000 examples"),
 } | {
     f"array: {name}": (record_of(array), f"array 'layer.bias' .*{why}") for name, (array, why) in bad_arrays(2).items()
 }
@@ -159,7 +161,7 @@ def test_a_malformed_reply_is_refused_and_the_round_goes_on(change, why):
     strategy = PhalanxStrategy(Mean(), Ignore())
     start, result = quickstart(strategy, [*HONEST[:3], quickstart_client(3, change)])
     assert moved(start, result) == pytest.approx(2.0, abs=1e-5)
-    ((node, reason),) = strategy.refused[1].items()
+    ((node, reason),) = strategy.invalid[1].items()
     assert node == 13
     assert re.search(why, reason), reason
     assert strategy.verdicts[1].keys() == {10, 11, 12}
@@ -181,7 +183,7 @@ def test_who_fails_and_who_does_not_answer_are_told_of_by_their_nodes(caplog):
     assert moved(start, result) == pytest.approx(1.5, abs=1e-5)
     failed, missing = "its app failed: out of memory", "it did not answer before the round ended"
     assert strategy.lost == {1: {12: failed, 13: failed, 14: missing}}
-    assert strategy.refused == {1: {}}
+    assert strategy.invalid == {1: {}}
     assert all(f"round 1, node {node} lost: {why}" in caplog.text for node, why in strategy.lost[1].items())
 
 
@@ -190,14 +192,38 @@ def test_a_round_without_a_fit_reply_changes_nothing():
     strategy = PhalanxStrategy()
     _, result = quickstart(strategy, [bad, quickstart_client(1, metric(-1))], rounds=2)
     assert len(result.arrays) == 0
-    assert strategy.verdicts == {}
+    assert strategy.verdicts == {1: {}, 2: {}}
 
 
-def test_a_rule_that_cannot_serve_so_few_changes_nothing(caplog):
+def test_a_rule_that_cannot_serve_so_few_changes_nothing_and_verdicts_say_why(caplog):
     strategy = PhalanxStrategy(Krum(5))
     quickstart(strategy, HONEST)
-    assert strategy.verdicts == {}
-    assert "round 1 changes nothing" in caplog.text
+    assert {verdict.accepted for verdict in strategy.verdicts[1].values()} == {False}
+    assert {verdict.weight for verdict in strategy.verdicts[1].values()} == {0.0}
+    assert all(v.reason.startswith("round lost: Krum") for v in strategy.verdicts[1].values())
+    assert len(strategy.verdicts[1]) == len(HONEST)
+    assert "round 1 changes nothing, it is lost: Krum" in caplog.text
+
+
+def test_too_many_lost_rounds_in_a_row_end_the_run():
+    """The second of five rounds has a result, so that the count starts again."""
+    calls = []
+
+    class Moody(Mean):
+        def explained(self, *rows, **options):
+            calls.append(1)
+            if len(calls) != 2:
+                raise InfeasibleError("no result.")
+            return super().explained(*rows, **options)
+
+    strategy = PhalanxStrategy(Moody(), lost_rounds=LostRounds(most=3))
+    with pytest.raises(StalledError, match="3 rounds in a row were lost, the last one because no result"):
+        quickstart(strategy, HONEST, rounds=9)
+    assert len(calls) == 5
+    with pytest.raises(ValueError, match='then must be "skip", got "wait"'):
+        PhalanxStrategy(lost_rounds=LostRounds("wait"))
+    with pytest.warns(UserWarning, match="lets attackers have 0.5 of the weight"):
+        PhalanxStrategy(Median(), Truncate(0.1, 0.5))
 
 
 def test_sizes_that_cannot_be_truncated_change_nothing_until_enough_nodes_have_answered(caplog):
@@ -205,7 +231,8 @@ def test_sizes_that_cannot_be_truncated_change_nothing_until_enough_nodes_have_a
     strategy = PhalanxStrategy(TrimmedMean(0.2), Truncate(0.1, 0.2))
     _, result = quickstart(strategy, HONEST, rounds=2)
     assert len(result.arrays) == 0
-    assert (strategy.verdicts, strategy.refused) == ({}, {1: {}, 2: {}})
+    assert strategy.invalid == {1: {}, 2: {}}
+    assert "round lost: alpha = 0.1" in next(iter(strategy.verdicts[2].values())).reason
     assert all(f"round {r} changes nothing" in caplog.text for r in (1, 2))
     start, result = quickstart(strategy, [quickstart_client(i) for i in range(5)])
     assert moved(start, result) == pytest.approx(3.0, abs=1e-5)
@@ -226,9 +253,9 @@ class FromNobody(InProcessGrid):
     ("change", "grid", "why"),
     [
         (record_of(Array(np.full(2, np.nan, np.float32))), InProcessGrid, {14: "2 NaN of"}),
-        (lambda reply: None, FromNobody, {99: "unasked"}),
+        (lambda reply: None, FromNobody, {99: "unrequested"}),
     ],
-    ids=["NaN", "unasked"],
+    ids=["NaN", "unrequested"],
 )
 def test_the_size_of_who_is_refused_shapes_nobodys_weight(change, grid, why):
     clients = [quickstart_client(i, examples=10 * 2**i) for i in range(4)]
@@ -238,7 +265,7 @@ def test_the_size_of_who_is_refused_shapes_nobodys_weight(change, grid, why):
         strategy = PhalanxStrategy(Median(), Truncate(0.25, 0.4))
         with grid({10 + i: app for i, app in enumerate(apps)}) as made:
             strategy.start(grid=made, initial_arrays=ArrayRecord(Net().state_dict()), num_rounds=1)
-        return {node: verdict.weight for node, verdict in strategy.verdicts[1].items()}, strategy.refused[1]
+        return {node: verdict.weight for node, verdict in strategy.verdicts[1].items()}, strategy.invalid[1]
 
     alone, _ = weights(clients, InProcessGrid)
     beside, refused = weights([*clients, liar], grid)
@@ -284,4 +311,4 @@ def test_a_node_that_answers_twice_counts_once():
         start = Net().state_dict()
         result = strategy.start(grid=grid, initial_arrays=ArrayRecord(start), num_rounds=1)
     assert moved(start, result) == pytest.approx(2.5, abs=1e-5)
-    assert "duplicate" in strategy.refused[1][13]
+    assert "duplicate" in strategy.invalid[1][13]

@@ -68,7 +68,7 @@ def test_a_node_that_flower_does_not_know_is_not_there_until_the_next_look(answe
     grid = Refusing({})
     courier = Dispatcher(grid, Noting(grid, roster_of(1), QUICK, Suspension(), came=lambda: None), QUICK)
     task, vector = TaskMessage("train", "abc", bytes(32), 0, 0, 0, "float32"), torch.zeros(3)
-    dispatch = Dispatch(task, vector, vector, FIRST_NODE, time.monotonic() + QUICK.answer)
+    dispatch = Dispatch(task, vector, vector, FIRST_NODE, QUICK.answer, time.monotonic() + QUICK.answer)
     courier.send(dispatch)
     assert dispatch.sent.wait(QUICK.answer)
     courier.close()

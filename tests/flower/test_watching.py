@@ -27,7 +27,7 @@ from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.flower.status import ClientStatus, RunStatus, StatusBoard
 from phalanx.flower.suspension import Standing
 from phalanx.installation import installation
-from phalanx.runs.record import as_lines
+from phalanx.runs.record import as_lines, read_step
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.training.evaluation import Metrics
 
@@ -356,14 +356,14 @@ def test_updates_are_counted_by_fate_and_steps_timed():
     counts = {"here": 3, "missing": 1, "suspended": 0, "excluded": 0, "revoked": 0}
     metrics = PrometheusMetrics(lambda: counts)
 
-    def step(number, now, verdicts, refused=(), lost=()):
+    def step(number, now, verdicts, invalid=(), lost=()):
         state = SimpleNamespace(version=number, verdicts=verdicts)
         updates = object() if verdicts else None
-        metrics(Progress(number, now, state, updates, dict(refused), dict(lost), frozenset(range(5))))
+        metrics(Progress(number, now, state, updates, dict(invalid), dict(lost), frozenset(range(5))))
 
     good, bad, waits = Verdict(True, 1.0), Verdict(False, 0.0, 0.1, "far"), Verdict(True, 0.0, waits=True)
     step(0, 0.0, {})
-    step(1, 4.0, {0: good, 1: bad, 2: waits}, refused={3: "NaN"})
+    step(1, 4.0, {0: good, 1: bad, 2: waits}, invalid={3: "NaN"})
     step(1, 5.0, {}, lost={3: "silent", 4: "silent"})
     step(2, 10.0, {0: good})
     fates = {fate: value(metrics, "phalanx_updates_total", fate=fate) for fate in ("accepted", "filtered")}
@@ -418,3 +418,57 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ModuleNotFoundError, match=re.escape(installation("metrics"))):
         PrometheusMetrics(dict)
+
+
+# --- a long history
+
+
+def lines_read(path, monkeypatch):
+    """Counts the lines of histories that are decoded."""
+    decoded = []
+    monkeypatch.setattr(live, "read_step", lambda line: (decoded.append(line), read_step(line))[1])
+    return decoded
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_each_look_reads_only_what_is_new(terminal, tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "LOOK", 0)
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(as_lines(HISTORY) * 50)
+    decoded, looks = lines_read(path, monkeypatch), []
+
+    def over():
+        looks.append(len(decoded))
+        with path.open("ab") as file:
+            file.write(as_lines(HISTORY[:1]))
+        return len(looks) == 6
+
+    live.follow(tmp_path, Console(file=io.StringIO(), width=120, force_terminal=terminal), over)
+    assert looks == [0, *(50 * len(HISTORY) + k for k in range(1, 6))]
+    assert len(decoded) == 50 * len(HISTORY) + 6
+
+
+def test_a_history_that_is_replaced_is_read_from_its_beginning_and_a_torn_line_when_it_is_whole(tmp_path):
+    path = tmp_path / "history.jsonl"
+    tail = live.Tail(path)
+    assert (tail.look(), [*tail.new()]) == (False, [])
+    path.write_bytes(as_lines(HISTORY) + b'{"schema": 2, "st')
+    assert (tail.look(), [*tail.new()], tail.count, tail.whole) == (True, HISTORY, 2, 2)
+    with path.open("ab") as file:
+        file.write(b'ep": 9, "version": 0, "seconds": 0.0}\n')
+    assert (tail.look(), [step.step for step in tail.new()]) == (False, [9])
+    path.unlink()
+    assert (tail.look(), [*tail.new()]) == (True, [])
+    path.write_bytes(as_lines(HISTORY) * 3)
+    assert (tail.look(), [*tail.new()]) == (True, HISTORY * 3), "longer than the one before, and another"
+    path.write_bytes(as_lines(HISTORY))
+    assert (tail.look(), [*tail.new()]) == (True, HISTORY), "shorter"
+    tail.close()
+
+
+def test_what_is_shown_of_a_history_is_the_same_by_parts(tmp_path):
+    whole, parts = live.Seen(HISTORY * 9), live.Seen()
+    for k in range(9):
+        parts.add(HISTORY)
+        assert len(parts.last) == min(live.ROUNDS, 2 * k + 2)
+    assert (whole.last, whole.fates) == (parts.last, parts.fates)

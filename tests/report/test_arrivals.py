@@ -168,7 +168,7 @@ def test_what_waits_is_neither_accepted_nor_filtered() -> None:
 
 
 def test_page_has_them_where_there_are_ages_only() -> None:
-    new = ("How old updates were", "Whose updates came", "Who worked when", "Verdicts on late updates",
+    new = ("Ages of the updates", "Shares of the updates", "Tasks over time", "Verdicts on late updates",
            "Time to accuracy")  # fmt: skip
     page = render([small()], "t")
     assert all(words in page for words in new)

@@ -7,7 +7,7 @@ from phalanx.report.clusters import Clusters, Node
 from phalanx.report.figures import cosines, norms, separation, tree
 from phalanx.report.ledger import Ledger
 
-TITLES = ("Which clients went together", "Standing still together, moving alone", "Who pulls in whose direction",
+TITLES = ("Tree of clusters", "Norms of updates by cluster", "Cosines between updates",
           "Similarity across the two best parts", "Separation gaps")  # fmt: skip
 
 

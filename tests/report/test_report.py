@@ -128,7 +128,7 @@ def test_pictures_and_tables_are_accessible(six: str) -> None:
     pictures = re.findall(r'<svg class="w\d+" role="img" aria-label="([^"]+)"', six)
     assert (
         len(pictures) == 2 + 6 * 4 + 2
-    )  # comparison; progress, weights, holdings and declared sizes each; alpha_cross twice
+    )  # comparison; progress, weights, holdings and reported sizes each; alpha_cross twice
     assert all(len(label) > 20 for label in pictures)
     assert six.count("<figcaption>") == len(pictures)
     assert all('scope="' in tag for tag in re.findall(r"<th\b[^>]*>", six))

@@ -65,9 +65,9 @@ def test_page_in_a_browser(browser: "sync_api.Browser", report: Path, width: int
 
 
 SECTIONS = (
-    "Time to accuracy", "How old updates were", "Whose updates came", "Who worked when", "Verdicts on late updates",
-    "Which clients went together", "Standing still together, moving alone", "Who pulls in whose direction",
-    "Similarity across the two best parts", "Separation gaps", "Reputations", "What each received, and could do alone",
+    "Time to accuracy", "Ages of the updates", "Shares of the updates", "Tasks over time", "Verdicts on late updates",
+    "Tree of clusters", "Norms of updates by cluster", "Cosines between updates",
+    "Similarity across the two best parts", "Separation gaps", "Reputations", "Received and standalone accuracy",
 )  # fmt: skip
 
 # Pictures of which some text reaches past the edge, or covers another text.

@@ -27,7 +27,7 @@ def test_long_runs_are_thinned_and_keep_their_ends() -> None:
 
 def test_received_against_alone_by_hand() -> None:
     run, other = records.make_reputations(), records.make_alone()
-    told = alone.beside(run, [run, other])
+    told = alone.against_alone(run, [run, other])
     assert told is not None
     assert told.alone == pytest.approx({c: 0.4 + 0.03 * c for c in range(5)})
     assert told.received == pytest.approx({c: 0.55 + 0.02 * c for c in range(5)})
@@ -40,15 +40,15 @@ def test_received_against_alone_by_hand() -> None:
 
 def test_only_the_same_participants_are_compared() -> None:
     run, other = records.make_reputations(), records.make_alone()
-    assert alone.beside(other, [run, other]) is None
-    assert alone.beside(run, [run]) is None
+    assert alone.against_alone(other, [run, other]) is None
+    assert alone.against_alone(run, [run]) is None
     other.config["seed"] = 1
-    assert alone.beside(run, [run, other]) is None
-    assert alone.beside(run, [run, records.make_alone(7)]) is None
+    assert alone.against_alone(run, [run, other]) is None
+    assert alone.against_alone(run, [run, records.make_alone(7)]) is None
 
 
 def test_page_has_them_where_there_are_reputations_only() -> None:
-    titles = "Reputations", "What each received, and could do alone"
+    titles = "Reputations", "Received and standalone accuracy"
     both = render([records.make_reputations(), records.make_alone()], "t")
     assert all(both.count(f"<h3>{title}</h3>") == 1 for title in titles)
     plain = render([records.make(steps=2)], "t")

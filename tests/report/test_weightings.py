@@ -10,7 +10,7 @@ from report_records import alter, alter_step
 
 from phalanx import Run
 from phalanx.aggregators import Krum
-from phalanx.algorithms import ByzantineCFL, FedAsync, FedAvg
+from phalanx.algorithms import ByzantineCFL, FedAvg, FoolsGold
 from phalanx.report import render
 from phalanx.report.counterfactual import columns, rows, sentences
 from phalanx.report.figures.weights import picture
@@ -142,15 +142,15 @@ def test_infeasible_in_the_words_of_the_library() -> None:
         (
             FedAvg(preprocess=Ignore()),
             "uniform",
-            "This run weighed all clients alike, whatever they reported: Ignore().",
+            "This run gave all clients the same weight, whatever they reported: Ignore().",
         ),
-        (ByzantineCFL(), "uniform", "This run weighed all clients alike, whatever they reported: Ignore()."),
+        (ByzantineCFL(), "uniform", "This run gave all clients the same weight, whatever they reported: Ignore()."),
         (ByzantineCFL(preprocess=AsReported()), "reported", "This run weighed clients by the sizes"),
-        (FedAvg(preprocess=Truncate(0.2, 0.3)), "truncated", "Truncate(alpha=0.2, alpha_star=0.3, scope=population)."),
+        (FedAvg(preprocess=Truncate(0.2, 0.3)), "truncated", "Truncate(alpha=0.2, alpha_star=0.3, scope=population, "),
         (
-            FedAsync(),
+            FoolsGold(),
             "",
-            "FedAsync has no preprocess, and does not weigh by sizes: what clients reported was not used.",
+            "FoolsGold has no preprocess, and does not weigh by sizes: what clients reported was not used.",
         ),
         (
             of_class("mine.Own", preprocess=of_class("mine.Root", power=0.5)),

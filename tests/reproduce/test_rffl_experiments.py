@@ -158,7 +158,7 @@ def run_of(received, seed=0, *, byzantine=(), removed=(), **curves):
         one,
         received_accuracy=dict(enumerate(received)),
         byzantine=byzantine,
-        excluded=tuple(Excluded(i, step, f"reputation 0.01 < 0.03, removed in {step}") for i, step in removed),
+        excluded=tuple(Excluded(i, step, f"reputation 0.01 < 0.03, excluded in {step}") for i, step in removed),
     )
 
 
@@ -216,14 +216,14 @@ def test_a_table_with_attackers_has_gains_removals_and_reasons(study, context):
     rows = rows_of(table(study, 13), records, context)
     assert list(rows) == list(ROBUST)
     rffl, median = rows["RFFL"], rows["Median"]
-    assert (rffl["gain, points"], rffl["adversaries removed"], rffl["honest removed"]) == (
+    assert (rffl["gain, points"], rffl["adversaries excluded"], rffl["honest excluded"]) == (
         "+2.5", "2 of 2 by round 3", "0",
     )  # fmt: skip
     assert rffl["mean accuracy, %"].ours.mean == pytest.approx(87.5)
     assert rffl["mean accuracy, %"].published.value == 92.5
     assert rffl["published for each, %"] == "92 93 94 92 93 93 91 92 93 92"
     assert (median["participants 1 to 10, %"], median["published for each, %"]) == ("90 each", "1 each")
-    assert (median["gain, points"], median["adversaries removed"]) == ("+5.0", "-")
+    assert (median["gain, points"], median["adversaries excluded"]) == ("+5.0", "-")
     assert rows[OURS]["mean accuracy, %"].published is None
     assert rows[FIXED]["mean accuracy, %"].published.value == 92.5
     (shown,) = table(study, 13).render(records, context).tables
@@ -304,8 +304,8 @@ def test_claims_hold_or_do_not(context):
     assert told["fairness", "uniform"][1] == "-"
     assert told["the best participant gains", "uniform"] == ["+5.0, +45.0", "yes"]
     assert told["the best beats the best alone", "uniform"] == ["+5.0, +5.0", "yes"]
-    assert told["nobody is removed", "powerlaw"] == ["0, 1", "in 1 of 2 seeds"]
-    asked = "free-riding: below the threshold within 5 rounds, nobody honest removed"
+    assert told["nobody is excluded", "powerlaw"] == ["0, 1", "in 1 of 2 seeds"]
+    asked = "free-riding: below the threshold within 5 rounds, nobody honest excluded"
     assert told[asked, "uniform"] == ["round 2, round 2; round 2, round 8", "in 1 of 2 seeds"]
     state = {"step": (1, 2, 3), "probation": ({}, {"6": 2}, {"6": 2})}
     records |= {cell(f, "RFFL", Enemy(RIDE, FEW)): [replace(run, state=state) for run in both] for f in federations}

@@ -25,7 +25,7 @@ from phalanx.runs.canonical import canonical, configurable, configuration, diges
 from phalanx.simulation import Constant, Deadline, Late, OnOff
 from phalanx.simulation.latency import Lognormal
 from phalanx.training.sgd import ExponentialLR, StepLR
-from phalanx.weighting import AsReported, Ignore
+from phalanx.weighting import AsReported, Ignore, Truncate
 
 # What stands for None and for words; numbers and lists are changed by a rule.
 OTHER = {
@@ -50,6 +50,7 @@ OTHER = {
     "byzantine_per_round": 1,
     "availability": OnOff(),
     "deadline": Deadline(),
+    "then": "wait",
 }
 RICH = Run(
     algorithm=FedAvg(TrimmedMean(0.2), AsReported(), 0.5),
@@ -82,6 +83,9 @@ def variants(value):
         inner = getattr(value, f.name)
         if f.name == "server_examples":  # which only some algorithms need
             yield f.name, replace(value, algorithm=AFLGuard(), participation=1.0, server_examples=50)
+            continue
+        if f.name == "train_truncated":  # which only some weights allow
+            yield f.name, replace(value, algorithm=FedAvg(preprocess=Truncate()), train_truncated=True)
             continue
         if not dataclasses.is_dataclass(inner) or f.name in OTHER:
             yield f.name, replace(value, **{f.name: changed(f.name, inner)})

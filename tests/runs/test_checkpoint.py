@@ -13,10 +13,13 @@ import torch
 import phalanx
 from algorithms.test_common import ALGORITHMS
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg
+from phalanx.aggregators import Krum, Mean
+from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, FedBuff, Quorum
 from phalanx.attacks import ALIE, Attack, Gaussian, LabelFlip, LazyFreeRider, NonFinite
+from phalanx.clustering import Memory, Peel
 from phalanx.core import Algorithm, InfeasibleError, StalledError, Verdict
 from phalanx.data import Dataset, InMemory
+from phalanx.engine import LostRounds
 from phalanx.engine.participation import Participation, everyone
 from phalanx.models import MLP
 from phalanx.rng import generator
@@ -36,12 +39,13 @@ from phalanx.runs.packing import pack, unpack
 from phalanx.runs.provenance import conditions
 from phalanx.runs.record import Record, as_lines
 from phalanx.runs.schema import StepRecord
-from phalanx.simulation import Late, Lognormal
+from phalanx.simulation import Deadline, Late, Lognormal
 from phalanx.training.evaluation import Evaluation
+from phalanx.weighting import Truncate
 from runs.test_packing import same
 from toys import Scripted
 
-pytestmark = pytest.mark.filterwarnings("ignore:threshold")
+pytestmark = pytest.mark.filterwarnings("ignore:threshold", "ignore:Truncate", "ignore:A round|A buffer")
 ALWAYS = Checkpoint(every_seconds=0)
 
 
@@ -90,8 +94,28 @@ class Personal(Algorithm[PersonalState]):
         return memory, memory
 
 
+@dataclass(frozen=True)
+class Moody(Mean):
+    """The mean, which has no result for rows whose first entries do not agree in sign."""
+
+    def choose(self, points):
+        if len(points.matrix[:, 0].sign().unique()) > 1:
+            raise InfeasibleError("They disagree.")
+        return super().choose(points)
+
+
+LOSSES = {
+    "algorithm": FedAvg(Krum(f=1)),
+    "latency": Lognormal(sigma=1.0, each_turn=True),
+    "deadline": Deadline(2.0),
+    "until": Until(12),
+}
 PLANS = {
-    **{str(algorithm): {"algorithm": algorithm} for algorithm in ALGORITHMS if algorithm.synchronous},
+    **{
+        str(algorithm): {"algorithm": algorithm, "server_examples": 10 * algorithm.needs_reference}
+        for algorithm in ALGORITHMS
+        if algorithm.synchronous
+    },
     **{
         str(algorithm): {**ARRIVALS, "algorithm": algorithm, "server_examples": 10 * algorithm.needs_reference}
         for algorithm in ALGORITHMS
@@ -99,12 +123,22 @@ PLANS = {
     },
     "arrivals under an attack with memory": {**ARRIVALS, "attack": LazyFreeRider(), "byzantine": 2},
     "arrivals under an omniscient attack": {**ARRIVALS, "attack": ALIE(), "byzantine": 2},
-    "arrivals that are refused": {**ARRIVALS, "attack": NonFinite(), "byzantine": 2},
+    "arrivals that are invalid": {**ARRIVALS, "attack": NonFinite(), "byzantine": 2},
     "arrivals at one time": {"algorithm": FedAsync(), "until": Until(14)},
     "arrivals until a time": {**ARRIVALS, "until": Until(seconds=2.5)},
     "an attack with memory, few asked": {"attack": LazyFreeRider(), "byzantine": 2, "participation": 0.5},
     "rounds that bring nothing": {"attack": NonFinite(), "byzantine": 4, "participation": 0.34},
     "clients that come late": {"algorithm": ClusteredFL(min_round=1), "late": Late(count=2, after=3.0)},
+    "clients that are remembered": {
+        "algorithm": ClusteredFL(memory=Memory(rounds=4, rate=0.5), peel=Peel(1, rounds=2), min_round=1, min_gap=0.0),
+        "attack": Gaussian(),
+        "byzantine": 1,
+        "participation": 0.5,
+    },
+    "clients that leave": {
+        "algorithm": ClusteredFL(min_round=1, min_reported=0.3, leave_after=3, min_gap=0.0, eps1=9.0, eps2=0.01),
+        "participation": 0.5,
+    },
     "clients with memory": {"algorithm": Personal(), "attack": Gaussian(), "byzantine": 1, "participation": 0.5},
     "evaluated seldom": {"evaluation": Evaluation(every=4)},
     "removed clients": {"algorithm": ByzantineCFL(threshold=0.5), "attack": Gaussian(), "byzantine": 2},
@@ -118,6 +152,14 @@ PLANS = {
         "attack": LabelFlip(0, 1),
         "byzantine": 1,
     },
+    "rounds that are lost": {**LOSSES, "lost_rounds": LostRounds("skip", 30)},
+    "rounds that are lost and asked again": {**LOSSES, "lost_rounds": LostRounds("wait", 30), "until": Until(4)},
+    "arrivals that are held back": {
+        **ARRIVALS,
+        "algorithm": FedBuff(3, preprocess=Truncate(0.1, 0.45, "cohort")),
+        "until": Until(30),
+    },
+    "arrivals that are lost": {**ARRIVALS, "algorithm": Quorum(FedAvg(Moody()), k=2), "until": Until(30)},
     "clients that choose": {"algorithm": ClusteredFL(split_rounds=(2,), min_gap=0.0), "validation": 0.3},
 }
 every_plan = pytest.mark.parametrize("plan", [dataclasses.replace(SMALL, **p) for p in PLANS.values()], ids=PLANS)
@@ -138,6 +180,7 @@ def carried_out(plan, on_snapshot=None, resume=None, lines=()):
         sample=everyone if plan.participation == 1 else Participation(plan.participation, plan.seed),
         guard=plan.guard,
         reference=federation.reference,
+        lost_rounds=plan.lost_rounds,
         observers=[history],
         **({} if on_snapshot is None else {"on_snapshot": lambda take: on_snapshot(take(), len(history.lines))}),
         resume=resume,
@@ -191,8 +234,17 @@ def test_the_plans_do_what_their_names_say():
     underway = run("arrivals under an attack with memory")[1]
     assert len(underway.events) > 2
     assert underway.previous.keys() == dataclasses.replace(SMALL, byzantine=2, attack=Gaussian()).attackers()
-    assert any(line.invalid and not line.verdicts for line in run("arrivals that are refused")[2])
+    assert any(line.invalid and not line.verdicts for line in run("arrivals that are invalid")[2])
     assert any(line.invalid and not line.verdicts for line in run("rounds that bring nothing")[2])
+    lost = [
+        {v.reason[:11] for v in line.verdicts.values()} == {"round lost:"} for line in run("rounds that are lost")[2]
+    ]
+    assert 0 < sum(lost) < 12
+    again = [line.step for line in run("rounds that are lost and asked again")[2]]
+    assert again[-1] == 4
+    assert len(again) > 5
+    for name, how in (("arrivals that are held back", "held back"), ("arrivals that are lost", "round lost")):
+        assert any(v.reason.startswith(how) for line in run(name)[2] for v in line.verdicts.values()), name
     assert run("clients with memory")[1].locals
     assert sorted({len(line.verdicts) for line in run("clients that come late")[2][1:]}) == [4, 6]
     assert len(run("removed clients")[0].benign) < 6
@@ -377,7 +429,7 @@ def test_the_checkpoint_is_for_this_run_and_on_request(stopped, tmp_path):
 
 def test_another_seed_starts_anew_and_says_so(stopped):
     other = dataclasses.replace(SMALL, seed=1)
-    with pytest.warns(UserWarning, match=r"held a run that came to step 3\. This one starts anew: it is another\."):
+    with pytest.warns(UserWarning, match=r"held a run that came to step 3\. This one starts over: it is another\."):
         assert steps_of(other, stopped) == [0, 1, 2, 3, 4, 5, 6]
     assert Record.load(stopped).config["seed"] == 1
 
@@ -385,8 +437,8 @@ def test_another_seed_starts_anew_and_says_so(stopped):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("phalanx.runs.session.VERSION", "99.0", r"starts anew: its results are by Phalanx 0\.1\.0, this is 99\.0\."),
-        ("phalanx.runs.session.source", lambda _: "changed", r"starts anew: the source of the classes of your own"),
+        ("phalanx.runs.session.VERSION", "99.0", r"starts over: its results are by Phalanx 0\.1\.0, this is 99\.0\."),
+        ("phalanx.runs.session.source", lambda _: "changed", r"starts over: the source of the classes of your own"),
     ],
 )
 def test_another_source_or_version_starts_anew_and_says_so(stopped, monkeypatch, name, value, says):
@@ -440,7 +492,7 @@ def test_a_damaged_checkpoint_is_an_error_with_the_remedy(stopped, damage, says)
     path = stopped / "checkpoint"
     path.write_bytes(damage(path.read_bytes()))
     before = {f.name: f.read_bytes() for f in stopped.iterdir()}
-    with pytest.raises(ValueError, match=f"{path} is not a whole checkpoint: {says}. Delete it, or start the run anew"):
+    with pytest.raises(ValueError, match=f"{path} is not a whole checkpoint: {says}. Delete it, or start the run over"):
         simulate(SMALL, folder=stopped)
     assert {f.name: f.read_bytes() for f in stopped.iterdir()} == before
     assert simulate(SMALL, folder=stopped, checkpoint=Checkpoint(resume=False)).summary.status == "finished"
@@ -538,7 +590,7 @@ class Odd(Algorithm[OddState]):
 
 def test_a_state_that_cannot_be_kept_is_named_and_the_run_goes_its_way(tmp_path):
     plan = dataclasses.replace(SMALL, algorithm=Odd())
-    with pytest.warns(UserWarning, match=r"starts anew if it is killed: state\.odd is a tuple_iterator") as told:
+    with pytest.warns(UserWarning, match=r"starts over if it is killed: state\.odd is a tuple_iterator") as told:
         assert simulate(plan, folder=tmp_path, checkpoint=ALWAYS).summary.steps == 6
     assert len(told) == 1
 

@@ -43,7 +43,7 @@ def test_each_client_keeps_its_share_and_trains_on_the_rest():
         whole = federation.seen(federation.group[i], federation.train.of(part)).x.flatten(1)
         assert torch.equal(both.sum(0), whole.sum(0))
         assert len(torch.unique(both, dim=0)) == len(torch.unique(whole, dim=0))
-        assert federation.transport.declared[i] == len(own)
+        assert federation.transport.reported[i] == len(own)
         assert int(federation.holdings[i].sum()) == len(part)
 
 
@@ -126,7 +126,7 @@ def test_a_choice_changes_nothing_about_what_is_trained():
 def test_an_algorithm_with_one_model_trains_on_what_is_left():
     plan = replace(RUN, algorithm=FedAvg())
     assert simulate(plan).history[-1].metrics.chosen == {}
-    assert Federation(plan).transport.declared[0] == len(Federation(plan).parts[0]) - len(Federation(plan).kept[0])
+    assert Federation(plan).transport.reported[0] == len(Federation(plan).parts[0]) - len(Federation(plan).kept[0])
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2.0])

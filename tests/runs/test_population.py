@@ -167,13 +167,13 @@ def test_the_engine_lets_in_who_joins(algorithm):
 def test_the_engine_refuses_who_declares_nonsense_and_goes_on():
     state, transport, seen = grown({1: -5})
     assert [set(sent) for sent in transport.sent] == [{0}, {0}]
-    assert "declares -5 examples" in seen[1].refused[1]
+    assert "reports -5 examples" in seen[1].invalid[1]
     assert state.clusters == {0: (0,)}
 
 
 def test_an_algorithm_that_cannot_take_in_anybody_says_so():
     state, _, seen = grown({1: 10}, RFFL())
-    assert "RFFL cannot take in client 1, which came after the run had begun" in seen[1].refused[1]
+    assert "RFFL cannot take in client 1, which came after the run had begun" in seen[1].invalid[1]
     assert (state.version, state.reputation.keys()) == (2, {0})
     assert Arrivals().joined == {}
     assert not FedAvg().remembers

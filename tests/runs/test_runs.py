@@ -62,7 +62,7 @@ def test_nan_senders_change_no_bit_for_the_others(rule):
     assert all(line.invalid.keys() == attackers for line in present.history[1:])
     federation = Federation(plan)
     honest = federation.transport
-    honest.declared = {i: size for i, size in honest.declared.items() if i not in attackers}
+    honest.reported = {i: size for i, size in honest.reported.items() if i not in attackers}
     import phalanx
 
     absent = phalanx.run(rule, honest, federation.start, until=plan.until)
@@ -83,7 +83,7 @@ def test_byzantine_clients_are_counted_and_drawn_by_seed():
     [
         ({"clients": 0}, "clients must be at least 1"),
         ({"byzantine": 2}, "attack is not set"),
-        ({"byzantine": 6, "attack": Gaussian()}, "a number of clients below 6"),
+        ({"byzantine": 6, "attack": Gaussian()}, "an integer below the 6 clients"),
         ({"byzantine": -1, "attack": Gaussian()}, "byzantine must be"),
         ({"byzantine": 1.5, "attack": Gaussian()}, "byzantine must be"),
         ({"participation": 0.0}, "participation must lie"),
@@ -109,7 +109,7 @@ def test_what_cannot_begin_is_an_error_not_a_record(tmp_path):
     with pytest.raises(InfeasibleError, match="asynchronous"):
         simulate(dataclasses.replace(SHORT, algorithm=FedAsync(), participation=0.5))
     with pytest.raises(
-        InfeasibleError, match=r"ByzantineCFL removes nobody unless .* Have more than half of the clients take"
+        InfeasibleError, match=r"ByzantineCFL excludes nobody unless .* Have more than half of the clients take"
     ):
         dataclasses.replace(SHORT, algorithm=ByzantineCFL(), participation=0.5)
     with pytest.raises(InfeasibleError, match=r"FLAME needs at least 2f \+ 1 = 5 clients in a round, got"):
@@ -124,7 +124,7 @@ def test_a_run_that_has_to_stop_keeps_its_history_and_says_why(tmp_path):
     plan = dataclasses.replace(SHORT, training=LocalSGD(lr=1e30))
     record = simulate(plan, folder=tmp_path)
     assert record.summary.status == "failed"
-    assert "all 6 clients that can be asked were refused or lost" in record.summary.error
+    assert "the answers of all 6 clients that are available were invalid or lost" in record.summary.error
     assert record.history[-1].invalid.keys() == set(range(6))
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == len(record.history)
 
@@ -230,7 +230,7 @@ def test_a_client_without_data_never_took_part():
     clients = simulate(plan).summary.clients.values()
     empty = [c for c in clients if c.size == 0]
     assert empty
-    assert all(c.not_enrolled.startswith("declares 0 examples") for c in empty)
+    assert all(c.not_enrolled.startswith("reports 0 examples") for c in empty)
     assert all(c.excluded is None and c.invalid is None for c in clients)
     assert all(c.not_enrolled is None for c in clients if c.size)
 

@@ -66,8 +66,8 @@ def test_the_door_knows_how_old_a_late_answer_is():
     options = {"clients": 3, "latency": SLOW, "deadline": Deadline(2.0, grace=2), "until": 3}
     seen = go(ROUNDS, guard=Guard(max_staleness=1), **options)
     assert [clients for _, clients, _ in arrivals(seen)] == [(0, 1)] * 3
-    assert news(seen, "refused") == [(5.0, {2: "update is 2 server updates old, allowed is 1"})]
-    assert not news(go(ROUNDS, guard=Guard(max_staleness=2), **options), "refused")
+    assert news(seen, "invalid") == [(5.0, {2: "update is 2 server updates old, allowed is 1"})]
+    assert not news(go(ROUNDS, guard=Guard(max_staleness=2), **options), "invalid")
 
 
 def test_who_is_late_is_not_drawn_for_the_next_round():

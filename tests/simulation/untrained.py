@@ -48,7 +48,7 @@ def arrivals(seen: Sequence[Progress]) -> list[tuple[float, tuple[int, ...], tup
 
 
 def news(seen: Sequence[Progress], kind: str) -> list[tuple[float, dict[int, str]]]:
-    """When somebody was refused or lost, and why."""
+    """When an answer was invalid or lost, and why."""
     return [(p.now, dict(getattr(p, kind))) for p in seen if getattr(p, kind)]
 
 

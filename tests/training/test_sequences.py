@@ -280,7 +280,7 @@ def test_holdings_and_sizes_are_of_the_owners_that_were_drawn():
         own = COUNTING.train.of(part)
         assert len(own.owners.unique()) == 1
         assert held.tolist() == own.label_counts().tolist()
-    assert json.dumps(federation.transport.declared) == json.dumps(dict.fromkeys(range(6), 20))
+    assert json.dumps(federation.transport.reported) == json.dumps(dict.fromkeys(range(6), 20))
 
 
 class Logits(nn.Module):

@@ -4,6 +4,7 @@ from phalanx.aggregators.aggregator import Aggregator, Chain, Choice, PreAggrega
 from phalanx.aggregators.bulyan import Bulyan
 from phalanx.aggregators.caf import CAF
 from phalanx.aggregators.centered_clipping import CenteredClipping
+from phalanx.aggregators.ctma import CTMA
 from phalanx.aggregators.dnc import DnC
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter
 from phalanx.aggregators.foolsgold import FoolsGoldWeights
@@ -22,6 +23,7 @@ from phalanx.aggregators.trimmed_mean import TrimmedMean
 
 __all__ = [
     "CAF",
+    "CTMA",
     "MDA",
     "SMEA",
     "AdaptiveClip",

@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators.points import Mixture, Points
-from phalanx.core import InfeasibleError, Matrix, Rule, Vector, Weights
+from phalanx.core import InfeasibleError, Matrix, Rule, TooFewError, Vector, Weights
 from phalanx.rng import numpy_generator
 
 BELOW_HALF = nextafter(0.5, 0.0)  # largest share of the weight that a median tolerates: less than one half
 
 
-class TooFewRowsError(InfeasibleError):
+class TooFewRowsError(TooFewError):
     """A rule received fewer rows than it needs."""
 
 
@@ -233,7 +233,7 @@ def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> N
         why: the formula for `least`, such as "2f + 3".
     """
     if m < least:
-        remedy = "Lower f, or ask more clients" if "f" in why else "Ask more clients"
+        remedy = "Lower f, or have more clients" if "f" in why else "Have more clients"
         raise TooFewRowsError(f"{rule} needs at least {why} = {least} rows, got {m}. {remedy}.")
 
 
@@ -248,13 +248,24 @@ def check_rows(rule: Rule, m: int, option: str) -> None:
     Raises:
         TooFewRowsError: if the rule needs more rows.
     """
+    if why := too_few(rule, m):
+        raise TooFewRowsError(f"{option} = {m} is too small: {why} Or raise {option}.")
+
+
+def too_few(rule: Rule, m: int) -> str:
+    """Return why a rule cannot work on m rows, by a trial on random rows of two entries; "" if it can."""
+    if m < 1:
+        return f"{rule} needs at least 1 row, got {m}."
     try:
         # Random rows: a rule may have no result for equal ones, such as FoolsGold.
         rule(_trial_rows(m))
     except TooFewRowsError as error:
-        raise TooFewRowsError(f"{option} = {m} is too small: {error} Or raise {option}.") from error
-    except InfeasibleError:
-        return  # the rule has no result for the trial rows, but may have one for others
+        return str(error)
+    except (ValueError, RuntimeError, IndexError):
+        return (
+            ""  # the rule has no result for the trial rows, but may have one for others, of as many entries as a model
+        )
+    return ""
 
 
 def weighs_rows(rule: Aggregator, m: int) -> bool:

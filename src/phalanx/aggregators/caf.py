@@ -19,6 +19,7 @@ Where the paper leaves room:
 """
 
 from dataclasses import dataclass
+from math import frexp, inf, ldexp
 
 import torch
 
@@ -29,6 +30,7 @@ from phalanx.core import Weights
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
 
+SMALL, LARGE = 1e-100, 1e100  # squared distances whose squares are numbers of float64
 SAME = 1e-9  # values with a smaller relative difference are equal up to rounding
 
 
@@ -43,7 +45,9 @@ def principal(distances: Square, weights: Weights) -> tuple[float, Weights]:
         distances: (m, m), squared distances of the rows.
         weights: (m,), non-negative.  Rows of weight 0 do not change the result.
     """
-    share = weights / weights.sum()
+    share, unit = weights / weights.sum(), _unit(distances)
+    if unit != 1:
+        distances = distances / unit
     to_mean = distances @ share
     products = -(distances - to_mean[:, None] - to_mean + share @ to_mean) / 2
     half = root(share)
@@ -52,7 +56,13 @@ def principal(distances: Square, weights: Weights) -> tuple[float, Weights]:
     top = values[-1].clamp_min(0)
     main = vectors[:, values >= (1 - SAME) * values[-1]]
     along = products @ (half[:, None] * main)
-    return float(top), along.square().sum(1) / top if top > 0 else torch.zeros_like(share)
+    return float(top) * unit, along.square().sum(1) / top * unit if top > 0 else torch.zeros_like(share)
+
+
+def _unit(distances: Square) -> float:
+    """Return a power of two near the largest distance where its square would leave the range of float64, else 1."""
+    largest = float(distances.max())
+    return 1.0 if SMALL < largest < LARGE or not 0 < largest < inf else ldexp(1.0, frexp(largest)[1])
 
 
 @dataclass(frozen=True)

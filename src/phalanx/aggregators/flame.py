@@ -24,7 +24,10 @@ from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.clustering.density import densest_majority
 from phalanx.core import Vector
+from phalanx.numerics.linalg import Square, squared_distances
 from phalanx.rng import numpy_generator
+
+PARALLEL = 1e-3  # 1 minus a cosine below which rounding of float32 products takes more than 1e-4 of it
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,7 @@ class DensestMajority(Selection):
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
-        distances = (1 - points.cosines).clamp_min(0)
-        admitted = list(densest_majority(distances, points.weights))
+        admitted = list(densest_majority(angular_distances(points), points.weights))
         shares = torch.zeros(len(points), dtype=torch.float64)
         shares[admitted] = points.weights[admitted] / points.weights[admitted].sum()
         reasons = [f"outside the cosine cluster of {len(admitted)}"] * len(points)
@@ -110,6 +112,26 @@ class FLAMEFilter(Selection):
     def _limit(self, points: Points) -> float:
         """Return S, the median norm."""
         return float(Median()(points.norms[:, None], points.weights))
+
+
+def angular_distances(points: Points) -> Square:
+    """Return 1 minus the cosines of pairs of rows, where that is small to 1e-4 of itself.
+
+    A cosine of float32 rows is right to about 1e-7, which is all that is left of 1 minus the cosine of two models that
+    differ by 10^-3 of themselves.  So it is |a/|a| - b/|b||^2 / 2 where two rows are nearly parallel, in float64.
+    """
+    distances = (1 - points.cosines).clamp_min(0)
+    close = distances < PARALLEL
+    rows = (close.sum(1) > 1).nonzero().flatten()  # each is close to itself
+    if len(rows) > 1:
+        directions = points.matrix[rows.to(points.matrix.device)].double()
+        directions /= torch.linalg.vector_norm(directions, dim=1, keepdim=True).clamp_min(
+            torch.finfo(torch.float64).tiny
+        )
+        exact = squared_distances(directions).cpu() / 2
+        pairs = rows[:, None], rows[None, :]
+        distances[pairs] = torch.where(close[pairs], exact, distances[pairs])
+    return distances
 
 
 def disturbed(vector: Vector, sigma: float, seed: int, turn: int) -> Vector:

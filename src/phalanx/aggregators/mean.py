@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.points import Points
+from phalanx.core import Vector
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,18 @@ class Mean(Selection):
     def breakdown_point(self) -> float:
         """See `Aggregator`."""
         return 0.0
+
+    def aggregate(self, points: Points) -> Vector:
+        """See `Aggregator`.  In float64 the sum is divided at the end, so that the mean of integers is exact."""
+        if points.base.dtype == torch.float64:
+            mean = points.combine(points.weights) / points.mass
+            if bool(torch.isfinite(mean).all()):  # else a sum of numbers near the largest has left the range
+                return mean
+        return super().aggregate(points)
+
+    def apply(self, points: Points) -> tuple[Vector, Choice]:
+        """See `Aggregator`."""
+        return self.aggregate(points), self.choose(points)
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""

@@ -2,50 +2,70 @@
 
 from phalanx.algorithms.aflguard import AFLGuard
 from phalanx.algorithms.agreement import ByClass
+from phalanx.algorithms.async_filter import AsyncFilter
+from phalanx.algorithms.async_momentum import AsyncMomentum
 from phalanx.algorithms.async_rffl import AsyncRFFL
 from phalanx.algorithms.basgd import BASGD
-from phalanx.algorithms.byzantine_cfl import AboveNoise, ByzantineCFL
+from phalanx.algorithms.benign_clusters import BenignClusters
+from phalanx.algorithms.byzantine_cfl import AboveNoise, AtOnce, ByzantineCFL, IfUnlike
 from phalanx.algorithms.catalyst import Catalyst, Inverse
 from phalanx.algorithms.clustered_fl import ClusteredFL, Relative
+from phalanx.algorithms.demoa import DeMoA
 from phalanx.algorithms.fedasync import FedAsync
 from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.fedbuff import FedBuff
 from phalanx.algorithms.flame import FLAME
+from phalanx.algorithms.flhc import FLHC
+from phalanx.algorithms.fltrust import FLTrust
 from phalanx.algorithms.foolsgold import FoolsGold
 from phalanx.algorithms.hidden import Permuted, Rotated
+from phalanx.algorithms.ifca import IFCA
 from phalanx.algorithms.kardam import Kardam
+from phalanx.algorithms.per_cluster import PerCluster
 from phalanx.algorithms.private import Private
 from phalanx.algorithms.qfedavg import QFedAvg
 from phalanx.algorithms.quorum import Quorum
 from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
+from phalanx.algorithms.rewarded import Rewarded
 from phalanx.algorithms.rffl import RFFL
 from phalanx.algorithms.signsgd import SignSGD
 from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Staleness, Undiscounted
 from phalanx.algorithms.standalone import Standalone
+from phalanx.algorithms.stocfl import StoCFL
 from phalanx.algorithms.zeno import ZenoPlusPlus
 from phalanx.core import Algorithm
 
 __all__ = [
     "BASGD",
     "FLAME",
+    "FLHC",
+    "IFCA",
     "RFFL",
     "AFLGuard",
     "AboveNoise",
     "Algorithm",
+    "AsyncFilter",
+    "AsyncMomentum",
     "AsyncRFFL",
+    "AtOnce",
+    "BenignClusters",
     "ByClass",
     "ByzantineCFL",
     "Catalyst",
     "ClusteredFL",
+    "DeMoA",
     "Exponential",
+    "FLTrust",
     "FedAsync",
     "FedAvg",
     "FedBuff",
     "FoolsGold",
     "Hinge",
+    "IfUnlike",
     "Inverse",
     "Kardam",
     "MedianNorm",
+    "PerCluster",
     "PerLayer",
     "Permuted",
     "Polynomial",
@@ -53,10 +73,12 @@ __all__ = [
     "QFedAvg",
     "Quorum",
     "Relative",
+    "Rewarded",
     "Rotated",
     "SignSGD",
     "Staleness",
     "Standalone",
+    "StoCFL",
     "Undiscounted",
     "Whole",
     "ZenoPlusPlus",

@@ -1,20 +1,20 @@
-"""AFLGuard: asynchronous training that accepts what lies near the server's own update.
+"""AFLGuard: asynchronous training that accepts updates near the server's own.
 
 Fang, Liu, Gong and Bentley, "AFLGuard: Byzantine-robust Asynchronous Federated Learning", 2022.  `AFLGuard` is its
-server: with g_s, the change that the server's own training makes to the present model, the update g_i of a client is
-used if its direction and its length are like that one's, which is
+server: with g_s, the change that the server's own training makes to the current model, the update g_i of a client is
+used if its direction and its length are similar to those of g_s, which is
 
     |g_i - g_s| <= lambda |g_s|
 
-and then added to the present model; else the model stays.
+and then added to the current model; else the model does not change.
 
 Where the paper leaves a choice:
 
-* Some descriptions train on the server every so many versions only.  It is every version by default here, as g_s is
-  that of the present model in the paper; `reference_every` makes it rarer.
+* Some descriptions train on the server once in several versions only.  The default here is every version, since g_s is
+  that of the current model in the paper; `reference_every` makes it rarer.
 * Its learning rate is that of a gradient.  Here updates are changes of several local steps, and 1 would add them whole:
-  too much where many clients train at a time, who have started from much the same model and overshoot together.
-* Every g_i is accepted that is zero, if lambda >= 1: it is as near as lambda allows, and changes nothing.
+  too much if many clients train at the same time, which start from similar models and overshoot together.
+* A zero g_i is accepted if lambda >= 1: it is as near as lambda allows, and changes nothing.
 """
 
 from collections.abc import Mapping, Set
@@ -29,7 +29,7 @@ from phalanx.core import Algorithm, Updates, Vector, Verdict
 
 
 class AFLGuardState(NamedTuple):
-    """What the server of `AFLGuard` carries over."""
+    """The server's state of `AFLGuard`."""
 
     version: int  # t, updates used
     model: Vector  # theta^t
@@ -38,16 +38,16 @@ class AFLGuardState(NamedTuple):
 
 @dataclass(frozen=True)
 class AFLGuard(Algorithm[AFLGuardState]):
-    """Uses an update if it is no farther from the server's own than `radius` times the length of that.
+    """Use of updates whose distance from the server's own is at most `radius` times the length of that.
 
-    Stands any number of attackers, as each update is judged alone; the server must hold examples like the clients', and
-    train as they do, so that lengths can be compared.  With `radius` below 1 an accepted update always goes down along
-    the server's own; from 1 on it can be zero or stand still, and above 1 it can go up by `radius` - 1 of its length.
+    Tolerates any number of attackers, as each update is judged alone; the server must hold examples like the clients',
+    and train as they do, so that lengths can be compared.  With `radius` below 1 an accepted update always descends
+    along the server's own; from 1 on it can be zero, and above 1 it can ascend by `radius` - 1 of its length.
 
     Args:
         radius: lambda; 1.5 in the paper.
         server_lr: eta, factor on an accepted update.
-        reference_every: for how many versions the server's own training serves.
+        reference_every: number of versions for which the result of the server's own training is used.
     """
 
     synchronous: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class AFLGuard(Algorithm[AFLGuardState]):
         return AFLGuardState(t, theta, verdicts), set(updates.clients)
 
     def _judge(self, g_i: Vector, g_s: Vector) -> Verdict:
-        """Whether an update is used; the score is its distance in lengths of the server's own."""
+        """Return the verdict on an update; the score is its distance in lengths of the server's own."""
         length = float(torch.linalg.vector_norm(g_s))
         if not length:
             return Verdict(False, 0.0, None, "the server's own change is zero")

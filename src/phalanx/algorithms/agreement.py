@@ -1,8 +1,8 @@
-"""Whether a participant agrees with the others on every class: a test for those who lie about one.
+"""Agreement of participants on every class: a test that finds label flips of one class.
 
 Ours.  Reputation (Xu and Lyu 2020, see `phalanx.algorithms.rffl`) is the cosine of a whole update, and nine tenths of
-what a participant sends who takes the ones for sevens are honest.  Its lie stands in the row of the output layer that
-belongs to the ones.  A row of one update is mostly noise; of the sum of all updates since the start it is not.
+the update of a participant with ones labelled as sevens are honest.  The attack is visible in the row of the output
+layer for the ones.  A row of one update is mostly noise; that of the sum of all updates since the start is not.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from phalanx.models import Model
 
 
 class Agreement(NamedTuple):
-    """How a participant stands to the others on the class on which they agree least."""
+    """The agreement of a participant with the others on the class on which they agree least."""
 
     cosine: float
     disputed: int  # the class
@@ -27,17 +27,17 @@ class Agreement(NamedTuple):
 
 @dataclass(frozen=True)
 class ByClass:
-    """Compares what each participant ever sent with what the others did, class by class, in the output layer.
+    """A comparison of each participant's summed updates with those of the others, class by class, in the output layer.
 
-    Participants must hold examples of every class, or lack the same ones: who never sees a class teaches its model to
-    avoid it, and disagrees with those who do.  Attackers must be fewer than the honest.
+    Participants must hold examples of every class, or lack the same ones: a participant without examples of a class
+    trains its model to avoid it, and disagrees with those that have some.  Attackers must be fewer than the honest.
 
     Args:
         start: entries of a model's vector before the weights of the output layer.
         classes: its outputs; each has a row of weights, and after all rows a bias.
         features: its inputs.
         least: the smallest cosine that is no disagreement, in (-1, 1).
-        patience: rounds after which it is asked for the first time.
+        patience: rounds before the first test.
     """
 
     start: int
@@ -61,10 +61,10 @@ class ByClass:
     def of(
         cls, model: Model, shape: tuple[int, ...], classes: int, *, least: float = 0.4, patience: int = 3
     ) -> "ByClass":
-        """The output layer of a model.
+        """Return the test for the output layer of a model.
 
         Args:
-            model: the one that is trained.
+            model: the model that is trained.
             shape: of one example.
             classes: number of classes.
             least: see above.
@@ -87,11 +87,11 @@ class ByClass:
 
     @property
     def stop(self) -> int:
-        """Where the output layer ends in a model's vector."""
+        """The end of the output layer in a model's vector."""
         return self.start + self.classes * (self.features + 1)
 
     def check(self, d: int) -> None:
-        """Refuses a model that has no such layer.
+        """Raise `InfeasibleError` if a model has no such layer.
 
         Args:
             d: entries of the model's vector.
@@ -106,24 +106,24 @@ class ByClass:
             )
 
     def rows(self, deltas: Matrix) -> Float[Tensor, "m classes entries"]:
-        """What updates say of each class: its weights and its bias, (m, classes, features + 1), float64."""
+        """Return the changes of each class's weights and bias, (m, classes, features + 1), float64."""
         layer = deltas[:, self.start : self.stop].double()
         weights, biases = layer[:, : -self.classes], layer[:, -self.classes :]
         return torch.cat([weights.reshape(-1, self.classes, self.features), biases[:, :, None]], dim=2)
 
     def agreements(self, sums: Mapping[int, Float[Tensor, "classes entries"]]) -> dict[int, Agreement]:
-        """Of each participant, its smallest cosine with the sum of the others over the classes.
+        """Return for each participant its smallest cosine with the sum of the others over the classes.
 
-        A row that is zero says nothing, and so agrees.
+        A zero row has no direction, and counts as agreement.
 
         Args:
-            sums: what each sent so far, as `rows`.
+            sums: the sum of each participant's updates so far, as `rows`.
         """
         if len(sums) < 2:
             return {i: Agreement(1.0, 0) for i in sums}
         own = torch.stack(list(sums.values()))
         others = own.sum(0) - own
-        told = own.any(2) & others.any(2)
-        cosines = torch.where(told, cosine_similarity(own, others, dim=2), 1.0)
+        informative = own.any(2) & others.any(2)
+        cosines = torch.where(informative, cosine_similarity(own, others, dim=2), 1.0)
         least, which = cosines.min(dim=1)
         return {i: Agreement(float(c), int(k)) for i, c, k in zip(sums, least, which, strict=True)}

@@ -1,4 +1,4 @@
-"""What algorithms share that work on arrivals: updates one by one, and rounds made of them."""
+"""Common parts of algorithms on arrivals: single updates, and rounds made of them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,23 +21,23 @@ class Arrival(NamedTuple):
 
 
 def one_by_one(updates: Updates) -> Iterator[Arrival]:
-    """The updates, as if they had arrived one after the other."""
+    """Yield the updates as if they had arrived one after the other."""
     return map(Arrival, updates.clients, updates.versions, updates.bases, updates.deltas)
 
 
-def told_of_age(tau: int) -> str:
-    """The age of an update, as verdicts tell it; empty if it is fresh."""
+def age_in_words(tau: int) -> str:
+    """Return the age of an update in words, for verdicts; empty if it is fresh."""
     return f"{plural(tau, 'update')} old" if tau else ""
 
 
 def alone(updates: Updates, client: int) -> Updates:
-    """The update of one client, in memory of its own: a row of a round would hold the memory of all of it."""
+    """Return the update of one client in memory of its own; a row of a round would hold that of the whole round."""
     one = updates.of({client})
     return replace(one, deltas=one.deltas.clone())
 
 
 def merged(parts: Iterable[Updates], reference: Vector | None = None) -> Updates:
-    """Updates of different clients as those of one round.
+    """Return updates of different clients as those of one round.
 
     Args:
         parts: of any number of clients each.

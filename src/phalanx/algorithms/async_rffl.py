@@ -1,24 +1,23 @@
 """Robust and fair federated learning without rounds: each arrival changes one reputation.
 
 Ours, after Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020; `phalanx.algorithms.rffl`
-is their algorithm.  What a round does at once is done here when a participant reports:
+is their algorithm.  The steps of a round are taken here whenever one participant reports:
 
-* Its update is compared with the reputation-weighted aggregate of what the *others* sent last.  In a round everybody's
-  update is in the aggregate that it is compared with; here the one that has just come would be the freshest of all.
+* Its update is compared with the reputation-weighted aggregate of the last updates of the *others*.  In a round every
+  update is in the aggregate that it is compared with; here the new one would be the freshest of all.
 * Its reputation is the moving average of those cosines, from zero as in the paper, divided by the weight that the
-  average has had so far.  Nobody else's changes.  Shares of the sum take the place of reputations that sum to one.
-* Who falls below the threshold leaves before its update is used, not after.
-* The server's model takes in the share of the update.  The participant is paid out of what the server's model has
-  taken in since it was last paid: over one turn of everybody, as much as a round pays.
+  average has had so far.  No other reputation changes.  Shares of the sum replace reputations that sum to one.
+* A participant below the threshold is excluded before its update is used, not after.
+* The share of the update is added to the server's model.  The participant is paid out of the changes of the server's
+  model since its last payment: over one update of each participant, as much as a round pays.
 
-Ages are not looked at: participants' models differ anyway, and a late update is judged by where it points.
+Ages are not used: participants' models differ anyway, and a late update is judged by its direction.
 
-`MedianNorm` is the median over all participants, and who has not sent anything counts with length zero.  So nothing is
-used, and nobody judged, until half of them have reported: a median of the first few lengths would be an attacker's who
-is fast.
+`MedianNorm` is the median over all participants; those that have sent nothing count with length zero.  So no update is
+used or judged until half of them have reported: fast attackers could set the median of the first few lengths.
 
-The server keeps three vectors for each participant: its last update, what it was paid, and the model that it was last
-paid of.
+The server keeps three vectors for each participant: its last update, the sum of its payments, and the server's model at
+its last payment.
 """
 
 import math
@@ -41,15 +40,16 @@ from phalanx.algorithms.reputation import (
     largest,
     places,
 )
-from phalanx.core import Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Updates, Vector, Verdict
 from phalanx.numerics.linalg import norms, shortened
+from phalanx.wording import plural
 
 
 class Account(NamedTuple):
-    """What the server knows of one participant, and owes it."""
+    """The server's record of one participant."""
 
     average: float  # moving average of its cosines, from zero
-    judged: int  # how many cosines that are
+    judged: int  # number of these cosines
     latest: Vector | None  # what it sent last
     length: float  # the norm of that; zero if it has sent nothing
     seen: Vector  # w_g when it was last paid
@@ -57,11 +57,11 @@ class Account(NamedTuple):
 
 
 class AsyncRFFLState(NamedTuple):
-    """What the server of `AsyncRFFL` carries over."""
+    """The server's state of `AsyncRFFL`."""
 
     version: int  # arrivals so far
     model: Vector  # w_g
-    accounts: Mapping[int, Account]  # also of those who were removed: they keep the model that they have
+    accounts: Mapping[int, Account]  # also of excluded participants, which keep their last model
     reputation: Mapping[int, float]  # r_i of R, summing to one
     threshold: float  # r_th of the last arrival
     verdicts: Mapping[int, Verdict]
@@ -69,17 +69,18 @@ class AsyncRFFLState(NamedTuple):
 
 @dataclass(frozen=True)
 class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
-    """`RFFL` on arrivals: whoever reports is judged, and paid, at once.  Nor is anybody taken in later.
+    """`RFFL` on arrivals: a participant is judged, and paid, as soon as it reports.  Nobody can join later.
 
     Args:
         fade: alpha in [0, 1), the weight of the past in a reputation.
-        threshold: c in r_th = c / |R|, in [0, 1). 0 removes nobody.
-        warmup: cosines of a participant that do not remove it yet, at least 0: one alone is mostly chance.
+        threshold: c in r_th = c / |R|, in [0, 1). 0 excludes nobody.
+        warmup: number of a participant's first cosines that do not exclude it, at least 0: one alone is mostly chance.
         clip: largest norm of an update; `MedianNorm` is that of the last ones of all participants. None for no
             limit.
-        allocation: of what a quota takes the largest entries.
+        allocation: the parts of a vector of which a quota takes the largest entries.
         own: as in `RFFL`: "subtracted", "kept" or "replaced".
-        aggregate: what an update is compared with: the rule, with reputations as weights, on the others' last updates.
+        aggregate: the rule for the others' last updates, with reputations as weights, with whose result an update is
+            compared.
     """
 
     synchronous: ClassVar[bool] = False
@@ -118,6 +119,19 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         equal = dict.fromkeys(sizes, 1 / len(sizes))
         return AsyncRFFLState(0, model, accounts, equal, self.threshold / len(sizes), {}), sizes.keys()
 
+    def part(self, state: AsyncRFFLState, clients: Mapping[int, int]) -> tuple[AsyncRFFLState, Set[int]]:
+        """See `Algorithm`: everybody keeps its model and its account, and reputations keep their ratios."""
+        rest = {i: r for i, r in state.reputation.items() if i in clients}
+        if not (total := sum(rest.values())):
+            raise InfeasibleError(f"None of {plural(len(clients), 'client')} has a reputation: who is to be believed?")
+        new = state._replace(
+            accounts={i: account for i, account in state.accounts.items() if i in clients},
+            reputation={i: r / total for i, r in rest.items()},
+            threshold=self.threshold / len(rest),
+            verdicts={},
+        )
+        return new, rest.keys()
+
     def download(self, state: AsyncRFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
         return state.accounts[client].paid
@@ -132,7 +146,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         return state._replace(verdicts=verdicts), verdicts.keys() & state.reputation.keys()
 
     def _arrived(self, state: AsyncRFFLState, i: int, delta: Vector) -> AsyncRFFLState:
-        """The state after one arrival."""
+        """Return the state after one arrival."""
         account = state.accounts[i]._replace(latest=delta, length=float(norms(delta[None])[0]))
         radius = self._radius({**state.accounts, i: account}, state.reputation.keys())
         dw_i = shortened(delta[None], radius)[0]
@@ -145,7 +159,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         r_th = self.threshold / len(r)
         state = state._replace(version=state.version + 1, threshold=r_th)
         if r[i] < r_th and account.judged > self.warmup:
-            verdict = Verdict(False, 0.0, r[i], f"reputation {r[i]:.4f} < {r_th:.4f}, removed", final=True)
+            verdict = Verdict(False, 0.0, r[i], f"reputation {r[i]:.4f} < {r_th:.4f}, excluded", final=True)
             rest = self._reputations(state.accounts, r.keys() - {i})
             return state._replace(reputation=rest, verdicts={i: verdict})
 
@@ -158,13 +172,13 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         return state._replace(model=w_g, accounts=accounts, reputation=r, verdicts={i: used})
 
     def _radius(self, accounts: Mapping[int, Account], members: Set[int]) -> float:
-        """The largest norm of an update at present."""
+        """Return the current largest norm of an update."""
         if not isinstance(self.clip, MedianNorm):
             return math.inf if self.clip is None else self.clip
         return self.clip.factor * median(accounts[j].length for j in members)
 
     def _others(self, state: AsyncRFFLState, i: int, radius: float) -> Vector | None:
-        """The reputation-weighted aggregate of what the others sent last; None if there is none."""
+        """Return the reputation-weighted aggregate of the others' last updates; None if there is none."""
         last = {j: a.latest for j, a in state.accounts.items() if a.latest is not None and j != i}
         last = {j: dw_j for j, dw_j in last.items() if state.reputation.get(j, 0.0) > 0}
         if not last or radius == 0:
@@ -174,20 +188,21 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         return self.aggregate(rows, weights, turn=state.version)
 
     def _reputations(self, accounts: Mapping[int, Account], members: Set[int]) -> dict[int, float]:
-        """The reputation of each member, summing to one: those of whom nothing is known have the mean of the others."""
+        """Return the reputation of each member, summing to one: members without any have the mean of the others."""
         known = {
             i: max(accounts[i].average, 0.0) / (1 - self.fade ** accounts[i].judged)
             for i in sorted(members)
             if accounts[i].judged
         }
         mean = sum(known.values()) / len(known) if known else 1.0
-        if mean == 0.0:  # nobody has any: all are alike
+        if mean == 0.0:  # nobody has any: all are equal
             return dict.fromkeys(sorted(members), 1 / len(members))
         r = {i: known.get(i, mean) for i in sorted(members)}
-        return {i: r_i / sum(r.values()) for i, r_i in r.items()}
+        total = sum(r.values())
+        return {i: r_i / total for i, r_i in r.items()}
 
     def _allocated(self, account: Account, w_g: Vector, quota: float, contributed: Vector) -> Vector:
-        """What a participant is paid out of what the server's model has taken in since it was last paid."""
+        """Return the payment of a participant out of the changes of the server's model since its last payment."""
         collected = w_g - account.seen
         place = places(collected, self.allocation.parts(len(collected)))
         allocated = largest(collected, place, quota)

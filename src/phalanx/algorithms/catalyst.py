@@ -1,45 +1,44 @@
-"""Catalyst: FLAME on whoever answers first, with a second chance for those who answer late.
+"""Catalyst: FLAME on the first answers to a model, with a second chance for late answers.
 
 Cox, Malan, Chen and Decouchant, "Asynchronous Byzantine Federated Learning", 2024.  `Catalyst` is Algorithm 3.  The
-server takes a step when a quorum of clients has answered its present model; an answer to one of the K - 1 models before
-waits for that step, is judged beside all other answers to the same model, and added if it passes.
+server takes a step when a quorum of clients has answered its current model; an answer to one of the K - 1 models before
+waits for that step, is judged together with all other answers to the same model, and added if it passes.
 
-The printed pseudo-code cannot be run as it is.  What is repaired, by its lines:
+The printed pseudo-code cannot be run as it is.  The corrections, by its lines:
 
 * 4: "W_0" is G_0.
-* 8: a client that answers twice to one version is ignored the second time, but it is served.  The guard refuses such
-  replies before they get here.
-* 14: 2f + 1 updates, and two of them if f = 0.  `quorum` asks for more.
+* 8: a client that answers twice to one version is ignored the second time, but it gets a download.  The guard finds
+  such replies invalid before they get here.
+* 14: 2f + 1 updates, and two of them if f = 0.  `quorum` can be larger.
 * 15: the window has K - 1 old versions, from a - K + 1 to a - 1.
 * 16 to 18: clipping by S[i], which was kept for the version i of the update; "S[a]" does not exist yet.
-* 17: the union of processed[i] and pending[i] is a union: who answered version i in time stays the yardstick for all
-  who answer it later, 2f + 1 updates at least.
+* 17: the union of processed[i] and pending[i] is a union: the answers in time to version i remain the reference for all
+  later answers to it, 2f + 1 updates at least.
 * 21: the late updates are ADDED.  The printed minus would undo what they learned.
-* 21: |pending[i]| counts those that passed the filter, or a rejected update would give weight to the others.
+* 21: |pending[i]| counts those that passed the filter, or a filtered update would give weight to the others.
 * 21: alpha and eta only occur as a product, `late_lr`; sf(a, i) without alpha is `staleness`.
 * 22 and 33: the age grows once.
-* 26 to 28: everybody who waits is served, the client that completed the quorum too.
+* 26 to 28: every waiting client gets a download, the client that completed the quorum too.
 * 41: "d" is the client c that was late.
 
 Where the paper is silent:
 
 * Cosines are between updates, and clipping is of updates: `compare`.  In Algorithm 2 cosines are between models, which
   are nearly one whatever clients do.
-* FLAME's clusters of more than one half are the largest by themselves, so there is no case in which all are noise, and
-  too few to judge there are never: see `phalanx.clustering.density`.
-* With f = 0 nobody is suspected, and the rule is the mean of the clipped updates.
-* Another rule can take the filter's place.  If it weighs whole updates, the late ones get the share that it gives them.
-  If it does not, as a median, what is added is by how much it moves when the late are among the others.
-* A fast update that was rejected is not looked at again, as Section 5.3 says it could be.
+* FLAME's clusters of more than one half are always the largest, so never are all updates noise, or too few to judge:
+  see `phalanx.clustering.density`.
+* With f = 0 no client is suspected, and the rule is the mean of the clipped updates.
+* Another rule can replace the filter.  If it weighs whole updates, the late ones get the share that it gives them.  If
+  it does not, such as a median, the change of its result by the late updates is added.
+* A fast update that was filtered is not considered again, as Section 5.3 says it could be.
 
-In the authors' published program late updates are in effect not judged, as its yardstick is
-overwritten; those that are one version late, which most are, are thrown away; staleness is switched off; and models are
-compared, not updates.  `Catalyst.as_published(f)` has all four, each of which is a field.  It has more mistakes, which
-are not repeated here: the client that completes a quorum goes on with a model of its own, G_i is that of the version
-after, and the lengths of late updates are those of other clients.
+In the authors' published program late updates are in effect not judged, as its reference is overwritten; updates that
+are one version late, which most are, are discarded; staleness is switched off; and models are compared, not updates.
+`Catalyst.as_published(f)` has all four, each of which is a field.  It has more mistakes, which are not repeated here:
+the client that completes a quorum goes on with a model of its own, G_i is that of the version after, and the lengths
+of late updates are those of other clients.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, NamedTuple
@@ -59,9 +58,20 @@ from phalanx.algorithms.flame import (
     clipped_verdicts,
     compared,
 )
-from phalanx.algorithms.rounds import Weighted, verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.algorithms.staleness import Staleness, Undiscounted
-from phalanx.core import InfeasibleError, Matrix, QuorumStatus, Updates, Vector, Verdict, Weights
+from phalanx.core import (
+    InfeasibleError,
+    Matrix,
+    QuorumStatus,
+    SmallestSet,
+    TooFewError,
+    Updates,
+    Vector,
+    Verdict,
+    Weights,
+    lost_verdicts,
+)
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
@@ -69,7 +79,7 @@ from phalanx.wording import plural
 
 @dataclass(frozen=True)
 class Inverse(Staleness):
-    """s(tau) = 1 / tau, and 1 for what is fresh."""
+    """s(tau) = 1 / tau, and 1 for fresh updates."""
 
     def __call__(self, age: int) -> float:
         """See `Staleness`."""
@@ -77,17 +87,17 @@ class Inverse(Staleness):
 
 
 class CatalystState(NamedTuple):
-    """What the server of `Catalyst` carries over.
+    """The server's state of `Catalyst`.
 
-    For N clients and d parameters the updates that it holds are K N d numbers at most: those of K - 1 old versions, and
-    those of the present one that wait.  In a run it is rather the quorum than N, for each version.
+    For N clients and d parameters the stored updates are K N d numbers at most: those of K - 1 old versions, and the
+    waiting ones of the current version.  In a run it is rather the quorum than N, for each version.
     """
 
     version: int  # a, steps so far
     model: Vector  # G_a
-    sizes: Mapping[int, int]  # as declared
+    sizes: Mapping[int, int]  # as reported
     weights: Mapping[int, float]  # after preprocessing, or before it if that is per cohort
-    pending: Mapping[int, Mapping[int, Updates]]  # pending[i], by client; who is in pending[a] waits for G_{a+1}
+    pending: Mapping[int, Mapping[int, Updates]]  # pending[i], by client; clients in pending[a] wait for G_{a+1}
     processed: Mapping[int, Updates]  # processed[i], of the old versions in the window
     bounds: Mapping[int, float]  # S[i], of the old versions in the window
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
@@ -95,62 +105,62 @@ class CatalystState(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """How many clients have answered the present model."""
+        """The number of clients that have answered the current model."""
         return len(self.pending.get(self.version, {}))
 
     @property
     def late(self) -> int:
-        """How many late updates wait for the next step."""
+        """The number of late updates that wait for the next step."""
         return sum(map(len, self.pending.values())) - self.waiting
 
     @property
     def kept(self) -> int:
-        """How many updates are held."""
+        """The number of stored updates."""
         return sum(map(len, self.pending.values())) + sum(map(len, self.processed.values()))
 
     @property
     def decided(self) -> dict[int, dict[str, object]]:
-        """The verdicts of a step on those whose updates it used or rejected, which is more than who arrived last."""
+        """The verdicts of a step on all updates that it used or filtered, not only on the last arrival."""
         return {i: asdict(v) for i, v in self.verdicts.items() if v.weight > 0 or not v.accepted}
 
 
 class Part(NamedTuple):
-    """What of the answers to one version is due to the late ones, before staleness."""
+    """The effect of the late answers to one version, before staleness."""
 
     change: Vector
     shares: Weights  # of each answer, late or not
-    choice: Choice | None  # what the rule made of each
+    choice: Choice | None  # the rule's decision on each
 
 
 class LateUpdate(NamedTuple):
-    """What the late updates of one version come to."""
+    """The result of the late updates of one version."""
 
-    change: Vector  # what is added to the model
+    change: Vector  # the change of the model
     verdicts: Mapping[int, Verdict]
 
 
 @dataclass(frozen=True)
 class Catalyst(Weighted[CatalystState]):
-    """Takes a step of FLAME on the first 2f + 1 answers to its model, and adds late answers that look like these.
+    """Steps of FLAME on the first 2f + 1 answers to a model, to which late answers like these are added.
 
-    Stands f attackers of N >= 2f + 1 clients, if each of them answers; if they may stay silent, N must be 3f + 1, or
-    the quorum never comes together.  Each client counts once for each version, however fast it is.  But attackers who
-    are fast are f of every quorum, slow honest clients are heard late or never, and the filter drops up to half of
-    the quorum without any attack.
+    Tolerates f attackers of N >= 2f + 1 clients, if each of them answers; if they may stay silent, N must be 3f + 1, or
+    the quorum never comes together.  Each client counts once for each version, however fast it is.  But fast attackers
+    are f of every quorum, slow honest clients contribute late or never, and the filter drops up to half of the quorum
+    without any attack.
 
     Args:
-        f: how many clients may attack. 0: nobody is suspected, and `DensestMajority` admits all.
+        f: number of attackers to tolerate. 0: no client is suspected, and `DensestMajority` admits all.
         window: K, one more than the age, in versions, up to which late updates are used; 1 uses none.
-        quorum: updates waited for, answers of as many clients to the present model; 2f + 1, and at least 2, if not
-            given. With more than N - f, attackers who stay silent stop the run.
-        late_lr: alpha eta, factor on what late updates add.
+        quorum: updates waited for, answers of as many clients to the current model; 2f + 1, and at least 2, if not
+            given. With more than N - f, silent attackers stop the run.
+        late_lr: alpha eta, factor on late updates.
         staleness: sf, the factor on an update that is tau versions late; 1 / tau in the paper.
         aggregate: the rule for clipped updates; FLAME's filter in the paper.
-        preprocess: what declared sizes count for; nothing in the paper.
-        compare: what the rule looks at, updates or models.
-        judge_late: whether late updates pass the rule. If not, all are taken, clipped: no defence against attackers
-            who are late.
-        least_age: how late an update must be to be used as a late one, in versions.
+        preprocess: makes weights of the reported sizes; all are equal in the paper.
+        compare: "updates" or "models", by which the rule compares clients.
+        judge_late: whether late updates pass through the rule. If not, all are used, clipped: no defence against
+            attackers that answer late.
+        least_age: smallest age at which a late update is used, in versions.
     """
 
     synchronous: ClassVar[bool] = False
@@ -185,12 +195,12 @@ class Catalyst(Weighted[CatalystState]):
 
     @classmethod
     def as_published(cls, f: int) -> "Catalyst":
-        """Catalyst as the authors' published program has it in their experiments, for f attackers."""
+        """Return Catalyst as in the experiments of the authors' published program, for f attackers."""
         return cls(f, staleness=Undiscounted(), compare="models", judge_late=False, least_age=2)
 
     @property
     def needed(self) -> int:
-        """How many answers to the present model trigger a step."""
+        """The number of answers to the current model that trigger a step."""
         return max(2, 2 * self.f + 1) if self.quorum is None else self.quorum
 
     @property
@@ -204,23 +214,21 @@ class Catalyst(Weighted[CatalystState]):
         if n < q:
             formula = "" if self.quorum else "max(2, 2f + 1) = " if self.f == 0 else "2f + 1 = "
             raise InfeasibleError(
-                f"Catalyst needs at least {formula}{q} clients, got {n}. Lower f, or ask more clients."
-            )
-        if n - self.f < q:
-            warnings.warn(
-                f"If {self.f} of {n} clients stay silent, {n - self.f} are left, and a quorum of {q} never comes "
-                f"together. Have {q + self.f} clients or more.",
-                stacklevel=2,
+                f"Catalyst needs at least {formula}{q} clients, got {n}. Lower f, or have more clients."
             )
         check_rows(self.rule, q, "quorum")
         check_chooses(self.rule, q, self.compare)
         weights = self.preprocess.enrolled(sizes)
-        warn_of_weights(self.preprocess, self.aggregate)
         return CatalystState(0, model, dict(sizes), weights, {}, {}, {}, None, {}), weights.keys()  # lines 3 and 4
 
     def quorum_status(self, state: CatalystState) -> QuorumStatus:
         """See `Algorithm`."""
-        return QuorumStatus(self.needed, state.waiting, "Lower f" if self.quorum is None else "Lower quorum")
+        wanted = max(self.needed, state.waiting + 1)  # more than the quorum while a step is held back
+        return QuorumStatus(wanted, state.waiting, "Lower f" if self.quorum is None else "Lower quorum")
+
+    def smallest_set(self, m: int, population: int) -> SmallestSet:
+        """See `Algorithm`: the quorum."""
+        return SmallestSet(self.needed, "quorum", "raise quorum", self.needed)
 
     def step(self, state: CatalystState, updates: Updates) -> tuple[CatalystState, Set[int]]:
         """See `Algorithm`."""
@@ -232,7 +240,7 @@ class Catalyst(Weighted[CatalystState]):
         return state._replace(verdicts=verdicts), ready
 
     def _receive(self, state: CatalystState, c: int, update: Updates) -> tuple[CatalystState, Set[int]]:
-        """Lines 6 to 42, for the update of client c."""
+        """Return the state after lines 6 to 42, for the update of client c."""
         a, t = state.version, update.versions[0]  # line 7
         tau = a - t
         if c in state.pending.get(t, {}) or (t in state.processed and c in state.processed[t].clients):  # line 8
@@ -250,24 +258,36 @@ class Catalyst(Weighted[CatalystState]):
         if len(pending[a]) < self.needed:  # line 14
             why = f"waits for a quorum, {len(pending[a])} of {self.needed}"
             return state._replace(verdicts={c: Verdict(True, 0.0, None, why, waits=True)}), set()  # line 35
-        return self._advance(state)
+        try:
+            return self._advance(state)
+        except TooFewError as error:
+            if len(pending[a]) >= len(state.sizes):
+                raise  # nobody is left to wait for
+            why = f"held back with {len(pending[a])}, waits for more: {error}"
+            return state._replace(verdicts={c: Verdict(True, 0.0, None, why, waits=True)}), set()
+
+    def lose_round(self, state: CatalystState, updates: Updates, why: str) -> tuple[CatalystState, Set[int]]:
+        """See `Algorithm`: all who have answered the present model are asked again; late updates go on waiting."""
+        lost = state.pending.get(state.version, {}).keys() | set(updates.clients)
+        pending = {i: of for i, of in state.pending.items() if i != state.version}
+        return state._replace(pending=pending, verdicts=lost_verdicts(lost, why)), lost
 
     def _advance(self, state: CatalystState) -> tuple[CatalystState, Set[int]]:
-        """Lines 15 to 33."""
+        """Return the state after lines 15 to 33."""
         a, G = state.version, state.model
         W = merged(state.pending[a].values())
-        late = [self._late(state, i) for i in sorted(state.pending) if i < a]  # lines 15 to 18
+        late = [self._late_or_lost(state, i) for i in sorted(state.pending) if i < a]  # lines 15 to 18
         n = weights_of(self.weights(state, W.clients), W)
         e, S = clip_bound(W.deltas, n)  # line 18
         models = compared(self.compare, W.bases, W.deltas)
         rows = shortened(W.deltas, S, e)
         delta, choice = aggregated(self.rule, rows, models, n, turn=a, previous=state.aggregate)  # lines 19 and 20
         G = G + delta
-        verdicts = clipped_verdicts(verdicts_of(W, n, choice), e, S)
-        for change, told in late:
+        verdicts = clipped_verdicts(verdicts_of(W, n, choice, self.remark(state, W)), e, S)
+        for change, judged in late:
             G = G + change  # line 21
-            verdicts |= {i: both(verdicts[i], verdict) if i in verdicts else verdict for i, verdict in told.items()}
-        window = range(a - self.window + 2, a)  # lines 30 to 32: what late updates can still need
+            verdicts |= {i: both(verdicts[i], verdict) if i in verdicts else verdict for i, verdict in judged.items()}
+        window = range(a - self.window + 2, a)  # lines 30 to 32: the versions that late updates can still need
         processed = {i: merged([state.processed[i], *state.pending.get(i, {}).values()]) for i in window if i >= 0}
         if self.window > 1:
             processed[a] = W  # line 24
@@ -282,25 +302,35 @@ class Catalyst(Weighted[CatalystState]):
         )
         return new, set(W.clients)  # lines 26 to 29
 
+    def _late_or_lost(self, state: CatalystState, i: int) -> LateUpdate:
+        """Return the result of the late updates of version i; zero where the rule has no result for them."""
+        try:
+            return self._late(state, i)
+        except InfeasibleError as error:
+            reason = f"{how_late(state.version - i)}, not used: {error}"
+            return LateUpdate(
+                torch.zeros_like(state.model), dict.fromkeys(state.pending[i], Verdict(False, 0.0, None, reason))
+            )
+
     def _late(self, state: CatalystState, i: int) -> LateUpdate:
-        """Lines 16 to 18, and the term of version i in line 21."""
+        """Return the result of lines 16 to 18, and the term of version i in line 21."""
         tau, L = state.version - i, state.pending[i]
         W = merged([state.processed[i], *L.values()])
         n = weights_of(self.weights(state, W.clients), W)
         e, S = norms(W.deltas).cpu(), state.bounds[i]
         part = self._part(state, W, n, shortened(W.deltas, S, e), [c in L for c in W.clients])
         sf = self.late_lr * self.staleness(tau)
-        beside = f"beside {plural(len(W) - len(L), 'other')}" if self.judge_late else "not judged"
-        told = f"{how_late(tau)}, {beside}"
+        company = f"with {plural(len(W) - len(L), 'other')}" if self.judge_late else "not judged"
+        note = f"{how_late(tau)}, {company}"
         verdicts = dict[int, Verdict]()
         judged = clipped_verdicts(verdicts_of(W, n, part.choice), e, S)
         for (c, verdict), weight in zip(judged.items(), (sf * part.shares).tolist(), strict=True):
             if c in L:
-                verdicts[c] = replace(verdict, weight=weight, reason="; ".join(filter(None, (told, verdict.reason))))
+                verdicts[c] = replace(verdict, weight=weight, reason="; ".join(filter(None, (note, verdict.reason))))
         return LateUpdate(sf * part.change, verdicts)
 
     def _part(self, state: CatalystState, W: Updates, n: Weights, rows: Matrix, late: Sequence[bool]) -> Part:
-        """What the late updates among those of a version come to, by the rule."""
+        """Return the effect of the late updates among those of a version, by the rule."""
         rule = self.rule if self.judge_late else Mean()
         is_late, models = torch.tensor(late), compared(self.compare, W.bases, W.deltas)
         vector, choice = aggregated(rule, rows, models, n, turn=state.version)
@@ -314,12 +344,12 @@ class Catalyst(Weighted[CatalystState]):
 
 
 def how_late(tau: int) -> str:
-    """The age of a late update, for verdicts."""
+    """Return the age of a late update in words, for verdicts."""
     return f"{plural(tau, 'version')} late"
 
 
 def both(one: Verdict, other: Verdict) -> Verdict:
-    """The verdict on two updates of one client."""
+    """Return the joint verdict on two updates of one client."""
     score = one.score if other.score is None else other.score
     reason = " and ".join(filter(None, (one.reason, other.reason)))
     return Verdict(one.accepted or other.accepted, one.weight + other.weight, score, reason)

@@ -7,59 +7,82 @@ clients by Algorithm 4.  Its permutation P is `phalanx.algorithms.Permuted`.
 Where the paper is silent or ambiguous:
 
 * epsilon1 and epsilon2 are given for no figure, and depend on model, data and learning rate.  Numbers are compared as
-  they are; `Relative`, the default, is a share of how long updates have been in this very run.
+  they are; `Relative`, the default, is a share of the length of updates in the same run.
 * After a split the children start from their parent's averaged model: the pseudo-code leaves their first Delta theta_c
   open.  The parent keeps the model that the updates started from, as Equation 47 has it, so that a new client's update
   and those on the edges have one origin.
-* A cluster is split only in a round in which all its clients reported: a client that did not would belong nowhere.
-* Nothing is said of updates that are mostly noise, as those of congruent clients become when little is left to learn.
-  Their cosines are near zero and always satisfy line 18 with gamma_max < 0.7.  `min_gap` asks that groups be groups:
-  that similarities within them exceed those across.  The paper's Definition 2 asks the same, but of the true
+* All clients take part in every round of the paper.  By default a cluster is split only in a round in which all its
+  clients reported, so that one silent client prevents every split.  With `min_reported` below 1 whoever reported is
+  split, if that is at least this share of the cluster; those who did not report begin at the node that was split, and
+  go down the tree by Algorithm 4 when they come back, as new clients do.  With `leave_after` a client that has been
+  silent for so many rounds counts neither in that share nor in the scale of `Relative`.
+* Attackers gain nothing by staying away on purpose.  Up to 1 - `min_reported` of a cluster cannot prevent a split by
+  it, more can for `leave_after` rounds only, and then have to report to count at all.  Who is away in the round of a
+  split has no part in it, is in no average until it has come down the tree, and is in one leaf then, which it chooses
+  by its updates, as it could have in the split.  But who is there decides: f attackers of n who all report are f of
+  `min_reported` n in the worst case, and the rule has to tolerate that many.
+* `memory` is not in the paper: line 14 to 17 are then applied to what is remembered of each client's updates, instead
+  of to those of one round; line 13 is not.  What was sent before a cluster was formed is not remembered of it.
+* `peel` is not in the paper, but what Sattler et al. 2020 do with attackers, by other statistics: small groups that are
+  like nobody else are left out of lines 13 to 18, and become clusters of their own if that lasts.  The maximum of line
+  14 is then the largest norm but f, and `min_gap` is asked of all clients but f, so that one update cannot force or
+  prevent a split.
+* Where clients hold few examples, cosines within a group are hardly larger than across.  `compare="profiles"` puts the
+  correlation of the rows of alpha in the place of alpha; as the longest of many noisy updates is always long, the
+  median norm takes the place of the maximum of line 14.
+* The paper does not consider updates that are mostly noise, as those of congruent clients become when little is left to
+  learn.  Their cosines are near zero and always satisfy line 18 with gamma_max < 0.7.  `min_gap` requires real groups:
+  similarities within them must exceed those across.  The paper's Definition 2 requires the same, but of the true
   groups, which no server knows.  0 leaves the condition out, as the paper does.
-* The criteria hold at a stationary point, and nothing is said of when one is reached.  Congruent clients that hold
+* The criteria hold at a stationary point, and the paper does not say when one is reached.  Congruent clients that hold
   different classes forget what the others know and learn it again; for many rounds their longest update exceeds
-  epsilon2 now and then.  `patience` asks that it does so in each of some rounds.  1, the default, is the paper.
+  epsilon2 now and then.  `patience` requires this in several consecutive rounds.  1, the default, is the paper.
 * Figures 8 and 9 split at fixed rounds, one cluster each time.  `split_rounds` does so: the cluster with the smallest
   alpha_cross, whatever the norms.
 * `min_round` and `min_cluster_size` are not in the paper but in the authors' published code, which splits after round
   20 only, and clusters of three clients or more only.
 * Line 13 averages without weights, Equation 2 by |D_i|.  `preprocess` chooses, among the sizes of a cluster's clients
-  alone, so that truncation bounds what attackers hold of each cluster; the norms of line 14 are those of what
-  `aggregate` returns, and of single updates.
-* Nothing is said of rounds in which a cluster's clients are too few for the rule.  The cluster stays as it is then,
-  and the others go on; if no cluster can, the round is an error.
+  alone, so that truncation bounds the attackers' share of each cluster; the norms of line 14 are those of the result of
+  `aggregate`, and of single updates.
+* If too few of a cluster's clients report for the rule, on which the paper is silent, the cluster does not change, and
+  the others go on; if no cluster can, the round is an error.
 * A zero update has no direction: it counts as orthogonal to all others, and as equal to other zero updates.  A new
   client that sends one stays where it is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from math import ceil, inf
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from phalanx.aggregators import Aggregator, Choice, Mean
-from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
-from phalanx.clustering import bipartition, cross_similarity
-from phalanx.clustering.tree import Edges, Node, Sent, Tree, spread
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict, Weights
-from phalanx.numerics.linalg import cosines_of, gram
+from phalanx.algorithms.rounds import verdicts_of, weights_of
+from phalanx.clustering import Memory, Peel, bipartition, cross_similarity, odd_groups, profile_similarity
+from phalanx.clustering.memory import Remembered, recalled
+from phalanx.clustering.tree import Edges, Sent, Tree, spread
+from phalanx.core import Algorithm, InfeasibleError, Matrix, SmallestSet, Updates, Vector, Verdict, Weights
+from phalanx.numerics.linalg import cosines_of, gram, norms
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
-SHOWN = 64  # clients of a cluster up to which its similarities are kept in every round
-SHOWN_SPLIT = 1024  # and up to which they are kept in that of a split: a history holds them as text
+Compared = Literal["cosines", "profiles"]
+
+SHOWN = 64  # number of clients of a cluster up to which its similarities are kept in every round
+SHOWN_SPLIT = 1024  # and up to which they are kept in the round of a split: a history holds them as text
 
 
 @dataclass(frozen=True)
 class Relative:
-    """A threshold that grows and shrinks with a task: a share of the scale of its updates.
+    """A threshold relative to the task: a share of the scale of its updates.
 
-    The scale is the largest median, in any round so far, of the norms of the updates that all clients have sent last,
-    zero for those that have sent none.  So half of the clients would have to lie in order to move it, also where few of
-    them report in a round.
+    The scale is the largest median, in any round so far, of the norms of the last updates of all clients, zero for
+    those that have sent none.  So half of the clients would have to lie in order to change it, also if few of them
+    report in a round.
 
     Args:
         share: of the scale, positive.
@@ -73,48 +96,79 @@ class Relative:
 
 
 class Look(NamedTuple):
-    """What a round showed of one cluster."""
+    """The observations of one cluster in a round."""
 
-    clients: tuple[int, ...]  # who reported
+    clients: tuple[int, ...]  # whose updates were compared: who reported or is remembered, and is not odd
     mean_norm: float  # |Delta theta_c|
     max_norm: float  # largest |Delta theta_i|
-    epsilon1: float  # what mean_norm must be below
-    epsilon2: float  # what max_norm must be above
-    asked: int  # rounds in a row, up to this one, in which both were so
-    parts: tuple[tuple[int, ...], tuple[int, ...]] | None  # c1 and c2, clients; None unless two or more all reported
+    epsilon1: float  # the upper limit of mean_norm for a split
+    epsilon2: float  # the lower limit of max_norm for a split
+    asked: int  # consecutive rounds, up to this one, in which both limits were met
+    parts: tuple[tuple[int, ...], tuple[int, ...]] | None  # c1 and c2, clients; None unless enough reported
     alpha_cross: float | None  # largest cosine between c1 and c2
     gap: float | None  # the smallest cosine to the nearest client of the own part, minus alpha_cross
     similarity: Float[Tensor, "m m"] | None  # alpha, in the order of `clients`
     split: bool
     decision: str  # "split in 3 and 4 clients", or why it was not
+    present: int = 0  # members that have not left
+    covered: int = 0  # of whom an update of the round, or a remembered one, was compared
+    reported: int = 0  # of whom an update came in the round
+    peeled: bool = False  # whether the second part is an odd group
+
+
+class Evidence(NamedTuple):
+    """Updates of clients of one cluster that are compared: those of a round, or those that are remembered."""
+
+    clients: tuple[int, ...]
+    deltas: Matrix
+    products: Float[Tensor, "m m"]  # their inner products
+
+    def of(self, members: Set[int]) -> "Evidence":
+        """Return those of some clients; `self`, without a copy, where that is all."""
+        rows = [row for row, client in enumerate(self.clients) if client in members]
+        if len(rows) == len(self.clients):
+            return self
+        return Evidence(tuple(self.clients[r] for r in rows), self.deltas[rows], self.products[rows][:, rows])
 
 
 class Round(NamedTuple):
     """One round of one cluster."""
 
-    report: Updates  # of its clients
+    report: Updates  # of its clients, without odd ones
     weights: Weights  # n_k, of each
     delta: Vector  # Delta theta_c
-    choice: Choice | None  # what the rule made of each update
-    products: Float[Tensor, "m m"]  # inner products of the updates
+    choice: Choice | None  # the rule's decision on each update
+    lengths: Mapping[int, float]  # the norm of each update of the round, odd ones included
+    compared: Evidence  # what is known of the cluster's clients
+    groups: tuple[frozenset[int], ...]  # those of them that are odd
+    odd: Mapping[int, str]  # why each client of these is odd
+
+    @property
+    def evidence(self) -> Evidence:
+        """The updates that decide on a split: without those of odd clients."""
+        return self.compared.of(set(self.compared.clients) - self.odd.keys())
 
 
 class ClusteredFLState(NamedTuple):
-    """What the server of `ClusteredFL` carries over."""
+    """The server's state of `ClusteredFL`."""
 
     version: int  # rounds completed
     tree: Tree  # all clusters that ever were, with their models
-    sizes: Mapping[int, int]  # declared by all who take part
-    lengths: Mapping[int, float]  # the norms of what the members of clusters have sent last
-    newcomers: Mapping[int, int]  # clients on their way down the tree, and the node that each has come to
+    sizes: Mapping[int, int]  # reported by all clients that take part
+    lengths: Mapping[int, float]  # norms of the last updates of the members of clusters
+    newcomers: Mapping[int, int]  # clients on their way down the tree, and the node that each has reached
     scale: float  # the largest median of these norms so far
     aggregates: Mapping[int, Vector]  # what the rule returned last in each leaf, for rules that start from there
-    looks: Mapping[int, Look]  # at each cluster of which somebody reported in the last round, by its number then
+    looks: Mapping[int, Look]  # of each cluster with a client that reported in the last round, by its number then
     verdicts: Mapping[int, Verdict]
+    heard: Mapping[int, int] = {}  # the round in which each client reported last, or joined
+    memory: Mapping[int, Remembered] = {}  # of members of clusters, where updates are remembered
+    odd: Mapping[int, int] = {}  # in how many of its rounds in a row each client that was odd in its last one has been
+    isolated: frozenset[int] = frozenset()  # clusters that were peeled off
 
     @property
     def model(self) -> Vector:
-        """The model of the root: that of all clients until they were first split, and not trained since."""
+        """The model of the root: that of all clients until the first split, and not trained since."""
         return self.tree.nodes[0].model
 
     @property
@@ -124,73 +178,82 @@ class ClusteredFLState(NamedTuple):
 
     @property
     def parents(self) -> dict[int, int | None]:
-        """The tree: for each cluster that ever was, the one that it was split off."""
-        return {v: node.parent for v, node in enumerate(self.tree.nodes)}
+        """The tree: the parent of each cluster that ever was."""
+        return self.tree.parents
 
     @property
     def born(self) -> dict[int, int]:
-        """For each cluster that ever was, the round in which it was split off."""
-        return {v: node.born for v, node in enumerate(self.tree.nodes)}
+        """The round of the split from which each cluster that ever was comes."""
+        return self.tree.born
 
     @property
     def norms(self) -> dict[int, dict[str, float]]:
-        """For each cluster of the last round: mean and max of line 14, and what they are compared with."""
+        """For each cluster of the last round: mean and max of line 14, and their limits."""
         names = {"mean": "mean_norm", "max": "max_norm", "epsilon1": "epsilon1", "epsilon2": "epsilon2"}
         return {v: {name: getattr(look, field) for name, field in names.items()} for v, look in self.looks.items()}
 
     @property
     def separation(self) -> dict[int, dict[str, Any]]:
-        """For each cluster of the last round: its best bi-partition, how far apart the parts are, and the decision."""
+        """For each cluster of the last round: its best bi-partition, the similarity of the parts, and the decision."""
         names = ("parts", "alpha_cross", "gap", "decision")
         return {v: {name: getattr(look, name) for name in names} for v, look in self.looks.items()}
 
     @property
     def similarity(self) -> dict[int, dict[str, Any]]:
-        """For each cluster of the last round: alpha to four digits, and who its rows are."""
+        """For each cluster of the last round: alpha to four digits, and the clients of its rows."""
         known = {v: look for v, look in self.looks.items() if look.similarity is not None}
         return {v: {"clients": look.clients, "alpha": _rounded(look.similarity)} for v, look in known.items()}
 
     def node_of(self, client: int) -> int:
-        """The cluster that a client is in, or has come to on its way; the root's number if it does not take part."""
+        """Return the cluster of a client, or the node that it has reached; the root if it does not take part."""
         if client not in self.sizes:
             return 0
         return self.newcomers[client] if client in self.newcomers else self.tree.leaf_of(client)
 
     def candidate_models(self, client: int) -> dict[int, Vector]:
-        """All models that a client can be given, from the root's, the most general one, to that of its cluster."""
+        """Return all models that a client can be served, from the most general one at the root to its cluster's."""
         return {v: self.tree.nodes[v].model for v in self.tree.path(self.node_of(client))}
 
 
 @dataclass(frozen=True)
 class ClusteredFL(Algorithm[ClusteredFLState]):
-    """Splits clients whose data contradict each other, and goes on with a model for each group.
+    """A split of clients whose data contradict each other, with a model for each group.
 
-    A cluster is split in two when its clients have come to a standstill together (the average of their updates is
-    short) but would each go on alone (some update is long).  All clients must take part from time to time in one round.
-    No defence by itself: an attacker can keep its cluster from standing still, or split it; robust rules compose.
+    A cluster is split in two when its clients have reached a stationary point together (the average of their updates is
+    short) but not each alone (some update is long).  By default all clients of a cluster must take part in one round
+    for that; `min_reported` requires fewer, and `memory` compares clients that never take part together.  No defence by
+    default: an attacker can keep its cluster from converging, or split it; combine `peel` with a robust rule.
 
-    The default thresholds are meant to work unseen.  To set them in numbers, plot `norms` of a run that does not split
-    (`min_round` above its length): epsilon1 goes above the level at which the mean comes to rest, epsilon2 between
-    that and the level of the maximum.
+    The default thresholds are meant for unknown tasks.  To set them in numbers, plot `norms` of a run that does not
+    split (`min_round` above its length): epsilon1 goes above the final level of the mean, epsilon2 between that and the
+    level of the maximum.
 
     Args:
-        eps1: epsilon1, the norm of the averaged update below which a cluster stands still.
+        eps1: epsilon1, the norm of the averaged update below which a cluster counts as stationary.
         eps2: epsilon2, the norm that the longest update must exceed for a cluster to be split.
         gamma_max: assumed bound in [0, 1) on the relative noise of updates; a split needs
-            sqrt((1 - alpha_cross) / 2) > gamma_max. 0 asks nothing.
+            sqrt((1 - alpha_cross) / 2) > gamma_max. 0: no condition.
         min_gap: how much more similar to its nearest peer in its group a client must be than any two clients of the
-            two groups, as a difference of cosines. Clients that are alone in a group are not asked. 0 asks nothing.
+            two groups, as a difference of cosines. Not for clients that are alone in a group. 0: no condition.
         min_round: rounds before the first split.
-        patience: rounds in a row in which `eps1` and `eps2` must ask for a split; ours, for congruent clients that hold
-            different classes, whose updates are long now and then. 1 is Algorithm 5.
+        min_reported: share in (0, 1] of a cluster's clients that must have reported in the round of a split, or whose
+            updates must be remembered; the others go down the tree by Algorithm 4 when they come back.
+        leave_after: rounds without a report after which a client counts as having left, and is not waited for; null:
+            never, or, with `memory`, after its rounds. It takes part again when it reports.
+        memory: remembers an update of each client from round to round, and compares these; null: a round is compared.
+        peel: filters the updates of small odd groups, and makes clusters of those that stay odd; null: nobody is odd.
+        compare: "cosines" of updates, as in the paper, or "profiles", by whom else clients are similar to, for 10
+            clients or more that hold few examples; these want a smaller `min_gap`, such as 0.1, and a `min_part_size`.
+        patience: consecutive rounds in which the conditions of `eps1` and `eps2` must hold; ours, for congruent clients
+            that hold different classes, whose updates are long now and then. 1 is Algorithm 5.
         min_cluster_size: clusters of fewer clients are not split.
         min_part_size: smallest group that a split may leave.
         split_rounds: rounds, counted from 1, in each of which one cluster is split, and in no others, if any meets the
-            other conditions; `eps1`, `eps2`, `min_round` and `patience` are not looked at then. None: whenever all
+            other conditions; `eps1`, `eps2`, `min_round` and `patience` are ignored then. None: whenever all
             conditions hold.
-        cached: largest number of updates kept on an edge for new clients, those that stand best for all.
+        cached: largest number of updates kept on an edge for new clients, those that represent all of them best.
         aggregate: the rule within each cluster; the mean in the paper.
-        preprocess: what declared sizes count for within each cluster; nothing in Algorithm 5.
+        preprocess: makes weights of the reported sizes within each cluster; all are equal in Algorithm 5.
     """
 
     observed: ClassVar[tuple[str, ...]] = (
@@ -210,6 +273,11 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     aggregate: Aggregator = Mean()
     preprocess: Preprocess = Ignore()
     patience: int = 1
+    min_reported: float = 1.0
+    leave_after: int | None = None
+    memory: Memory | None = None
+    peel: Peel | None = None
+    compare: Compared = "cosines"
 
     def __post_init__(self) -> None:
         checks = (
@@ -223,6 +291,12 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             (self.min_part_size >= 1, f"min_part_size must be at least 1, got {self.min_part_size}"),
             (min(self.split_rounds or (1,)) >= 1, f"split_rounds count from 1, got {self.split_rounds}"),
             (self.cached >= 1, f"cached must be at least 1, got {self.cached}: new clients are compared with it"),
+            (0 < self.min_reported <= 1, f"min_reported must lie in (0, 1], got {self.min_reported}"),
+            (self.compare in get_args(Compared), f'compare must be "cosines" or "profiles", got {self.compare!r}'),
+            (
+                self.leave_after is None or self.leave_after >= 1,
+                f"leave_after must be at least 1 round, got {self.leave_after}",
+            ),
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
@@ -237,12 +311,11 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ClusteredFLState, Set[int]]:
         """See `Algorithm`."""
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
-        warn_of_weights(self.preprocess, self.aggregate)
         tree = Tree.rooted(sizes, model)  # line 3
         return ClusteredFLState(0, tree, dict(sizes), {}, {}, 0.0, {}, {}, {}), sizes.keys()
 
     def download(self, state: ClusteredFLState, client: int) -> Vector:
-        """See `Algorithm`: the model of the client's cluster, or of the node that a new client has come to."""
+        """See `Algorithm`: the model of the client's cluster, or of the node that a new client has reached."""
         return state.tree.nodes[state.node_of(client)].model
 
     def candidate_models(self, state: ClusteredFLState, client: int) -> Mapping[int, Vector]:
@@ -253,48 +326,51 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """See `Algorithm`.
 
         Raises:
-            InfeasibleError: of no cluster that reported are there enough clients for the rule.
+            InfeasibleError: too few clients of every cluster reported for the rule.
         """
         leaves = state.tree.leaves
-        reports = {v: updates.of(leaf.clients) for v, leaf in leaves.items()}  # line 12
-        rounds, verdicts = self._rounds(state, {v: report for v, report in reports.items() if len(report)})
-        lengths = dict(state.lengths) | {i: norm for c in rounds.values() for i, norm in _lengths(c).items()}
-        scale = max(state.scale, _scale(leaves.values(), lengths))
-        looks = {v: self._look(leaves[v].clients, c, scale, state.looks.get(v)) for v, c in rounds.items()}
+        reports = {v: report for v, leaf in leaves.items() if len(report := updates.of(leaf.clients))}  # line 12
+        state = self._noted(state, updates, reports)
+        rounds, verdicts = self._rounds(state, reports)
+        odd = self._counted(state, rounds)
+        lengths = dict(state.lengths) | {i: norm for c in rounds.values() for i, norm in c.lengths.items()}
+        scale = max(state.scale, _scale((self._present(state, leaf.clients) for leaf in leaves.values()), lengths))
+        state = state._replace(odd=odd, lengths=lengths, scale=scale)
+        looks = {v: self._look(state, leaves[v].clients, c, state.looks.get(v)) for v, c in rounds.items()}
         looks = self._decided(state, rounds, looks)
 
-        tree = state.tree
-        aggregates = dict(state.aggregates) | {v: c.delta for v, c in rounds.items()}
+        grown = state._replace(aggregates=dict(state.aggregates) | {v: c.delta for v, c in rounds.items()})
         for v, c in rounds.items():
             averaged = leaves[v].model + c.delta  # line 7
-            if not looks[v].split:
-                tree = tree.replaced({v: leaves[v]._replace(model=averaged)})
-                continue
-            tree = tree.split(v, _parts(looks[v]), averaged, self._edges(c, looks[v]), state.version + 1)  # line 19
-            aggregates |= dict.fromkeys((len(tree.nodes) - 2, len(tree.nodes) - 1), aggregates.pop(v))
+            if looks[v].split:
+                grown = self._grown(grown, v, averaged, c, looks[v])
+            else:
+                grown = grown._replace(tree=grown.tree.replaced({v: leaves[v]._replace(model=averaged)}))
 
-        verdicts |= {i: verdict for v, c in rounds.items() for i, verdict in _told(v, c, looks[v], tree).items()}
-        tree, newcomers = self._guide(state, tree, updates, verdicts)
-        new = state._replace(
+        verdicts |= {i: verdict for v, c in rounds.items() for i, verdict in _told(v, c, looks[v], grown).items()}
+        tree, newcomers = self._guide(state, grown.tree, updates, verdicts)
+        astray = {i: v for i, v in grown.newcomers.items() if i not in state.newcomers}
+        new = grown._replace(
             version=state.version + 1,
             tree=tree,
-            newcomers=newcomers,
-            lengths=lengths,
-            scale=scale,
-            aggregates=aggregates,
+            newcomers=newcomers | astray,
             looks={v: self._shown(look) for v, look in looks.items()},
             verdicts=dict(sorted(verdicts.items())),
         )
         return new, state.sizes.keys()
 
+    def smallest_set(self, m: int, population: int) -> SmallestSet:
+        """See `Algorithm`: a cluster."""
+        return SmallestSet(min(self.min_part_size, m), "cluster", "raise min_part_size", m)
+
     def join(self, state: ClusteredFLState, client: int, size: int) -> ClusteredFLState:
         """See `Algorithm`.
 
-        If there is one cluster only, the client belongs there; else it starts on its way at the root, and goes down by
-        one node in each round in which it reports (Algorithm 4).  Until it has come to a leaf its updates count for
-        nothing.
+        If there is one cluster only, the client belongs there; else it starts at the root, and goes down by one node in
+        each round in which it reports (Algorithm 4).  Its updates have no weight until it reaches a leaf.
         """
-        state = state._replace(sizes={**state.sizes, client: size})
+        heard = {**state.heard, client: state.version}
+        state = state._replace(sizes={**state.sizes, client: size}, heard=heard)
         if state.tree.nodes[0].children is None:
             self.preprocess.enrolled(state.sizes)  # raises if nothing can be made of them
             return state._replace(tree=state.tree.joined(client, 0))
@@ -305,72 +381,186 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     def _rounds(
         self, state: ClusteredFLState, reports: Mapping[int, Updates]
     ) -> tuple[dict[int, Round], dict[int, Verdict]]:
-        """The rounds of those clusters that can take one, and the verdicts on the clients of the others."""
+        """Return the rounds of those clusters that can take one, and the verdicts on the clients of the others."""
         rounds, errors = dict[int, Round](), dict[int, InfeasibleError]()
         for v, report in reports.items():
             try:
                 rounds[v] = self._round(state, v, report)
             except InfeasibleError as error:
                 errors[v] = error
-        if errors and not rounds:
-            v, why = next(iter(errors.items()))
+        if not rounds and (others := {v: why for v, why in errors.items() if v not in state.isolated}):
+            v, why = next(iter(others.items()))
             raise InfeasibleError(str(why) if v == 0 else f"No cluster can go on. Of cluster {v}: {why}") from why
-        told = {v: Verdict(False, 0.0, None, f"cluster {v} stays as it is: {why}") for v, why in errors.items()}
-        return rounds, {i: verdict for v, verdict in told.items() for i in reports[v].clients}
+        skipped = {v: Verdict(False, 0.0, None, f"cluster {v} stays as it is: {why}") for v, why in errors.items()}
+        return rounds, {i: verdict for v, verdict in skipped.items() for i in reports[v].clients}
 
     def _round(self, state: ClusteredFLState, cluster: int, report: Updates) -> Round:
-        """Line 13, and the inner products of lines 14 and 15."""
-        n = weights_of(self._within(state, state.tree.nodes[cluster].clients, report.clients), report)
-        previous = state.aggregates.get(cluster)
-        delta, choice = self.aggregate.explained(report.deltas, n, turn=state.version, previous=previous)
-        return Round(report, n, delta, choice, gram(report.deltas).cpu())
+        """Return the results of line 13, and the inner products of lines 14 and 15."""
+        compared = self._compared(state, cluster, report)
+        groups, odd = self._odd_groups(compared)
+        kept = report.of(set(report.clients) - odd.keys())
+        delta, choice, n = torch.zeros_like(report.deltas[0]), None, torch.ones(0, dtype=torch.float64)
+        if len(kept):
+            n = weights_of(self._within(state, state.tree.nodes[cluster].clients, kept.clients), kept)
+            previous = state.aggregates.get(cluster)
+            delta, choice = self.aggregate.explained(kept.deltas, n, turn=state.version, previous=previous)
+        lengths = compared.products.diagonal().sqrt() if self.memory is None else norms(report.deltas)
+        return Round(
+            kept, n, delta, choice, dict(zip(report.clients, lengths.tolist(), strict=True)), compared, groups, odd
+        )
+
+    def _compared(self, state: ClusteredFLState, cluster: int, report: Updates) -> Evidence:
+        """Return the updates of a round, or those of all members that are remembered."""
+        clients, deltas = report.clients, report.deltas
+        if self.memory is not None:
+            members = state.tree.nodes[cluster].clients
+            held = {i: e.update for i, e in sorted(state.memory.items()) if i in members and e.cluster == cluster}
+            clients, deltas = tuple(held), torch.stack(list(held.values()))
+        return Evidence(clients, deltas, gram(deltas).cpu())
+
+    def _odd_groups(self, compared: Evidence) -> tuple[tuple[frozenset[int], ...], dict[int, str]]:
+        """Return the groups of clients that are like nobody else, and why each client is odd."""
+        if self.peel is None:
+            return (), {}
+        found = odd_groups(cosines_of(compared.products), self.peel.at_most, self.peel.gap)
+        words = {
+            compared.clients[k]: f"odd, closest cosine {found.nearest[k]:.3f} to the others is below {found.level:.3f}"
+            for group in found.groups
+            for k in group
+        }
+        return tuple(frozenset(compared.clients[k] for k in group) for group in found.groups), words
+
+    # Present and absent clients
+
+    def _noted(self, state: ClusteredFLState, updates: Updates, reports: Mapping[int, Updates]) -> ClusteredFLState:
+        """Return the state with the last round in which each client reported, and with what is remembered."""
+        t = state.version + 1
+        state = state._replace(heard=dict(state.heard) | dict.fromkeys(updates.clients, t))
+        if self.memory is None:
+            return state
+        held = state.memory
+        for v, report in reports.items():
+            held = recalled(self.memory, held, v, report, t)
+        return state._replace(memory=held)
+
+    def _present(self, state: ClusteredFLState, members: Iterable[int]) -> frozenset[int]:
+        """Return the members that have not left: those that reported in one of the last `leave_after` rounds."""
+        limit = self.leave_after if self.memory is None else min(self.leave_after or inf, self.memory.rounds)
+        t = state.version + 1
+        return frozenset(i for i in members if limit is None or t - state.heard.get(i, 0) < limit)
+
+    def _counted(self, state: ClusteredFLState, rounds: Mapping[int, Round]) -> dict[int, int]:
+        """Return the number of consecutive reports in which each client has been odd, up to its last one."""
+        odd = dict(state.odd)
+        for c in rounds.values():
+            for i in c.lengths:
+                odd[i] = odd.get(i, 0) + 1 if i in c.odd else 0
+        return {i: count for i, count in odd.items() if count}
+
+    def _weights_of(self, state: ClusteredFLState, members: Set[int], e: Evidence) -> Weights:
+        """Return the weights of some members of a cluster, in the order of the evidence, float64."""
+        n = self._within(state, members, e.clients)
+        return torch.tensor([n[i] for i in e.clients], dtype=torch.float64, device=e.deltas.device)
 
     def weights(self, state: ClusteredFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client; none for new clients on their way to one."""
         used = dict[int, float]()
-        for leaf in state.tree.leaves.values():
-            used |= self._within(state, leaf.clients, [i for i in clients if i in leaf.clients])
+        for v, leaf in state.tree.leaves.items():
+            with suppress(*(InfeasibleError,) * (v in state.isolated)):  # it stays as it is then
+                used |= self._within(state, leaf.clients, [i for i in clients if i in leaf.clients])
         return {i: used.get(i, 0.0) for i in clients}
 
     def _within(self, state: ClusteredFLState, members: Set[int], clients: Iterable[int]) -> dict[int, float]:
-        """n_k, of some members of a cluster."""
-        return self.preprocess.among(self.preprocess.enrolled({i: state.sizes[i] for i in members}), clients)
+        """Return n_k of some members of a cluster."""
+        return self.preprocess.within(state.sizes, members, clients)
 
-    def _look(self, members: Set[int], c: Round, scale: float, last: Look | None) -> Look:
-        """Lines 14 to 17; `last` is what the round before showed."""
-        ids = c.report.clients
-        lengths = c.products.diagonal().sqrt()
-        mean = float(torch.linalg.vector_norm(c.delta.double()))
-        longest, eps1, eps2 = float(lengths.max()), _resolved(self.eps1, scale), _resolved(self.eps2, scale)
+    def _look(self, state: ClusteredFLState, members: Set[int], c: Round, last: Look | None) -> Look:
+        """Return the results of lines 14 to 17; `last` are those of the round before."""
+        e = c.evidence
+        mean, longest = self._mean(state, members, c, e), self._longest(c, e)
+        eps1, eps2 = _resolved(self.eps1, state.scale), _resolved(self.eps2, state.scale)
         asked = (last.asked if last else 0) + 1 if mean < eps1 and longest > eps2 else 0
-        look = Look(ids, mean, longest, eps1, eps2, asked, None, None, None, None, False, "")
-        if len(ids) < 2 or len(ids) < len(members):
+        present, covered = self._present(state, members), len(c.compared.clients)
+        look = Look(e.clients, mean, longest, eps1, eps2, asked, None, None, None, None, False, "")
+        look = look._replace(present=len(present), covered=covered, reported=len(c.lengths))
+        if len(e.clients) < 2 or not self._covers(look):
             return look
-        alpha = cosines_of(c.products)  # line 15
+        alpha = self._alpha(e.products)  # line 15
         groups = bipartition(alpha)  # line 16
         cross = cross_similarity(alpha, groups)  # line 17
-        parts = tuple(ids[k] for k in groups[0]), tuple(ids[k] for k in groups[1])
-        return look._replace(parts=parts, alpha_cross=cross, gap=_gap(alpha, groups, cross), similarity=alpha)
+        parts = tuple(e.clients[k] for k in groups[0]), tuple(e.clients[k] for k in groups[1])
+        gap = _gap(alpha, groups, cross, self._spare(len(e.clients)))
+        return look._replace(parts=parts, alpha_cross=cross, gap=gap, similarity=alpha)
+
+    def _alpha(self, products: Float[Tensor, "m m"]) -> Float[Tensor, "m m"]:
+        """Return the similarities of line 15, or those of their rows."""
+        alpha = cosines_of(products)
+        return profile_similarity(alpha) if self.compare == "profiles" else alpha
+
+    def _mean(self, state: ClusteredFLState, members: Set[int], c: Round, e: Evidence) -> float:
+        """Return |Delta theta_c|: of the step, or of the aggregate of all updates that are remembered."""
+        delta = c.delta
+        if self.memory is not None and e.clients:
+            delta = self.aggregate(e.deltas, self._weights_of(state, members, e), turn=state.version)
+        return float(torch.linalg.vector_norm(delta.double()))
+
+    def _longest(self, c: Round, e: Evidence) -> float:
+        """Return the largest norm without f, or the median with profiles: the smaller one of memory and round.
+
+        A cluster that has just become stationary has clients whose remembered update is older, and still long.
+        """
+        remembered = self._long(e.products.diagonal().sqrt())
+        if self.memory is None or not len(c.report):
+            return remembered
+        lengths = torch.tensor([c.lengths[i] for i in c.report.clients], dtype=torch.float64)
+        return min(remembered, self._long(lengths))
+
+    def _long(self, lengths: Float[Tensor, "m"]) -> float:
+        """Return the norm that is compared with epsilon2."""
+        spare = len(lengths) // 2 if self.compare == "profiles" else self._spare(len(lengths))
+        return float(lengths.sort(descending=True).values[spare])
+
+    def _spare(self, m: int) -> int:
+        """Return how many of m clients cannot decide a condition of lines 14 and 18 alone: f, but fewer than half."""
+        return min(self.peel.at_most, max(m - 1, 0) // 2) if self.peel else 0
+
+    def _covers(self, look: Look) -> bool:
+        """Return whether enough of the present members reported, or are remembered."""
+        return look.covered >= ceil(self.min_reported * look.present - 1e-9)
 
     def _decided(
         self, state: ClusteredFLState, rounds: Mapping[int, Round], looks: Mapping[int, Look]
     ) -> dict[int, Look]:
-        """The looks, with what is decided: lines 14 and 18."""
+        """Return the observations with the decisions of lines 14 and 18."""
         leaves = state.tree.leaves
+        looks = {v: self._peeled(state, leaves[v].clients, rounds[v], look) for v, look in looks.items()}
+        peeled, looks = {v: x for v, x in looks.items() if x.peeled}, {v: x for v, x in looks.items() if not x.peeled}
         why = {v: next(self._objections(state, leaves[v].clients, rounds[v], look), "") for v, look in looks.items()}
         if self.split_rounds is not None:
             able = {v: look.alpha_cross for v, look in looks.items() if not why[v] and look.alpha_cross is not None}
             first = min(able, key=lambda v: (able[v], v), default=None)
             why |= {v: f"not split: cluster {first} is farther apart" for v in able if v != first}
-        return {v: look._replace(split=not why[v], decision=why[v] or _split(look)) for v, look in looks.items()}
+        decided = {v: look._replace(split=not why[v], decision=why[v] or _split(look)) for v, look in looks.items()}
+        return dict(sorted((peeled | decided).items()))
+
+    def _peeled(self, state: ClusteredFLState, members: Set[int], c: Round, look: Look) -> Look:
+        """Return the observations, with an odd group to be split off if there has been one for long enough."""
+        if self.peel is None or not self._covers(look):
+            return look
+        for group in c.groups:
+            if all(state.odd.get(i, 0) >= self.peel.rounds for i in group):
+                parts = tuple(sorted(members - group)), tuple(sorted(group))
+                decision = f"peeled off {plural(len(group), 'client')}, odd in {plural(self.peel.rounds, 'round')}"
+                return look._replace(parts=parts, peeled=True, split=True, decision=decision)
+        return look
 
     def _objections(self, state: ClusteredFLState, members: Set[int], c: Round, look: Look) -> Iterator[str]:
-        """Why a cluster is not split in this round, in words; none if it is."""
+        """Yield the reasons why a cluster is not split in this round; none if it is."""
         yield from self._too_early(state.version + 1, look)
-        if len(members) < self.min_cluster_size:
-            yield f"not split: {plural(len(members), 'client')}, min_cluster_size {self.min_cluster_size}"
+        if look.present < self.min_cluster_size:
+            yield f"not split: {plural(look.present, 'client')}, min_cluster_size {self.min_cluster_size}"
         if look.parts is None or look.alpha_cross is None:
-            yield f"not split: {len(members) - len(look.clients)} of {len(members)} clients did not report"
+            yield self._uncovered(look)
             return
         noise = ((1 - look.alpha_cross) / 2) ** 0.5
         if not noise > self.gamma_max:  # line 18
@@ -382,11 +572,22 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             yield f"not split: no groups, gap {look.gap:.3f}, min_gap {self.min_gap:g}"
         if (smallest := min(map(len, look.parts))) < self.min_part_size:
             yield f"not split: a group would have {plural(smallest, 'client')}, min_part_size {self.min_part_size}"
+        if self.peel and smallest <= self.peel.at_most:
+            yield f"not split: a group would have {plural(smallest, 'client')}, peel.at_most {self.peel.at_most}"
         for part in look.parts:
             yield from self._cannot_serve(state, c, part)
 
+    def _uncovered(self, look: Look) -> str:
+        """Return the reason why there is nothing to compare."""
+        share = f", min_reported {self.min_reported:g}" if self.min_reported < 1 else ""
+        if self.memory is not None:
+            return f"not split: updates of {look.covered} of {plural(look.present, 'client')} remembered{share}"
+        if look.covered == look.present:
+            return f"not split: updates of {plural(len(look.clients), 'client')} to compare"
+        return f"not split: {look.present - look.covered} of {look.present} clients did not report{share}"
+
     def _too_early(self, t: int, look: Look) -> Iterator[str]:
-        """Why round t is none to split in, by its number or by the lengths of updates."""
+        """Yield the reasons against a split in round t by its number or by the lengths of updates."""
         if self.split_rounds is not None:
             if t not in self.split_rounds:
                 yield f"not split: {t} is not one of split_rounds"
@@ -401,29 +602,49 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             yield f"not split: lengths have asked for it in {look.asked} of {self.patience} rounds in a row"
 
     def _cannot_serve(self, state: ClusteredFLState, c: Round, part: tuple[int, ...]) -> Iterator[str]:
-        """Why the rule could not go on with a part of a cluster, if it could not."""
-        members = frozenset(part)
-        report = c.report.of(members)
+        """Yield the reason why the rule could not aggregate a part of a cluster, if it could not."""
+        members, e = frozenset(part), c.evidence.of(frozenset(part))
         try:
-            self.aggregate(report.deltas, weights_of(self._within(state, members, part), report))
+            self.aggregate(e.deltas, self._weights_of(state, members, e))
         except InfeasibleError as error:
             yield f"not split: with {plural(len(part), 'client')}, {error}"
 
-    def _edges(self, c: Round, look: Look) -> Edges:
-        """What is cached on the edges to the two children: Equation 47, or as much of it as `cached` allows."""
-        parts, alpha = _parts(look), cosines_of(c.products)
+    def _grown(self, state: ClusteredFLState, cluster: int, averaged: Vector, c: Round, look: Look) -> ClusteredFLState:
+        """Return the state after a split (line 19); absent members start at the node that was split (Algorithm 4)."""
+        parts, first = _parts(look), len(state.tree.nodes)
+        tree = state.tree.split(cluster, parts, averaged, self._edges(c, parts), state.version + 1)
+        aggregates = dict(state.aggregates)
+        aggregates |= dict.fromkeys((first, first + 1), aggregates.pop(cluster))
+        members, memory = state.tree.nodes[cluster].clients, dict(state.memory)
+        for i in members & memory.keys():
+            if look.peeled:  # nothing has changed for the others: their updates are still of the same model
+                memory[i] = memory[i]._replace(cluster=tree.leaf_of(i))
+            else:
+                del memory[i]
+        astray = dict.fromkeys(sorted(members - parts[0] - parts[1]), cluster)
+        isolated = state.isolated | {first + 1} if look.peeled else state.isolated
+        return state._replace(
+            tree=tree,
+            aggregates=aggregates,
+            memory=memory,
+            newcomers={**state.newcomers, **astray},
+            isolated=isolated,
+        )
+
+    def _edges(self, c: Round, parts: tuple[Set[int], Set[int]]) -> Edges:
+        """Return the updates cached on the edges to the two children: Equation 47, limited by `cached`."""
 
         def edge(part: Set[int]) -> Sent:
-            rows = [k for k, i in enumerate(c.report.clients) if i in part]
-            rows = [rows[k] for k in spread(alpha[rows][:, rows], self.cached)]
-            return tuple(c.report.clients[k] for k in rows), c.report.deltas[rows]
+            e = c.compared.of(part)
+            rows = list(spread(cosines_of(e.products), self.cached))
+            return tuple(e.clients[k] for k in rows), e.deltas[rows]
 
         return edge(parts[0]), edge(parts[1])
 
     def _guide(
         self, state: ClusteredFLState, tree: Tree, updates: Updates, verdicts: dict[int, Verdict]
     ) -> tuple[Tree, dict[int, int]]:
-        """Takes new clients that reported one node down; notes their verdicts."""
+        """Move new clients that reported one node down; add their verdicts."""
         newcomers = dict(state.newcomers)
         for i, delta in zip(updates.clients, updates.deltas, strict=True):
             if i not in newcomers:
@@ -445,7 +666,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         return tree, newcomers
 
     def _cannot_join(self, state: ClusteredFLState, client: int, leaf: int, tree: Tree) -> str:
-        """Why nothing can be made of the sizes of a leaf's clients and a new one; empty if it can."""
+        """Return why the sizes of a leaf's clients and a new one give no weights; empty if they do."""
         try:
             self.preprocess.enrolled({i: state.sizes[i] for i in tree.nodes[leaf].clients | {client}})
         except InfeasibleError as error:
@@ -453,37 +674,37 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         return ""
 
     def _shown(self, look: Look) -> Look:
-        """The look without the similarities of many clients."""
+        """Return the observations without the similarities of many clients."""
         keep = len(look.clients) <= (SHOWN_SPLIT if look.split else SHOWN)
         return look if keep else look._replace(similarity=None)
 
 
-def _lengths(c: Round) -> dict[int, float]:
-    """The norm of each update of a round."""
-    return dict(zip(c.report.clients, c.products.diagonal().sqrt().tolist(), strict=True))
-
-
-def _scale(leaves: Iterable[Node], lengths: Mapping[int, float]) -> float:
-    """The median of the norms of what all members of clusters have sent last."""
-    norms = [lengths.get(i, 0.0) for leaf in leaves for i in leaf.clients]
-    return float(torch.tensor(norms, dtype=torch.float64).median())
+def _scale(members: Iterable[Iterable[int]], lengths: Mapping[int, float]) -> float:
+    """Return the median of the norms of the last updates of all present members of clusters."""
+    last = [lengths.get(i, 0.0) for cluster in members for i in cluster]
+    return float(torch.tensor(last, dtype=torch.float64).median()) if last else 0.0
 
 
 def _resolved(threshold: float | Relative, scale: float) -> float:
     return threshold.share * scale if isinstance(threshold, Relative) else threshold
 
 
-def _gap(alpha: Float[Tensor, "m m"], groups: tuple[tuple[int, ...], ...], cross: float) -> float | None:
-    """How much more similar clients are to their nearest peer than groups are to each other; None if all are alone."""
+def _gap(alpha: Float[Tensor, "m m"], groups: tuple[tuple[int, ...], ...], cross: float, spare: int) -> float | None:
+    """Return the smallest similarity to a nearest peer minus that across groups; None if all clients are alone.
+
+    The `spare` clients that are least similar to their peers do not count.
+    """
     others = alpha.clone().fill_diagonal_(-torch.inf)
-    nearest = [float(others[list(group)][:, list(group)].max(1).values.min()) for group in groups if len(group) > 1]
-    return min(nearest) - cross if nearest else None
+    nearest = [others[list(group)][:, list(group)].max(1).values for group in groups if len(group) > 1]
+    return float(torch.cat(nearest).sort().values[spare]) - cross if nearest else None
 
 
 def _split(look: Look) -> str:
     assert look.parts is not None
     one, other = map(len, look.parts)
-    return f"split in {one} and {plural(other, 'client')}, alpha_cross {look.alpha_cross:.3f}"
+    away = look.present - one - other
+    rest = f"; {plural(away, 'client')} to follow" if away > 0 else ""
+    return f"split in {one} and {plural(other, 'client')}, alpha_cross {look.alpha_cross:.3f}{rest}"
 
 
 def _parts(look: Look) -> tuple[Set[int], Set[int]]:
@@ -491,14 +712,19 @@ def _parts(look: Look) -> tuple[Set[int], Set[int]]:
     return frozenset(look.parts[0]), frozenset(look.parts[1])
 
 
-def _told(cluster: int, c: Round, look: Look, tree: Tree) -> dict[int, Verdict]:
-    """The verdicts on the members of a cluster; weights are shares of its own average, scores norms of updates."""
-    lengths, verdicts = _lengths(c), {}
-    for i, verdict in verdicts_of(c.report, c.weights, c.choice).items():
+def _told(cluster: int, c: Round, look: Look, state: ClusteredFLState) -> dict[int, Verdict]:
+    """Return the verdicts on the members of a cluster; weights are shares of its average, scores norms of updates."""
+    whole = look.reported == look.present and not c.odd
+    there = (
+        f" of {plural(look.reported, 'client')}" if whole else f", {look.reported} of {look.present} clients reported"
+    )
+    verdicts = verdicts_of(c.report, c.weights, c.choice)
+    verdicts |= {i: Verdict(False, 0.0, None, f"filtered: {why}") for i, why in c.odd.items() if i in c.lengths}
+    for i, verdict in verdicts.items():
         words = [verdict.reason] if verdict.reason else []
-        words += [f"cluster {cluster} of {plural(len(c.report), 'client')}", look.decision]
-        words += [f"now in cluster {tree.leaf_of(i)}"] if look.split else []
-        verdicts[i] = replace(verdict, score=lengths[i], reason="; ".join(words))
+        words += [f"cluster {cluster}{there}", look.decision]
+        words += [f"now in cluster {state.tree.leaf_of(i)}"] if look.split and i not in state.newcomers else []
+        verdicts[i] = replace(verdict, score=c.lengths[i], reason="; ".join(words))
     return verdicts
 
 

@@ -1,64 +1,73 @@
 """Asynchronous federated optimisation.
 
-Xie, Koyejo and Gupta, "Asynchronous Federated Optimization", 2019.  `FedAsync` is Algorithm 1: whoever is done is mixed
-in at once, the less the older the model is that it started from.
+Xie, Koyejo and Gupta, "Asynchronous Federated Optimization", 2019.  `FedAsync` is Algorithm 1: each arrival is mixed
+into the model at once, with a weight that falls with the age of the model that it started from.
 
 Where the paper leaves a choice:
 
 * Its proximal term rho/2 |x - x_t|^2 is a matter of local training: `LocalSGD(proximal=rho)`.  It is off by default.
-* Its experiments have alpha fall once, to a half.  Here it is constant.
+* In its experiments alpha is halved once.  Here it is constant.
 * `Exponential` is in the authors' code, and in Kardam's paper, not in this one.
+* Every client counts alike in the paper.  `preprocess` weighs them: alpha is multiplied by a client's weight over the
+  largest weight, which keeps it in (0, 1] for every arrival, as the paper's theorem asks.
 """
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from phalanx.algorithms.arrivals import one_by_one, told_of_age
+from phalanx.algorithms.arrivals import age_in_words, one_by_one
+from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
 from phalanx.algorithms.staleness import Polynomial, Staleness
-from phalanx.core import Algorithm, Updates, Vector, Verdict
+from phalanx.core import Updates, Vector, Verdict
+from phalanx.weighting import Ignore, Preprocess
 
 
 class FedAsyncState(NamedTuple):
-    """What the server of `FedAsync` carries over."""
+    """The server's state of `FedAsync`."""
 
     version: int  # t, updates mixed in
     model: Vector  # x_t
     verdicts: Mapping[int, Verdict]
+    sizes: Mapping[int, int]  # as reported
+    weights: Mapping[int, float]  # after preprocessing
 
 
 @dataclass(frozen=True)
-class FedAsync(Algorithm[FedAsyncState]):
-    """Mixes each arrival into the model: x <- (1 - alpha s(tau)) x + alpha s(tau) x_new.
+class FedAsync(Weighted[FedAsyncState]):
+    """Each arrival mixed into the model: x <- (1 - alpha s(tau)) x + alpha s(tau) x_new.
 
-    Every client counts alike: a fast client counts more often.  No defence.
+    Fast clients contribute more often, whatever their weight.  No defence.
 
     Args:
         mixing: alpha in (0, 1], the weight of a fresh model.
         staleness: s(tau), the factor on alpha for a model that started tau updates ago.
+        preprocess: makes weights of the reported sizes; all are equal in the paper. The largest weight is 1.
     """
 
     synchronous: ClassVar[bool] = False
-    can_join: ClassVar[bool] = True
 
     mixing: float = 0.6
     staleness: Staleness = Polynomial(0.5)
+    preprocess: Preprocess = Ignore()
 
     def __post_init__(self) -> None:
         if not 0 < self.mixing <= 1:
             raise ValueError(f"mixing must lie in (0, 1], got {self.mixing}.")
+        check_scope(self.preprocess, "FedAsync")
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAsyncState, Set[int]]:
         """See `Algorithm`."""
-        return FedAsyncState(0, model, {}), sizes.keys()
+        return FedAsyncState(0, model, {}, sizes, self.preprocess.enrolled(sizes)), sizes.keys()
 
     def step(self, state: FedAsyncState, updates: Updates) -> tuple[FedAsyncState, Set[int]]:
         """See `Algorithm`."""
         x, t, verdicts = state.model, state.version, dict[int, Verdict]()
+        share = relative_weights(state.weights, updates.clients)
         for i, version, base, delta in one_by_one(updates):
             tau = t - version
-            alpha = self.mixing * self.staleness(tau)
+            alpha = self.mixing * self.staleness(tau) * share[i]
             x = (1 - alpha) * x + alpha * (base + delta)
             t += 1
-            verdicts[i] = Verdict(True, alpha, float(tau), told_of_age(tau))
-        return FedAsyncState(t, x, verdicts), set(updates.clients)
+            verdicts[i] = Verdict(True, alpha, float(tau), age_in_words(tau))
+        return state._replace(version=t, model=x, verdicts=verdicts), set(updates.clients)

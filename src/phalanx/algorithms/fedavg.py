@@ -9,31 +9,31 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.rounds import Weighted, verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import Updates, Vector, Verdict
 from phalanx.weighting import AsReported, Preprocess
 
 
 class FedAvgState(NamedTuple):
-    """What the server of `FedAvg` carries over."""
+    """The server's state of `FedAvg`."""
 
     version: int  # t, rounds completed
     model: Vector  # w_t
-    sizes: Mapping[int, int]  # as declared
+    sizes: Mapping[int, int]  # as reported
     weights: Mapping[
         int, float
-    ]  # n_k after preprocessing, or before it if that is per cohort; found anew when a client joins
+    ]  # n_k after preprocessing, or before it if that is per cohort; computed again when a client joins
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
     verdicts: Mapping[int, Verdict]
 
 
 @dataclass(frozen=True)
 class FedAvg(Weighted[FedAvgState]):
-    """Adds the aggregate of all updates of a round to the model.
+    """The aggregate of all updates of a round, added to the model.
 
     Args:
         aggregate: the rule; the weighted mean is FedAvg proper.
-        preprocess: what declared sizes count for.
+        preprocess: makes weights of the reported sizes.
         server_lr: factor on the aggregate; 1 in the paper.
     """
 
@@ -53,7 +53,6 @@ class FedAvg(Weighted[FedAvgState]):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
-        warn_of_weights(self.preprocess, self.aggregate)
         return FedAvgState(0, model, sizes, weights, None, {}), weights.keys()
 
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
@@ -64,6 +63,6 @@ class FedAvg(Weighted[FedAvgState]):
             version=state.version + 1,
             model=state.model + self.server_lr * delta,
             aggregate=delta,
-            verdicts=verdicts_of(updates, n, choice),
+            verdicts=verdicts_of(updates, n, choice, self.remark(state, updates)),
         )
         return new, state.weights.keys()

@@ -9,18 +9,20 @@ functions into which Cox et al., "Asynchronous Byzantine Federated Learning", 20
 
 As a rule for other algorithms the same is `phalanx.aggregators.FLAMEFilter`.
 
-Where the papers leave room:
+Where the papers leave a choice:
 
-* They take cosines between models.  These are nearly one whatever the clients do, as models share what they started
-  from; here they are between updates.  `compare="models"` is the papers' form.
+* They take cosines between models.  These are nearly one whatever the clients do, as models share their origin; here
+  they are between updates.  `compare="models"` is the papers' form.
 * S is the median over all updates of the round, admitted or not.
 * The noise is calibrated for differential privacy by formula, lambda = sqrt(2 ln(1.25 / delta)) / epsilon, and set by
-  hand in every public implementation (0.001).  Here it is off, and `noise` is lambda.  No privacy is accounted for.
-* Nothing is said of rounds that are too small.  A round of fewer than 2f + 1 updates is an error: f of them could be
-  half.
+  hand in every public implementation (0.001, which is epsilon = 3,776 at delta = 0.001).  Here it is off; `noise` is
+  lambda, or `epsilon` and `delta` give it.  That is the formula for one round, with S for the sensitivity: no privacy
+  of a run is accounted for.  `Private` does that.
+* The papers do not consider rounds that are too small.  Fewer than 2f + 1 updates are an error: f could be half.
 * HDBSCAN cannot call all updates noise with these settings: see `phalanx.clustering.density`.
 """
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, get_args
@@ -30,7 +32,7 @@ import torch
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
-from phalanx.algorithms.rounds import Weighted, verdicts_of, warn_of_weights, weights_of
+from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Matrix, Updates, Vector, Verdict, Weights
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.weighting import Ignore, Preprocess
@@ -39,11 +41,11 @@ Compare = Literal["updates", "models"]
 
 
 class FLAMEState(NamedTuple):
-    """What the server of `FLAME` carries over."""
+    """The server's state of `FLAME`."""
 
     version: int  # t, rounds completed
     model: Vector  # G_t
-    sizes: Mapping[int, int]  # as declared
+    sizes: Mapping[int, int]  # as reported
     weights: Mapping[int, float]  # after preprocessing, or before it if that is per cohort
     bound: float | None  # S_t of the last round; None before the first
     verdicts: Mapping[int, Verdict]
@@ -51,18 +53,20 @@ class FLAMEState(NamedTuple):
 
 @dataclass(frozen=True)
 class FLAME(Weighted[FLAMEState]):
-    """Adds the mean of the densest majority by direction to the model, no update longer than the median of all.
+    """The mean of the densest majority by direction, of updates clipped to the median length.
 
-    Stands attackers with less than one half of the weight in this sense: somebody honest is among the admitted, and no
-    update counts for more than the median length.  Attackers who point where the honest do are admitted with them.
-    Drops up to half of the honest in every round, those with the rarest data first, without any attack.
+    Tolerates attackers with less than one half of the weight in this sense: an honest client is among the admitted, and
+    no update is longer than the median length.  Attackers in the direction of the honest clients are admitted with
+    them.  Drops up to half of the honest in every round, those with the rarest data first, without any attack.
 
     Args:
-        f: how many clients may attack; a round needs 2f + 1 updates. 0 asks nothing.
+        f: number of attackers to tolerate; a round needs 2f + 1 updates. 0: no condition.
         noise: lambda, the standard deviation of the noise on each coordinate, as a part of S; 0 is none.
+        epsilon: gives lambda by the paper's formula, together with `delta`; null if `noise` does.
+        delta: see `epsilon`, in (0, 1).
         seed: of the noise.
-        compare: what cosines are taken between; models in the paper.
-        preprocess: what declared sizes count for; nothing in the paper.
+        compare: "updates" or "models", between which cosines are taken; models in the paper.
+        preprocess: makes weights of the reported sizes; all are equal in the paper.
     """
 
     observed: ClassVar[tuple[str, ...]] = ("bound",)
@@ -72,23 +76,39 @@ class FLAME(Weighted[FLAMEState]):
     seed: int = 0
     compare: Compare = "updates"
     preprocess: Preprocess = Ignore()
+    epsilon: float | None = None
+    delta: float = 1e-5
 
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
-        FLAMEFilter(self.noise, self.seed)  # for what it says of noise
+        FLAMEFilter(self.noise, self.seed)  # raises if the noise is out of range
+        if self.epsilon is not None:
+            self._check_privacy(self.epsilon)
         check_compare(self.compare)
+
+    def _check_privacy(self, epsilon: float) -> None:
+        if not (0 < epsilon < math.inf and 0 < self.delta < 1):
+            raise ValueError(
+                f"epsilon must be positive and finite, and delta lie in (0, 1), got {epsilon} and {self.delta}."
+            )
+        if self.noise:
+            raise ValueError(f"Give noise or epsilon, got both, {self.noise} and {epsilon}: epsilon gives the noise.")
+
+    @property
+    def sigma(self) -> float:
+        """Return lambda, the standard deviation of the noise as a part of S."""
+        return self.noise if self.epsilon is None else math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
 
     @property
     def rule(self) -> FLAMEFilter:
         """See `Algorithm`: that of one round, with its noise."""
-        return FLAMEFilter(self.noise, self.seed)
+        return FLAMEFilter(self.sigma, self.seed)
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`."""
         self.check_round(len(sizes), len(sizes))
         weights = self.preprocess.enrolled(sizes)
-        warn_of_weights(self.preprocess, DensestMajority())
         return FLAMEState(0, model, dict(sizes), weights, None, {}), weights.keys()
 
     def step(self, state: FLAMEState, updates: Updates) -> tuple[FLAMEState, Set[int]]:
@@ -98,13 +118,13 @@ class FLAME(Weighted[FLAMEState]):
         e, S = clip_bound(updates.deltas, n)  # line 24
         models = compared(self.compare, updates.bases, updates.deltas)
         delta, choice = aggregated(DensestMajority(), shortened(updates.deltas, S, e), models, n)  # lines 25, 14 and 15
-        if self.noise > 0:
-            delta = disturbed(delta, self.noise * S, self.seed, state.version)  # lines 16 and 17
+        if self.sigma > 0:
+            delta = disturbed(delta, self.sigma * S, self.seed, state.version)  # lines 16 and 17
         new = state._replace(
             version=state.version + 1,
             model=state.model + delta,
             bound=S,
-            verdicts=clipped_verdicts(verdicts_of(updates, n, choice), e, S),
+            verdicts=clipped_verdicts(verdicts_of(updates, n, choice, self.remark(state, updates)), e, S),
         )
         return new, state.weights.keys()
 
@@ -112,7 +132,7 @@ class FLAME(Weighted[FLAMEState]):
         """See `Algorithm`."""
         if m < (least := 2 * self.f + 1):
             raise InfeasibleError(
-                f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or ask more."
+                f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or have more clients."
             )
 
 
@@ -120,7 +140,7 @@ class FLAME(Weighted[FLAMEState]):
 
 
 def clip_bound(deltas: Matrix, n: Weights) -> tuple[Weights, float]:
-    """ClipBound: the lengths of updates, and their median; both as float64.
+    """Return the result of ClipBound: the lengths of updates, and their median; both as float64.
 
     Args:
         deltas: (m, d).
@@ -131,7 +151,7 @@ def clip_bound(deltas: Matrix, n: Weights) -> tuple[Weights, float]:
 
 
 def compared(compare: Compare, bases: Sequence[Vector], deltas: Matrix) -> Matrix | None:
-    """What the filter looks at instead of updates: models, if these are compared; None if updates are."""
+    """Return the models, if the filter compares these; None if it compares updates."""
     return torch.stack(tuple(bases)) + deltas if compare == "models" else None
 
 
@@ -144,15 +164,15 @@ def aggregated(
     turn: int = 0,
     previous: Vector | None = None,
 ) -> tuple[Vector, Choice | None]:
-    """Filtering and Aggregate: what a rule makes of clipped updates, and of each of them.
+    """Return the result of Filtering and Aggregate on clipped updates: the vector, and the decision on each update.
 
     Args:
         rule: filters, and takes the mean.
         rows: (m, d), clipped updates.
-        models: (m, d), what it looks at instead of updates, None if it does not; the rule must weigh whole rows then.
+        models: (m, d), compared instead of updates, None if updates are; with models the rule must weigh whole rows.
         n: (m,), weights.
         turn: number of the call, for rules that draw.
-        previous: what the rule returned last, for rules that start from there.
+        previous: the last result of the rule, for rules that start from there.
     """
     if models is None:
         return rule.explained(rows, n, turn=turn, previous=previous)
@@ -163,17 +183,17 @@ def aggregated(
 
 
 def clipped_verdicts(verdicts: Mapping[int, Verdict], e: Weights, S: float) -> dict[int, Verdict]:
-    """The verdicts, in the order of the lengths e, with a word on who was clipped to S."""
-    told = dict[int, Verdict]()
+    """Return the verdicts, in the order of the lengths e, with a note on updates clipped to S."""
+    noted = dict[int, Verdict]()
     for (i, verdict), norm in zip(verdicts.items(), e.tolist(), strict=True):
         clipped = verdict.accepted and norm > S
         word = f"norm {norm:.3g} clipped to {S:.3g}" if clipped else ""
-        told[i] = replace(verdict, reason="; ".join(filter(None, (verdict.reason, word))))
-    return told
+        noted[i] = replace(verdict, reason="; ".join(filter(None, (verdict.reason, word))))
+    return noted
 
 
 def check_chooses(rule: Aggregator, m: int, compare: Compare) -> None:
-    """Raises `InfeasibleError` if models are compared, and the rule is none that can choose m updates by them."""
+    """Raise `InfeasibleError` if models are compared, and the rule cannot choose m updates by them."""
     if compare == "models" and not weighs_rows(rule, m):
         raise _cannot_choose(rule)
 
@@ -186,6 +206,6 @@ def _cannot_choose(rule: Aggregator) -> InfeasibleError:
 
 
 def check_compare(compare: Compare) -> None:
-    """Raises ValueError if that cannot be compared."""
+    """Raise `ValueError` unless `compare` is "updates" or "models"."""
     if compare not in get_args(Compare):
         raise ValueError(f'compare must be "updates" or "models", got {compare!r}.')

@@ -1,4 +1,4 @@
-"""FoolsGold: those who have pushed in the same direction as another all along count for less.
+"""FoolsGold: clients whose updates always have the direction of another client's get less weight.
 
 Fung, Yoon and Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", 2020.  `FoolsGold` is Algorithm
 1 with its memory; `phalanx.aggregators.FoolsGoldWeights` is the same on the updates of one round:
@@ -13,18 +13,18 @@ Where the paper is silent or ambiguous:
 
 * The sum of the last line makes a step of m clients m times as long as an update, so that a learning rate that is good
   for one client is m times too large for all of them.  By default the step is the mean with the weights alpha_i, which
-  is as long as an update whoever is left out; `step_length="sum"` is the paper's line.
-* A client that does not take part in a round keeps its H_i, and is compared with all the same: Sybils do not escape
-  by taking turns.
-* If all who report have alpha = 0, the model stays as it is, and the round is lost.  The paper divides zero by zero
-  where all clients point in the direction of another.
+  is as long as an update, whichever clients are left out; `step_length="sum"` is the paper's line.
+* A client that does not take part in a round keeps its H_i, and others are still compared with it: Sybils cannot avoid
+  the comparison by taking turns.
+* If all clients that report have alpha = 0, the model does not change, and the round is lost.  The paper divides zero
+  by zero if all clients have the direction of another.
 * The largest cosine is at least 0, and a rescaled alpha of 1 counts as 0.99, as in `FoolsGoldWeights`.
 * "Indicative features": the cosines can be restricted to the parameters of the output layer.  A vector has no layers;
   `last` says how many parameters, counted from the end, that are.  The paper's soft weighting of features is left out.
-* Declared sizes are not looked at.
+* Reported sizes are not used.
 
-An attacker without an accomplice counts in full.  Honest clients whose data are alike are taken for Sybils, and the one
-that is least like the others has most of the weight: `docs/fair-rivals.md` has the numbers.
+An attacker without an accomplice has full weight.  Honest clients with similar data count as Sybils, and the client
+that is least similar to the others has most of the weight: `docs/fair-rivals.md` has the numbers.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -42,22 +42,22 @@ from phalanx.numerics.linalg import cosine_similarity
 
 
 class FoolsGoldState(NamedTuple):
-    """What the server of `FoolsGold` carries over."""
+    """The server's state of `FoolsGold`."""
 
     version: int  # t, rounds completed
     model: Vector  # w_t
-    clients: frozenset[int]  # who takes part
-    sums: Mapping[int, Vector]  # H_i: all that each client has sent so far, added up, of the parameters compared
+    clients: frozenset[int]  # clients that take part
+    sums: Mapping[int, Vector]  # H_i: sum of each client's updates so far, for the compared parameters
     alphas: Mapping[int, float]  # alpha_i of all clients that have sent something
     verdicts: Mapping[int, Verdict]
 
 
 @dataclass(frozen=True)
 class FoolsGold(Algorithm[FoolsGoldState]):
-    """Weighs each update by how little the sum of all its sender's updates resembles that of any other client.
+    """Less weight for a client, the more its sum of updates has the direction of another client's.
 
-    Against Sybils, however many, if honest clients differ from each other more than Sybils do.  Memory at the server:
-    one vector of `last` parameters for each client.
+    A defence against any number of Sybils, if honest clients differ from each other more than Sybils do.  Memory at the
+    server: one vector of `last` parameters for each client.
 
     Args:
         confidence: kappa, the factor on the logit; the larger, the more weights are 0 or 1. 1 in the experiments of Xu
@@ -115,14 +115,14 @@ class FoolsGold(Algorithm[FoolsGoldState]):
         return new, state.clients
 
     def _remembered(self, sums: Mapping[int, Vector], updates: Updates) -> dict[int, Vector]:
-        """H, with the updates of this round."""
+        """Return H with the updates of this round."""
         start = 0 if self.last is None else updates.deltas.shape[1] - self.last
         sent = dict(zip(updates.clients, updates.deltas[:, start:], strict=True))
         return {**sums, **{i: sums[i] + row if i in sums else row.clone() for i, row in sent.items()}}
 
 
 def _shares(alpha: Weights) -> Weights:
-    """alpha over its sum; zeros if all are zero."""
+    """Return alpha over its sum; zeros if all are zero."""
     total = alpha.sum()
     return alpha / total if float(total) > 0 else torch.zeros_like(alpha)
 
@@ -130,13 +130,13 @@ def _shares(alpha: Weights) -> Weights:
 def _verdicts(
     clients: Sequence[int], alpha: Weights, cs: Float[Tensor, "m n"], known: Sequence[int]
 ) -> dict[int, Verdict]:
-    """What became of each update, and whom its sender resembles most if it does not count in full.
+    """Return the verdict on each update, with the most similar client if the weight is reduced.
 
     Args:
-        clients: who sent the updates.
+        clients: senders of the updates.
         alpha: of each of them.
-        cs: cosines of each of them with all that are known.
-        known: ids of these.
+        cs: cosines of each of them with all known clients.
+        known: ids of the known clients.
     """
     verdicts, like = {}, cs.argmax(1).tolist()
     for k, (i, a, share) in enumerate(zip(clients, alpha.tolist(), _shares(alpha).tolist(), strict=True)):

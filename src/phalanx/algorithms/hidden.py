@@ -1,15 +1,15 @@
-"""Models that the server does not see in the clear: clients transform what they send, and undo it on what they receive.
+"""Models that the server does not see in the clear: clients transform what they send, and invert this on downloads.
 
 Sattler, Müller and Samek, "Clustered Federated Learning: Model-Agnostic Distributed Multi-Task Optimization under
 Privacy Constraints", 2019, Section V-B: clients agree on an orthonormal transform P, send P(delta) instead of delta,
-and undo it on what they receive.  Norms, inner products and cosines are the same on both sides (Equation 45).
+and invert it on downloads.  Norms, inner products and cosines are the same on both sides (Equation 45).
 
-The server of `Permuted(A, seed)` is the server of A: nothing of its role looks at the seed, except that `init` hides
-the initial model.  In a simulation one object plays both roles.  A real server runs A (`unhidden`), from an initial
+The server of `Permuted(A, seed)` is the server of A: its role does not use the seed, except that `init` hides the
+initial model.  In a simulation one object performs both roles.  A real server runs A (`unhidden`), from an initial
 model that a client has hidden and that the server has not seen in the clear (`phalanx.flower.hide`).
 
 A server that knows both P(x) and x for one model x with distinct entries knows a permutation P.  The initial model is
-such an x; so is a model whose entries it can guess.  See `docs/clustered-fl.md` for what is hidden and what is not.
+such an x; so is a model whose entries it can guess.  `docs/clustered-fl.md` says which properties are hidden.
 """
 
 from abc import abstractmethod
@@ -29,15 +29,15 @@ from phalanx.rng import generator
 
 @dataclass(frozen=True)
 class Hidden(Wrapper):
-    """An algorithm whose clients transform what they send, and undo it on what they receive.
+    """An algorithm whose clients transform what they send, and invert this on downloads.
 
     Args:
-        algorithm: what is done otherwise.
+        algorithm: the algorithm on transformed vectors.
         seed: of the transform; known to the clients only.
 
     Raises:
         ValueError: the algorithm compares updates with training of the server's own, which needs models in the clear;
-            or has the server look at layers; or hides models itself.
+            or its server uses layers; or it hides models itself.
     """
 
     seed: int = 0
@@ -59,11 +59,11 @@ class Hidden(Wrapper):
 
     @abstractmethod
     def hidden(self, vector: Vector) -> Vector:
-        """P x: a model, or a change to one, as the server sees it."""
+        """Return P x: a model, or a change to one, as the server sees it."""
 
     @abstractmethod
     def revealed(self, vector: Vector) -> Vector:
-        """P^-1 y: what the server sees, as a model or a change to one."""
+        """Return P^-1 y: the model, or the change to one, that the server sees as y."""
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
         """See `Algorithm`."""
@@ -84,14 +84,14 @@ class Hidden(Wrapper):
 
 
 def hiding(algorithm: Algorithm) -> Hidden | None:
-    """What hides models from the server in an algorithm, whatever is around it; None if nothing does."""
+    """Return the part of an algorithm that hides models from the server, within any wrapper; None if there is none."""
     while isinstance(algorithm, Wrapper) and not isinstance(algorithm, Hidden):
         algorithm = algorithm.algorithm
     return algorithm if isinstance(algorithm, Hidden) else None
 
 
 def unhidden(algorithm: Algorithm) -> Algorithm:
-    """The same for a server that is not to know how models are hidden from it: without `Permuted` and `Rotated`."""
+    """Return the algorithm of a server that must not know the transform: without `Permuted` and `Rotated`."""
     if isinstance(algorithm, Hidden):
         return algorithm.algorithm
     return replace(algorithm, algorithm=unhidden(algorithm.algorithm)) if isinstance(algorithm, Wrapper) else algorithm
@@ -99,18 +99,18 @@ def unhidden(algorithm: Algorithm) -> Algorithm:
 
 @dataclass(frozen=True)
 class Permuted(Hidden):
-    """Clients permute the coordinates of what they send, in an order that they share; the server is not told it.
+    """An algorithm whose clients permute the coordinates of what they send, in an order unknown to the server.
 
-    Models come out to the last bit as without, wherever a permutation changes nothing for the algorithm: means,
-    medians and trimmed means by coordinate, choices by norm, distance or cosine.  What weighs by norms or distances in
-    floating point (clipping, geometric medians) agrees to rounding.  Algorithms that know the layers of a model do not
-    fit in.
+    Models are equal to the last bit to those without it, if the algorithm does not depend on the order: means, medians
+    and trimmed means by coordinate, choices by norm, distance or cosine.  Rules that compute weights from norms or
+    distances in floating point (clipping, geometric medians) agree to rounding.  Algorithms that use the layers of a
+    model cannot be wrapped.
 
     The server still sees the value of every parameter and of every change, in one order for the whole run: their
     distribution, which parameters move together, and whose updates are alike.
 
     Args:
-        algorithm: what is done otherwise.
+        algorithm: the algorithm on permuted vectors.
         seed: of the permutation; known to the clients only.
     """
 
@@ -125,11 +125,11 @@ class Permuted(Hidden):
 
 @dataclass(frozen=True)
 class Rotated(Hidden):
-    """Clients rotate what they send, by a random orthonormal transform that they share; the server is not told it.
+    """An algorithm whose clients rotate what they send, by a random orthonormal transform unknown to the server.
 
     Every number that the server sees is a mixture of all parameters, so that single values and their distribution are
-    hidden too; norms and angles are not, nor is whose updates are alike.  Models come out as without, to rounding,
-    where an algorithm depends on norms, distances and cosines only: means, Krum, geometric medians, clipping,
+    hidden too; norms and angles are not, nor which updates are similar.  Models are equal to those without it, to
+    rounding, if an algorithm depends on norms, distances and cosines only: means, Krum, geometric medians, clipping,
     clustering.  Rules by coordinate (medians, trimmed means, signs) work on other coordinates then, and give other
     results.
 
@@ -137,7 +137,7 @@ class Rotated(Hidden):
     orthonormal and its own inverse in any dimension.  O(d log d) time, O(d) memory; it is computed in float64.
 
     Args:
-        algorithm: what is done otherwise.
+        algorithm: the algorithm on rotated vectors.
         seed: of the transform; known to the clients only.
     """
 
@@ -168,22 +168,22 @@ class Mixer(NamedTuple):
     signs: Float[Tensor, "d"]
 
     def mix(self, x: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
-        """S x."""
+        """Return S x."""
         return (x * self.signs)[self.order]
 
     def unmix(self, y: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
-        """S^-1 y."""
+        """Return S^-1 y."""
         x = torch.empty_like(y)
         x[self.order] = y
         return x * self.signs
 
     def to(self, device: torch.device) -> "Mixer":
-        """The same on a device."""
+        """Return the same on a device."""
         return Mixer(self.order.to(device), self.signs.to(device))
 
 
 def hartley(x: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
-    """The orthonormal discrete Hartley transform, y_k = sum over n of x_n (cos + sin)(2 pi k n / d) / sqrt(d).
+    """Return the orthonormal discrete Hartley transform, y_k = sum over n of x_n (cos + sin)(2 pi k n / d) / sqrt(d).
 
     Symmetric, and its own inverse.  O(d log d) for every d.
     """
@@ -194,14 +194,14 @@ def hartley(x: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
 
 @lru_cache(maxsize=4)
 def permutation(seed: int, d: int) -> tuple[Int[Tensor, "d"], Int[Tensor, "d"]]:
-    """A random order of d coordinates, and its inverse."""
+    """Return a random order of d coordinates, and its inverse."""
     order = torch.randperm(d, generator=generator(seed, "hidden order"))
     return order, order.argsort()
 
 
 @lru_cache(maxsize=4)
 def mixers(seed: int, d: int) -> tuple[Mixer, Mixer, Mixer]:
-    """Three random permutations of d coordinates with random signs."""
+    """Return three random permutations of d coordinates with random signs."""
 
     def one(number: int) -> Mixer:
         rng = generator(seed, "hidden rotation", number)

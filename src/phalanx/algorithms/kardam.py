@@ -8,29 +8,36 @@ Damaskinos, El Mhamdi, Guerraoui, Patra and Taziki, "Asynchronous Byzantine Mach
     dampening          x <- x - gamma Lambda(tau) g_p
 
 K is the (n - f)/n quantile over all clients of |g_p - g_p'| / |x_p - x_p'|, between the last two gradients of a client.
-If at most f are Byzantine, K is at most the coefficient of some honest one, whatever the others send.
+If at most f are Byzantine, K is at most the coefficient of some honest client, whatever the others send.
 
 Where the paper is silent, or its words and published code differ:
 
-* A gradient is minus the change that a client trained.  gamma = 1 adds it whole, which is too much where many clients
-  train at a time: they have started from much the same model, and overshoot together.
-* Clients send their coefficients in the paper; here the server computes them, from its own record of what it sent and
-  what came back.  A coefficient that comes from the client is a hole: in the published code of Cox et al.,
-  "Asynchronous Byzantine Federated Learning", 2024, an attacker computes it before it poisons its update, and the
-  server compares that number only, so that the filter never sees the attack.  There is no option for that.
+* A gradient is minus the change that a client trained.  gamma = 1 adds it whole, which is too much if many clients
+  train at the same time: they start from similar models, and overshoot together.
+* Clients send their coefficients in the paper; here the server computes them, from its own record of downloads and
+  answers.  A coefficient sent by the client cannot be trusted: in the published code of Cox et al., "Asynchronous
+  Byzantine Federated Learning", 2024, an attacker computes it before it poisons its update, and the server compares
+  that number only, so that the filter never sees the attack.  There is no option for that.
 * The quantile is the (n - f)-th smallest of n coefficients.  To interpolate between that and the next, as the usual
   library functions do, lets an attacker's coefficient in, however large: `interpolate`, off by default.
 * While only m < n clients have a coefficient, K is the (m - f)-th smallest, by the same argument.  There is none
-  as long as m <= f; then a gradient passes unseen, as without any step there would never be two models to compare at.
+  as long as m <= f; then a gradient passes unchecked, as without any step there would never be two models to compare.
   So Kardam trusts its first round of gradients.  Once there is a K, a gradient without a coefficient is not used.
 * The guarantee of the frequency filter is that 2f + 1 gradients in a row are computed by 2f + 1 clients: the f busiest
   of them must have at most f, so each one.  Published code caps each client at f instead, and two attackers in turns
   then hold 2f of 2f + 1 places: `frequency="each"`.
 * The distance |x_p - x'| is between the models at which both gradients were computed, as the coefficient is one of the
-  gradient.  Where they are the same, the last gradient used at another model takes the place of g'.
-* Liveness: the filter can reject everybody for ever, as then no model changes, and no coefficient either.  After
-  `patience` rejections in a row, the next gradient is used whatever its coefficient; the verdict says so.  Published
-  code does this, the paper does not.  It hands attackers one gradient in so many, but for the frequency filter.
+  gradient.  Where they are the same, the last gradient used at another model replaces g'.
+* One fast attacker is most of the first round.  `bootstrap` is ours: as long as there is no K, gradients wait, and when
+  2f + 1 clients have sent one at the present model, it moves by the median of these.  Two such steps give K, of 2f + 1
+  coefficients.  As n > 3f, silent attackers cannot prevent that.
+* Weights of clients are not in the paper.  Its frequency filter makes f + 1 of any 2f + 1 gradients honest, which
+  bounds the attackers' part of their sum only while the f largest weights are less than the f + 1 smallest together:
+  other weights are refused, and with `frequency="each"` all but equal ones.
+* Liveness: the filter could filter all gradients for ever, since then no model and no coefficient changes.  After
+  `patience` filtered gradients in a row, the next is used whatever its coefficient; the verdict says so.  Published
+  code does this, the paper does not.  So one attacker's gradient in so many is used, unless the frequency filter
+  prevents it.
 * The authors' code has the largest of a client's 25 last coefficients in the quantile: `memory`.
 """
 
@@ -43,9 +50,12 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
-from phalanx.algorithms.arrivals import Arrival, one_by_one, told_of_age
+from phalanx.aggregators import Median
+from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
+from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
 from phalanx.algorithms.staleness import Exponential, Staleness
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Updates, Vector, Verdict
+from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
 Compared = Literal["used", "own"]
@@ -53,13 +63,13 @@ Frequency = Literal["distinct", "each"]
 
 
 class Gradient(NamedTuple):
-    """A gradient, and where it was computed."""
+    """A gradient, and the model at which it was computed."""
 
     x: Vector
     g: Vector
 
     def coefficient(self, other: "Gradient") -> float | None:
-        """|g - g'| / |x - x'|; None at the same model, infinite if the numbers overflow."""
+        """Return |g - g'| / |x - x'|; None at the same model, infinite if the numbers overflow."""
         distance = float(torch.linalg.vector_norm(self.x - other.x))
         if not distance:
             return None
@@ -68,7 +78,7 @@ class Gradient(NamedTuple):
 
 
 class ClientGradients(NamedTuple):
-    """What the server knows of a client."""
+    """The server's record of a client."""
 
     last: Gradient
     coefficients: tuple[float, ...] = ()  # of its last gradients, newest last
@@ -80,7 +90,7 @@ class ClientGradients(NamedTuple):
 
 
 class KardamState(NamedTuple):
-    """What the server of `Kardam` carries over."""
+    """The server's state of `Kardam`."""
 
     version: int  # t, gradients used
     model: Vector  # x_t
@@ -88,38 +98,43 @@ class KardamState(NamedTuple):
     records: Mapping[int, ClientGradients]  # of clients that have sent something
     largest: tuple[float, ...]  # the largest coefficient of each of them that has one, in increasing order
     used: tuple[Gradient, ...]  # the last one used, and the last one used at another model
-    recent: tuple[int, ...]  # who computed the last 2f that were used, newest last
+    recent: tuple[int, ...]  # the clients that computed the last 2f used gradients, newest last
     threshold: float | None  # K, None as long as there is none
-    rejections: int  # by the Lipschitz filter, in a row
+    rejections: int  # consecutive gradients filtered by the Lipschitz filter
     verdicts: Mapping[int, Verdict]
+    sizes: Mapping[int, int]  # as reported
+    weights: Mapping[int, float]  # after preprocessing
+    gathered: Mapping[int, Gradient]  # those that wait for a step of the bootstrap, by client
 
 
 @dataclass(frozen=True)
-class Kardam(Algorithm[KardamState]):
-    """Uses a gradient if it differs no more from the last one used than gradients of a client do among themselves.
+class Kardam(Weighted[KardamState]):
+    """A filter of gradients that change faster with the model than those of most clients.
 
-    Made for f of n > 3f clients with like data that send gradients.  Honest gradients are rejected too: by design those
-    of about f clients in n, by its frequency filter every client that was used lately, and more where clients differ.
-    An attack that changes smoothly has a small coefficient, and passes.  The server remembers a model and a gradient of
-    each client: 2 n d numbers.
+    Tolerates f of n > 3f clients with similar data that send gradients.  Honest gradients are filtered too: by design
+    those of about f clients in n, by its frequency filter every client whose gradient was used lately, and more if
+    clients differ.  An attack that changes smoothly has a small coefficient, and passes.  The server keeps a model and
+    a gradient of each client: 2 n d numbers.
 
     Args:
-        f: number of attackers to withstand.
+        f: number of attackers to tolerate.
         dampening: Lambda(tau), the factor on a gradient that is tau server updates old; `Polynomial(1.0)` is the
             paper's 1 / (tau + 1).
         server_lr: gamma.
-        patience: rejections by the Lipschitz filter in a row after which the next gradient is used unseen; None for as
-            many as there are clients.
-        compared: what the candidate is compared with: "used", the last gradient that was used; or "own", its client's
-            own last gradient, which suits clients with different data.
+        patience: gradients filtered in a row by the Lipschitz filter after which the next one is used unchecked; None:
+            the number of clients.
+        compared: the gradient with which the candidate is compared: "used", the last gradient that was used; or "own",
+            its client's own last gradient, which suits clients with different data.
         frequency: "distinct", no client twice among 2f + 1 gradients; or "each", no client more than f times.
-        memory: how many coefficients of a client are kept; the largest is in the quantile.
+        memory: number of coefficients of a client that are kept; the largest is in the quantile.
         interpolate: take the quantile between two coefficients, which lets attackers' in.
         mixing: mix the client's model in with weight gamma Lambda(tau), instead of adding its change.
+        bootstrap: take medians of 2f + 1 clients' gradients as long as there is nothing to compare with, instead of
+            using each gradient unseen; ours.
+        preprocess: makes weights of the reported sizes; all are equal in the paper. The largest weight is 1.
     """
 
     synchronous: ClassVar[bool] = False
-    can_join: ClassVar[bool] = True
     observed: ClassVar[tuple[str, ...]] = ("threshold", "rejections")
 
     f: int = 1
@@ -131,6 +146,8 @@ class Kardam(Algorithm[KardamState]):
     memory: int = 1
     interpolate: bool = False
     mixing: bool = False
+    bootstrap: bool = False
+    preprocess: Preprocess = Ignore()
 
     def __post_init__(self) -> None:
         checks = (
@@ -147,10 +164,11 @@ class Kardam(Algorithm[KardamState]):
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
+        check_scope(self.preprocess, "Kardam")
 
     @classmethod
     def as_in_catalyst(cls, f: int, a: float = 0.1) -> "Kardam":
-        """Kardam as the published code of Cox et al. (2024) has it, for f attackers, but for the clients' own numbers.
+        """Return Kardam as in the code of Cox et al. (2024), for f attackers, but with coefficients by the server.
 
         An update counts as one server update older there, which is a factor exp(-a) on all of them.
         """
@@ -161,13 +179,33 @@ class Kardam(Algorithm[KardamState]):
         if len(sizes) <= 3 * self.f:
             raise InfeasibleError(
                 f"Kardam against f = {self.f} attackers needs at least 3f + 1 = {3 * self.f + 1} clients, got "
-                f"{len(sizes)}. Lower f, or ask more clients."
+                f"{len(sizes)}. Lower f, or have more clients."
             )
-        return KardamState(0, model, frozenset(sizes), {}, (), (), (), None, 0, {}), sizes.keys()
+        weights = self.preprocess.enrolled(sizes)
+        self._check_weights(weights)
+        return KardamState(0, model, frozenset(sizes), {}, (), (), (), None, 0, {}, sizes, weights, {}), sizes.keys()
 
     def join(self, state: KardamState, client: int, size: int) -> KardamState:
-        """See `Algorithm`.  If each is compared with its "own" last gradient, its first one is not used."""
-        return state._replace(clients=state.clients | {client})
+        """See `Algorithm`.  If clients are compared with their "own" last gradient, the first one is not used."""
+        joined = super().join(state, client, size)
+        self._check_weights(joined.weights)
+        return joined._replace(clients=state.clients | {client})
+
+    def _check_weights(self, weights: Mapping[int, float]) -> None:
+        """Raise InfeasibleError if f clients can weigh as much as f + 1 others, whom the frequency filter adds."""
+        ordered = sorted(weights.values())
+        few, many = math.fsum(ordered[len(ordered) - self.f :]), math.fsum(ordered[: self.f + 1])
+        if self.f and ordered[0] < ordered[-1] and self.frequency == "each":
+            raise InfeasibleError(
+                'Kardam takes weights only if no client has two of 2f + 1 gradients. Set frequency to "distinct", or '
+                "preprocess to Ignore."
+            )
+        if self.f and few >= many:
+            raise InfeasibleError(
+                f"Kardam makes f + 1 = {self.f + 1} of any 2f + 1 gradients honest, and with these weights f clients "
+                f"weigh as much as f + 1 others: {few:g} and {many:g}. Truncate sizes further, or set preprocess to "
+                "Ignore."
+            )
 
     def step(self, state: KardamState, updates: Updates) -> tuple[KardamState, Set[int]]:
         """See `Algorithm`."""
@@ -185,6 +223,8 @@ class Kardam(Algorithm[KardamState]):
         largest = exchanged(state.largest, before.largest if before else None, record.largest)
         K = self._threshold(largest, len(state.clients))
         state = state._replace(records={**state.records, p: record}, largest=largest, threshold=K)
+        if self._bootstraps(state):
+            return self._gather(state, arrival, candidate, k_p)
         if why := self._too_frequent(state.recent, p):
             return state._replace(verdicts={p: Verdict(False, 0.0, k_p, why)})
         why, fine = self._lipschitz(k_p, K)
@@ -192,11 +232,11 @@ class Kardam(Algorithm[KardamState]):
         if not fine and state.rejections < patience:
             return state._replace(rejections=state.rejections + 1, verdicts={p: Verdict(False, 0.0, k_p, why)})
         if not fine:
-            why = f"used unseen, as {state.rejections} in a row were rejected; {why}"
+            why = f"used unchecked, as {state.rejections} in a row were filtered; {why}"
         return self._use(state, arrival, candidate, k_p, why)
 
     def _coefficient(self, state: KardamState, p: int, candidate: Gradient) -> float | None:
-        """The candidate's coefficient; None if there is nothing to compare with."""
+        """Return the candidate's coefficient; None if there is nothing to compare with."""
         others: Sequence[Gradient] = state.used
         if self.compared == "own":
             others = [state.records[p].last] if p in state.records else []
@@ -204,7 +244,7 @@ class Kardam(Algorithm[KardamState]):
         return next((k for k in found if k is not None), None)
 
     def _recorded(self, record: ClientGradients | None, candidate: Gradient) -> ClientGradients:
-        """The record of a client with its newest gradient; one at the same model as the last has no coefficient."""
+        """Return the record of a client with its newest gradient; one at the last model has no coefficient."""
         if record is None:
             return ClientGradients(candidate)
         k = candidate.coefficient(record.last)
@@ -213,7 +253,7 @@ class Kardam(Algorithm[KardamState]):
         return ClientGradients(candidate, (*record.coefficients, k)[-self.memory :])
 
     def _threshold(self, known: Sequence[float], n: int) -> float | None:
-        """K, the quantile over clients, of coefficients in order; None as long as all of them could be attackers'."""
+        """Return K, the quantile of sorted coefficients over clients; None while all could be attackers'."""
         m = len(known)
         if m <= self.f:
             return None
@@ -222,9 +262,9 @@ class Kardam(Algorithm[KardamState]):
         return known[m - self.f - 1]
 
     def _lipschitz(self, k_p: float | None, K: float | None) -> tuple[str, bool]:
-        """The Lipschitz filter: what there is to say, and whether the candidate passes."""
+        """Apply the Lipschitz filter: return a reason, and whether the candidate passes."""
         if K is None:
-            return f"used unseen, as no more than {plural(self.f, 'client')} can be compared yet", True
+            return f"used unchecked, as no more than {plural(self.f, 'client')} can be compared yet", True
         if k_p is None:
             return "nothing to compare it with, only recorded to compare the next one with", False
         if k_p <= K:
@@ -232,35 +272,63 @@ class Kardam(Algorithm[KardamState]):
         return f"Lipschitz coefficient {k_p:.3g} > {K:.3g}", False
 
     def _too_frequent(self, recent: tuple[int, ...], p: int) -> str:
-        """The frequency filter: why the candidate does not pass; empty if it does."""
+        """Apply the frequency filter: return why the candidate does not pass; empty if it does."""
         times, most = recent.count(p), 0 if self.frequency == "distinct" else self.f - 1
         if not self.f or times <= most:
             return ""
         return f"computed {times} of the last {plural(len(recent), 'gradient')} used, allowed: {most}"
+
+    def _bootstraps(self, state: KardamState) -> bool:
+        """Return whether gradients wait for others: until 2f + 1 clients have coefficients, which takes two steps."""
+        few = len(state.largest) <= 2 * self.f
+        return self.bootstrap and (state.version < 2 or few or bool(state.gathered))
+
+    def _gather(self, state: KardamState, arrival: Arrival, candidate: Gradient, k_p: float | None) -> KardamState:
+        """Return the state in which a gradient waits, or after the step of the bootstrap that it completes."""
+        p, needed = arrival.client, 2 * self.f + 1
+        if arrival.version != state.version:
+            why = "of an older model than those of the bootstrap, only recorded to compare the next one with"
+            return state._replace(verdicts={p: Verdict(False, 0.0, k_p, why)})
+        gathered = {**state.gathered, p: candidate}
+        if len(gathered) < needed:
+            reason = f"waits for the bootstrap, {len(gathered)} of {needed} clients"
+            return state._replace(gathered=gathered, verdicts={p: Verdict(True, 0.0, k_p, reason, waits=True)})
+        rows = torch.stack([gradient.g for gradient in gathered.values()])
+        w = torch.tensor([state.weights[i] for i in gathered], dtype=torch.float64)
+        median = Gradient(candidate.x, Median()(rows, w))
+        shares = dict(zip(gathered, (w / w.sum()).tolist(), strict=True))
+        return state._replace(
+            version=state.version + 1,
+            model=state.model - self.server_lr * median.g,
+            used=(median, *_elsewhere(state.used, median)),
+            gathered={},
+            verdicts={i: Verdict(True, share, None, "median of the bootstrap") for i, share in shares.items()},
+        )
 
     def _use(
         self, state: KardamState, arrival: Arrival, candidate: Gradient, k_p: float | None, why: str
     ) -> KardamState:
         tau = state.version - arrival.version
         dampened = self.dampening(tau)
-        weight = self.server_lr * dampened
+        share = relative_weights(state.weights, [arrival.client])[arrival.client]
+        weight = self.server_lr * dampened * share
         x = state.model
         moved = (1 - weight) * x + weight * (arrival.base + arrival.delta) if self.mixing else x - weight * candidate.g
-        told = "; ".join(filter(None, (why, told_of_age(tau))))
+        reason = "; ".join(filter(None, (why, age_in_words(tau))))
         return state._replace(
             version=state.version + 1,
             model=moved,
             used=(candidate, *_elsewhere(state.used, candidate)),
             recent=(*state.recent, arrival.client)[-2 * self.f :] if self.f else (),
             rejections=0,
-            verdicts={arrival.client: Verdict(True, dampened, k_p, told)},
+            verdicts={arrival.client: Verdict(True, dampened * share, k_p, reason)},
         )
 
 
 def exchanged(ordered: tuple[float, ...], old: float | None, new: float | None) -> tuple[float, ...]:
-    """Numbers in increasing order, with `old` taken out and `new` put in, each if it is one.
+    """Return increasing numbers without `old` and with `new`, either of which can be None.
 
-    O(log n) comparisons and a copy, where to sort them anew would take n log n of them.
+    O(log n) comparisons and a copy; sorting again would take n log n comparisons.
     """
     if old == new:
         return ordered
@@ -273,12 +341,12 @@ def exchanged(ordered: tuple[float, ...], old: float | None, new: float | None) 
 
 
 def interpolated(ordered: Sequence[float], share: float) -> float:
-    """`numpy.quantile` of numbers that are in order, to the bit: it needs the two next to that place only."""
+    """Return `numpy.quantile` of sorted numbers, to the bit; only the two numbers next to the quantile are read."""
     place = (len(ordered) - 1) * share
     low = math.floor(place)
     return float(np.quantile(ordered[low : low + 2], place - low))
 
 
 def _elsewhere(used: Sequence[Gradient], candidate: Gradient) -> list[Gradient]:
-    """The newest of the used gradients that was computed at another model than the candidate, if there is one."""
+    """Return the newest used gradient that was computed at another model than the candidate; None if there is none."""
     return [other for other in used if not torch.equal(other.x, candidate.x)][:1]

@@ -1,16 +1,16 @@
-"""Clients that hide what they hold: each upload is clipped in norm, and Gaussian noise is added before it leaves.
+"""Differential privacy of clients: each upload is clipped in norm, and Gaussian noise is added before it is sent.
 
 The Gaussian mechanism, as in Dwork and Roth, "The Algorithmic Foundations of Differential Privacy", 2014, Appendix A;
 of whole clients, as in McMahan et al., "Learning Differentially Private Recurrent Language Models", 2018, but with the
-noise added by each client and not by the server, which is not trusted here.  `phalanx.runs.accounting` says what that
-guarantees, and `docs/privacy.md` what it costs and what it does not hide.
+noise added by each client and not by the server, which is not trusted here.  `phalanx.runs.accounting` computes the
+guarantee; `docs/privacy.md` has its cost, and what it does not hide.
 
-Where the noise comes from.  In a simulation from the stream "privacy" of `seed`, named besides by what is sent, so that
-a run has the same bits each time, and no two different uploads share their noise.  On a deployment from the operating
-system's entropy, since whoever knows the seed can subtract the noise: `secretly` makes that of an algorithm, and a
-`Participant` of `phalanx.flower` asks for it.
+Source of the noise: in a simulation the stream "privacy" of `seed`, with the upload's content in its name, so that a
+run is the same to the bit each time, and no two different uploads share their noise.  On a deployment the operating
+system's entropy, since anyone who knows the seed can subtract the noise: `secretly` changes an algorithm in this way,
+and a `Participant` of `phalanx.flower` calls it.
 
-An update that is not finite is sent as zero, with noise: a refusal by the guard would tell that training diverged.
+An update that is not finite is sent as zero, with noise: an invalid update would reveal that training diverged.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ from phalanx.rng import numpy_generator
 
 @dataclass(frozen=True)
 class Private(Wrapper):
-    """Clients clip what they upload to a norm, and add Gaussian noise to it; the server is that of the algorithm.
+    """Clipping of uploads to a norm, and Gaussian noise on them, by each client; the server is unchanged.
 
-    It composes: inside `Quorum` and `Permuted`, and around them.
+    It can be inside `Quorum` and `Permuted`, and around them.
 
     Args:
-        algorithm: what is done otherwise.
-        clip: the norm that an upload has at most before noise is added.
+        algorithm: the algorithm on protected uploads.
+        clip: the largest norm of an upload before noise is added.
         noise_multiplier: standard deviation of the noise in each entry, as a multiple of `clip`; 0 clips only, and
             guarantees nothing.
         seed: of the noise in a simulation; None: the noise is the operating system's, and no run can be repeated.
@@ -67,7 +67,7 @@ class Private(Wrapper):
         return self.protected(sent), memory
 
     def protected(self, sent: Vector) -> Vector:
-        """What leaves the client in place of `sent`."""
+        """Return the protected upload for `sent`."""
         x = sent.detach().cpu().double().numpy()
         peak = float(np.abs(x).max(initial=0.0))  # dividing by it, no square can overflow
         finite = 0 < peak < math.inf
@@ -77,16 +77,16 @@ class Private(Wrapper):
         return torch.from_numpy(noisy).to(sent.device, sent.dtype)
 
     def _noise(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standard normal numbers, as many as `x` has."""
+        """Return standard normal numbers of the shape of `x`."""
         if self.seed is None:
             return entropy(len(x))
         return numpy_generator(self.seed, "privacy", hashlib.sha256(x.tobytes()).hexdigest()).standard_normal(len(x))
 
 
 def entropy(count: int) -> NDArray[np.float64]:
-    """Standard normal numbers from the operating system's entropy, by the transform of Box and Muller (1958).
+    """Return standard normal numbers from the operating system's entropy, by the transform of Box and Muller (1958).
 
-    No generator of NumPy or torch will do: their numbers can be computed from a few that are seen, or from 32 bits.
+    No generator of NumPy or torch is safe: their numbers can be computed from a few observed ones, or from 32 bits.
     """
     half = (count + 1) // 2
     bits = np.frombuffer(os.urandom(16 * half), dtype=np.uint64).reshape(2, half) >> np.uint64(11)
@@ -96,7 +96,7 @@ def entropy(count: int) -> NDArray[np.float64]:
 
 
 def secretly(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """The algorithm, with noise that nobody can compute again, wherever in it `Private` is."""
+    """Return the algorithm with noise that nobody can recompute, wherever in it `Private` is."""
     if not isinstance(algorithm, Wrapper):
         return algorithm
     inner = secretly(algorithm.algorithm)
@@ -106,5 +106,5 @@ def secretly(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 
 
 def privately(algorithm: Algorithm[Any]) -> bool:
-    """Whether `Private` is somewhere in an algorithm."""
+    """Return whether `Private` is somewhere in an algorithm."""
     return isinstance(algorithm, Private) or (isinstance(algorithm, Wrapper) and privately(algorithm.algorithm))

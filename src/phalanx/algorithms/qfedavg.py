@@ -1,4 +1,4 @@
-"""Federated learning that cares for those who are worst off.
+"""Federated learning that improves the clients with the largest losses.
 
 Li, Sanjabi, Beirami and Smith, "Fair Resource Allocation in Federated Learning", 2020.  `QFedAvg` is Algorithm 2
 (q-FedAvg), which minimises the objective q-FFL,
@@ -18,14 +18,15 @@ Here the same is written with shares s_k = p_k F_k^q / sum_j p_j F_j^q, which do
 Where the paper is silent or the authors' code says more:
 
 * F_k is the loss of the model that was received, on all training examples of the client, as in the authors' code; the
-  mean over its first epoch, which costs nothing, is smaller as the model is learning meanwhile.
+  mean over its first epoch, which costs nothing, is smaller since the model learns during the epoch.
 * F_k = 0 would leave q F_k^(q-1) without a value; 1e-10 is added to each loss, as in the code.
-* The paper samples clients with the chances p_k and then weighs them alike.  Here they are sampled uniformly, if at
-  all, and `preprocess` makes p_k of the declared sizes: nothing by default, which is the unweighted form of the code.
-* 1/L is the learning rate of the clients, in paper and code.  An algorithm does not see how clients train, so it is a
-  field, to be set to what `training.lr` is.  It matters for q > 0 only.
+* The paper samples clients with probabilities p_k and then gives them equal weights.  Here they are sampled uniformly,
+  if at all, and `preprocess` makes p_k of the reported sizes: equal by default, which is the unweighted form of the
+  code.
+* 1/L is the learning rate of the clients, in paper and code.  An algorithm does not know how clients train, so it is a
+  field, which must equal `training.lr`.  It matters for q > 0 only.
 
-The clients report their losses themselves.  With q > 0, whoever claims an enormous loss has the model to itself.
+The clients report their losses themselves.  With q > 0, a client that reports an enormous loss controls the model.
 """
 
 from collections.abc import Mapping, Set
@@ -43,27 +44,27 @@ LEAST = 1e-10  # added to each loss
 
 
 class QFedAvgState(NamedTuple):
-    """What the server of `QFedAvg` carries over."""
+    """The server's state of `QFedAvg`."""
 
     version: int  # t, rounds completed
     model: Vector  # w^t
-    sizes: Mapping[int, int]  # as declared
+    sizes: Mapping[int, int]  # as reported
     weights: Mapping[int, float]  # p_k up to a factor: after preprocessing, or before it if that is per cohort
-    losses: Mapping[int, float]  # F_k of those who took part in the last round, as they claim
-    damping: float | None  # length of the last step over that of the averaged update, in (0, 1]; None before
+    losses: Mapping[int, float]  # F_k of the clients of the last round, as reported
+    damping: float | None  # length of the last step over that of the averaged update, in (0, 1]; None before the first
     verdicts: Mapping[int, Verdict]
 
 
 @dataclass(frozen=True)
 class QFedAvg(Weighted[QFedAvgState]):
-    """Averages updates with weights that grow with the loss of each client, and shortens the step accordingly.
+    """A mean with weights that grow with each client's loss, and a step that is shortened accordingly.
 
     q = 0 is `FedAvg` with equal weights; a large q approaches the largest loss alone.  No defence.
 
     Args:
         q: how much a large loss counts, at least 0; 0.1 in the experiments of Xu and Lyu (2020).
-        lr: 1/L, the clients' learning rate, or its schedule: what `training.lr` is.
-        preprocess: what declared sizes count for; nothing by default.
+        lr: 1/L, the clients' learning rate, or its schedule: the same as `training.lr`.
+        preprocess: makes weights of the reported sizes; all are equal by default.
     """
 
     exact_losses: ClassVar[bool] = True
@@ -100,6 +101,6 @@ class QFedAvg(Weighted[QFedAvgState]):
             model=state.model + damping * points.combine(s),
             losses=dict(zip(updates.clients, updates.losses.tolist(), strict=True)),
             damping=damping,
-            verdicts=verdicts_of(updates, p, Choice(s, updates.losses.tolist())),
+            verdicts=verdicts_of(updates, p, Choice(s, updates.losses.tolist()), self.remark(state, updates)),
         )
         return new, state.weights.keys()

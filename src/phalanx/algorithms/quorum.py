@@ -5,38 +5,47 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from phalanx.aggregators.aggregator import check_rows
-from phalanx.algorithms.arrivals import alone, merged, told_of_age
+from phalanx.algorithms.arrivals import age_in_words, alone, merged
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import InfeasibleError, QuorumStatus, Updates, Vector, Verdict
+from phalanx.core import (
+    InfeasibleError,
+    QuorumStatus,
+    SmallestSet,
+    TooFewError,
+    Updates,
+    Vector,
+    Verdict,
+    lost_verdicts,
+)
 
 
 class QuorumState(NamedTuple):
-    """What the server of `Quorum` carries over; what it has not itself, such as clusters, is the algorithm's."""
+    """The server's state of `Quorum`; fields that it does not have, such as clusters, are those of the algorithm."""
 
     inner: Any  # the state of the algorithm
     waiting: Mapping[int, Updates]  # the arrivals that wait for others, by client
-    served: frozenset[int]  # whom the algorithm has wanted to ask last, and who has joined since
+    served: frozenset[int]  # the clients that the algorithm named last for a download, and those that have joined since
     verdicts: Mapping[int, Verdict]
 
     @property
     def version(self) -> int:
-        """The algorithm's: how often a quorum has come together."""
+        """The version of the algorithm: the number of quorums so far."""
         version: int = self.inner.version
         return version
 
     @property
     def model(self) -> Vector:
-        """The algorithm's."""
+        """The model of the algorithm."""
         model: Vector = self.inner.model
         return model
 
     @property
     def collected(self) -> int:
-        """How many arrivals wait."""
+        """The number of waiting arrivals."""
         return len(self.waiting)
 
     def __getattr__(self, name: str) -> Any:
-        """A field of the algorithm's state, for history and figures."""
+        """Return a field of the algorithm's state, for history and figures."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.inner, name)
@@ -44,20 +53,23 @@ class QuorumState(NamedTuple):
 
 @dataclass(frozen=True)
 class Quorum(Wrapper):
-    """Makes a synchronous algorithm asynchronous: its rounds are the next k arrivals, from k different clients.
+    """A synchronous algorithm made asynchronous: its rounds are the next k arrivals, from k different clients.
 
-    Who has arrived waits, and gets its next download with the others, when the algorithm has taken its step; who is
-    still training is not disturbed, and is one of a later k.  So a round can hold updates of different ages.  They are
-    used as changes to the present model, whatever they started from; `Guard(max_staleness=...)` keeps out the oldest.
+    A client that has answered waits, and gets its next download with the others, after the algorithm's step; a client
+    that still trains goes on, and its answer is in a later round.  So a round can hold updates of different ages.  They
+    are used as changes to the current model, whatever they started from; `Guard(max_staleness=...)` makes old ones
+    invalid.
 
-    * Among the k each client is once: what a client sends while it waits takes the place of what it sent before.
-    * If the algorithm asks fewer than k clients, because it has removed others, a round is all that are left.
-    * k of n clients are the k fastest: f attackers who are fast are in every round, and the slowest clients are heard
-      less often than others.  A rule has to stand f of k, not f of n.
+    * Each client is at most once among the k: a second update of a waiting client replaces the first.
+    * If the algorithm has fewer than k clients left, because it has excluded others, a round is all that are left.
+    * If k are too few for the algorithm's rule, or for truncated weights, the round is held back until more arrive; if
+      all are too few, or the rule has no result for them, the round is lost and all are asked again.
+    * The k of n clients are the k fastest: f fast attackers are in every round, and the slowest clients contribute less
+      often than others.  The rule must tolerate f of k, not f of n.
 
     Args:
         algorithm: a synchronous one.
-        k: the quorum, updates waited for, of as many clients. A median that is to stand f attackers needs 2f + 1.
+        k: the quorum, updates waited for, of as many clients. A median that tolerates f attackers needs 2f + 1.
     """
 
     synchronous: ClassVar[bool] = False
@@ -75,7 +87,7 @@ class Quorum(Wrapper):
 
     @property
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        """Those of the algorithm, and how many arrivals wait."""
+        """The fields of the algorithm, and the number of waiting arrivals."""
         return (*self.algorithm.observed, "collected")
 
     # Role: server
@@ -84,14 +96,14 @@ class Quorum(Wrapper):
         """See `Algorithm`."""
         if len(sizes) < self.k:
             raise InfeasibleError(
-                f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or ask more."
+                f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or have more clients."
             )
         self._check_quorum(len(sizes))
         inner, ready = self.algorithm.init(model, sizes)
         return QuorumState(inner, {}, frozenset(ready), {}), ready
 
     def _check_quorum(self, population: int) -> None:
-        """Raises `InfeasibleError` if the algorithm, or its rule, needs larger rounds than the quorum."""
+        """Raise `InfeasibleError` if the algorithm, or its rule, needs larger rounds than the quorum."""
         try:
             self.algorithm.check_round(self.k, population)
         except InfeasibleError as error:
@@ -99,12 +111,17 @@ class Quorum(Wrapper):
         if (rule := self.rule) is not None:
             check_rows(rule, self.k, "k")
 
+    def smallest_set(self, m: int, population: int) -> SmallestSet:
+        """See `Algorithm`: the quorum, or a part of it, such as a cluster."""
+        within = self.algorithm.smallest_set(min(self.k, m), population)
+        return within._replace(name="quorum", remedy="raise k") if within.name == "round" else within
+
     def quorum_status(self, state: QuorumState) -> QuorumStatus:
-        """See `Algorithm`."""
-        return QuorumStatus(self._needed(state), state.collected, "Lower k")
+        """See `Algorithm`.  More than the quorum are wanted while a step is held back."""
+        return QuorumStatus(max(self._needed(state), state.collected + 1), state.collected, "Lower k")
 
     def _needed(self, state: QuorumState) -> int:
-        """The quorum, or all that are left where the algorithm asks fewer."""
+        """Return the quorum, or the number of clients left if the algorithm has fewer."""
         return max(1, min(self.k, len(state.served)))
 
     def step(self, state: QuorumState, updates: Updates) -> tuple[QuorumState, Set[int]]:
@@ -117,21 +134,33 @@ class Quorum(Wrapper):
         return state._replace(verdicts=verdicts), ready - state.waiting.keys()
 
     def _receive(self, state: QuorumState, client: int, update: Updates) -> tuple[QuorumState, Set[int]]:
-        """One arrival: it waits, or is the last of a round."""
+        """Return the state after one arrival: it waits, or is the last of a round."""
         waiting = {**state.waiting, client: update}
         needed = self._needed(state)
         if len(waiting) < needed:
-            told = f"waits for a quorum, {len(waiting)} of {needed}"
-            return state._replace(waiting=waiting, verdicts={client: Verdict(True, 0.0, None, told, waits=True)}), set()
+            reason = f"waits for a quorum, {len(waiting)} of {needed}"
+            verdicts = {client: Verdict(True, 0.0, None, reason, waits=True)}
+            return state._replace(waiting=waiting, verdicts=verdicts), set()
         round_ = merged(waiting.values(), update.reference)
         before = state.inner.version
-        inner, ready = self.algorithm.step(state.inner, round_)
-        ages = {i: told_of_age(before - version) for i, version in zip(round_.clients, round_.versions, strict=True)}
+        try:
+            inner, ready = self.algorithm.step(state.inner, round_)
+        except TooFewError as error:
+            if state.served <= waiting.keys():
+                raise  # nobody is left to wait for
+            held = Verdict(True, 0.0, None, f"held back with {len(waiting)}, waits for more: {error}", waits=True)
+            return state._replace(waiting=waiting, verdicts={client: held}), set()
+        ages = {i: age_in_words(before - version) for i, version in zip(round_.clients, round_.versions, strict=True)}
         verdicts = {
             i: replace(verdict, reason="; ".join(filter(None, (verdict.reason, ages.get(i)))))
             for i, verdict in inner.verdicts.items()
         }
         return QuorumState(inner, {}, frozenset(ready), verdicts), ready
+
+    def lose_round(self, state: QuorumState, updates: Updates, why: str) -> tuple[QuorumState, Set[int]]:
+        """See `Algorithm`: all who wait are asked again."""
+        lost = state.waiting.keys() | set(updates.clients)
+        return state._replace(waiting={}, verdicts=lost_verdicts(lost, why)), lost
 
     def download(self, state: QuorumState, client: int) -> Vector:
         """See `Algorithm`."""
@@ -144,6 +173,13 @@ class Quorum(Wrapper):
     def weights(self, state: QuorumState, clients: Collection[int]) -> Mapping[int, float]:
         """See `Algorithm`."""
         return self.algorithm.weights(state.inner, clients)
+
+    def part(self, state: QuorumState, clients: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
+        """See `Algorithm`: what waits for a quorum is dropped."""
+        if len(clients) < self.k:
+            raise InfeasibleError(f"A quorum of {self.k} clients needs as many, got {len(clients)}. Lower k.")
+        inner, ready = self.algorithm.part(state.inner, clients)
+        return QuorumState(inner, {}, frozenset(ready), {}), ready
 
     def join(self, state: QuorumState, client: int, size: int) -> QuorumState:
         """See `Algorithm`."""

@@ -1,4 +1,4 @@
-"""What algorithms with reputations share: how long an update may be, how much of an aggregate a reputation buys.
+"""Common parts of algorithms with reputations: limits on the norm, and quotas of the aggregate.
 
 Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020; see `phalanx.algorithms.rffl`.
 """
@@ -18,15 +18,15 @@ from phalanx.models import Model
 from phalanx.numerics.linalg import cosine_similarity, shortened
 
 Own = Literal["subtracted", "kept", "replaced"]
-ROUNDING = 1e-9  # by which a quota may miss a whole number of entries
+ROUNDING = 1e-9  # tolerance for quotas that are a whole number of entries but for rounding
 
 
 @dataclass(frozen=True)
 class MedianNorm:
-    """A largest norm that is found anew in each round: the median norm of its updates, times a factor.
+    """A largest norm computed in each round: the median norm of its updates, times a factor.
 
     Half of the participants would have to send long updates to raise it.  Only the server knows it, so that
-    participants train on from their own updates in full length.
+    participants go on from their own updates in full length.
 
     Args:
         factor: positive.
@@ -40,11 +40,11 @@ class MedianNorm:
 
 
 class Allocation(ABC):
-    """Of which parts of a vector a quota takes the largest entries."""
+    """The parts of a vector of which a quota takes the largest entries."""
 
     @abstractmethod
     def parts(self, d: int) -> tuple[int, ...]:
-        """How many entries each part has, one part after the other.
+        """Return the number of entries of each part, in order.
 
         Args:
             d: entries of the vector.
@@ -67,7 +67,7 @@ class Whole(Allocation):
 class PerLayer(Allocation):
     """The largest entries of each layer, the same share of each.
 
-    Servers see flat vectors, so the layers are a value like every other hyper-parameter, and part of a run's identity.
+    Servers see flat vectors, so the layers are a hyper-parameter, and part of a run's identity.
     `PerLayer.of` finds them.
 
     Args:
@@ -82,10 +82,10 @@ class PerLayer(Allocation):
 
     @classmethod
     def of(cls, model: Model, shape: tuple[int, ...], classes: int) -> "PerLayer":
-        """The layers of a model.
+        """Return the allocation by the layers of a model.
 
         Args:
-            model: the one that is trained.
+            model: the model that is trained.
             shape: of one example.
             classes: number of classes.
 
@@ -107,11 +107,11 @@ class PerLayer(Allocation):
 
 
 class CumulativeClient(Algorithm[State]):
-    """The client role of Algorithm 1: a model of one's own, which grows by one's own updates and by what is allocated.
+    """The client role of Algorithm 1: each client has a model, to which its own updates and its allocations are added.
 
-    The line w_i + dw_i + dw_*i is summed up over the rounds: a download is w^(0) plus all that its receiver was ever
-    allocated, and the client adds all that it ever sent.  So a download or a reply that is lost does not set a model
-    off its course.
+    The line w_i + dw_i + dw_*i is summed up over the rounds: a download is w^(0) plus all allocations of its receiver
+    so far, and the client adds all updates that it has sent.  So a lost download or reply has no lasting effect on a
+    model.
     """
 
     fade: float
@@ -122,11 +122,11 @@ class CumulativeClient(Algorithm[State]):
 
     @property
     def knows_layout(self) -> bool:
-        """See `Algorithm`: where quotas are of parts of a model."""
+        """See `Algorithm`: if quotas are of parts of a model."""
         return not isinstance(self.allocation, Whole)
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`: remembers the sum of all that it sent."""
+        """See `Algorithm`: the local state is the sum of all updates sent."""
         if isinstance(self.clip, (int, float)):
             delta = shortened(delta[None], self.clip)[0]
         return delta, delta.clone() if memory is None else memory + delta
@@ -137,20 +137,20 @@ class CumulativeClient(Algorithm[State]):
 
 
 def cos_sim(direction: Vector, rows: Matrix) -> Weights:
-    """The cosine of each row with a direction, (m,), float64; zero where one of the two is zero."""
+    """Return the cosine of each row with a direction, (m,), float64; zero where one of the two is zero."""
     if not bool(direction.any()):
         return torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
     return cosine_similarity(torch.cat([direction[None].to(rows.dtype), rows]))[0, 1:]
 
 
 def places(vector: Vector, parts: Iterable[int]) -> Float[Tensor, "d"]:
-    """For each entry the share of its part that is larger, by absolute value; of equal entries the first is larger.
+    """Return for each entry the share of its part that is larger, by absolute value; the first of equal ones is larger.
 
     The largest entries that a quota takes are those with a place below the quota.
 
     Args:
         vector: (d,).
-        parts: how many entries each part has; d together.
+        parts: number of entries of each part; their sum is d.
 
     Returns:
         (d,), in [0, 1), float64.
@@ -164,7 +164,7 @@ def places(vector: Vector, parts: Iterable[int]) -> Float[Tensor, "d"]:
 
 
 def largest(vector: Vector, place: Float[Tensor, "d"], quota: float) -> Vector:
-    """The entries of a vector that a quota takes; zero elsewhere.
+    """Return the entries of a vector that a quota takes; zero elsewhere.
 
     Args:
         vector: (d,).
@@ -175,14 +175,14 @@ def largest(vector: Vector, place: Float[Tensor, "d"], quota: float) -> Vector:
 
 
 def check_reputation(algorithm: CumulativeClient[State], *more: tuple[bool, str]) -> None:
-    """Refuses hyper-parameters out of range.
+    """Raise `ValueError` if hyper-parameters are out of range.
 
     Args:
-        algorithm: whose they are.
-        more: whether others are fine, and what to say if not.
+        algorithm: has the hyper-parameters.
+        more: further conditions, each with its message.
 
     Raises:
-        ValueError: with all that is wrong.
+        ValueError: names all hyper-parameters out of range.
     """
     gamma = algorithm.clip if isinstance(algorithm.clip, (int, float)) else 1.0
     fade, threshold, own = algorithm.fade, algorithm.threshold, algorithm.own

@@ -1,21 +1,19 @@
-"""What algorithms share that work on whole rounds: weights of updates, and verdicts."""
+"""Common parts of algorithms on whole rounds: weights of updates, and verdicts."""
 
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
-from phalanx.aggregators import Aggregator, Choice
-from phalanx.aggregators.aggregator import BELOW_HALF
+from phalanx.aggregators import Choice
 from phalanx.core import Algorithm, AnyState, Updates, Verdict, Weights
-from phalanx.weighting import Preprocess, Truncate
+from phalanx.weighting import Preprocess
 
 S = TypeVar("S", bound="WeightedState")
 
 
 class WeightedState(AnyState, Protocol):
-    """A state with the reported sizes of all clients, and the weights that were made of them."""
+    """A state with the reported sizes of all clients, and their weights."""
 
     @property
     def sizes(self) -> Mapping[int, int]:
@@ -23,14 +21,14 @@ class WeightedState(AnyState, Protocol):
 
     @property
     def weights(self) -> Mapping[int, float]:
-        """What `Preprocess.enrolled` returned for the sizes."""
+        """The result of `Preprocess.enrolled` for the sizes."""
 
     def _replace(self: S, *args: Any, **kwargs: Any) -> S:
         """See `NamedTuple`."""
 
 
 class Weighted(Algorithm[S]):
-    """An algorithm that weighs clients by what `preprocess` makes of the sizes that they report."""
+    """An algorithm that weighs clients by their reported sizes after `preprocess`."""
 
     can_join: ClassVar[bool] = True
 
@@ -45,35 +43,51 @@ class Weighted(Algorithm[S]):
         """See `Algorithm`."""
         return self.preprocess.among(state.weights, clients)
 
+    def remark(self, state: S, updates: Updates) -> str:
+        """Return what verdicts on updates that are aggregated at once say of their weights."""
+        return self.preprocess.remark(state.weights, updates.clients)
+
 
 def weights_of(weights: Mapping[int, float], updates: Updates) -> Weights:
     """Return the weights of the clients that sent `updates`, in their order, float64."""
     return torch.tensor([weights[i] for i in updates.clients], dtype=torch.float64, device=updates.deltas.device)
 
 
-def warn_of_weights(preprocess: Preprocess, rule: Aggregator) -> None:
-    """Warns if truncation leaves attackers more of the weight than the rule stands."""
-    stands = rule.breakdown_point()
-    if not isinstance(preprocess, Truncate) or stands is None or stands >= preprocess.alpha_star:
-        return
-    limit, choice = f"no more than {stands:.3g}", f"Set alpha_star to {stands:.3g} or less"
-    if stands == BELOW_HALF:
-        limit, choice = "less than one half", "Set alpha_star to 0.49, say"
-    if stands == 0:
-        limit, choice = "nothing by any proof", "Take a rule that stands attackers, such as Median"
-    warnings.warn(
-        f"{preprocess} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} stands {limit}. "
-        f"{choice}.",
-        stacklevel=4,
-    )
+def relative_weights(weights: Mapping[int, float], clients: Collection[int]) -> dict[int, float]:
+    """Return the weights of clients whose updates are used one at a time, as parts of the largest of all weights.
+
+    Args:
+        weights: of all clients; at least one is positive.
+        clients: those whose weights are returned.
+    """
+    largest = max(weights.values())
+    return {i: weights[i] / largest for i in clients}
 
 
-def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None) -> dict[int, Verdict]:
-    """What a rule made of each update; where it does not treat updates as a whole, each has its share of the weight."""
+def check_scope(preprocess: Preprocess, name: str) -> None:
+    """Raise ValueError if weights are to be made of the clients of each step, where a step has one client only."""
+    if preprocess.scope != "population":
+        raise ValueError(
+            f"{name} uses updates one at a time: among the clients of a step, one, weights mean nothing. Set scope to "
+            '"population".'
+        )
+
+
+def verdicts_of(updates: Updates, weights: Weights, choice: Choice | None, remark: str = "") -> dict[int, Verdict]:
+    """Return what a rule made of each update.
+
+    Args:
+        updates: what it received.
+        weights: theirs.
+        choice: the share of each; where the rule does not treat updates as a whole, each has its share of the weight.
+        remark: what there is to say of the weights, as by `Preprocess.remark`.
+    """
     if choice is None:
-        return {i: Verdict(True, w) for i, w in zip(updates.clients, (weights / weights.sum()).tolist(), strict=True)}
+        shares = (weights / weights.sum()).tolist()
+        return {i: Verdict(True, w, None, remark) for i, w in zip(updates.clients, shares, strict=True)}
     verdicts = {}
     for k, (i, share) in enumerate(zip(updates.clients, choice.shares.tolist(), strict=True)):
         score = None if choice.scores is None else float(choice.scores[k])
-        verdicts[i] = Verdict(share > 0, share, score, choice.reasons[k] if choice.reasons else "")
+        reason = "; ".join(filter(None, (choice.reasons[k] if choice.reasons else "", remark)))
+        verdicts[i] = Verdict(share > 0, share, score, reason)
     return verdicts

@@ -9,12 +9,12 @@ Tolerant", 2019.  `SignSGD` is Algorithm 1 (Signum with majority vote):
 
 Where the paper leaves a choice:
 
-* g_k is a minibatch's gradient there.  Here it is whatever the client's training makes of a download, with the
-  opposite sign: with `training.steps` = 1 minus the learning rate times that gradient, of which only the sign counts;
-  with a whole epoch, as Xu and Lyu (2020) have it, the change of that epoch.  The clients' learning rate then says how
-  far they look ahead, and not how far the model moves.
-* A coordinate on which as many vote up as down does not move, and a zero votes for nobody.
-* The server takes the sign of what comes: an attacker has its votes, whatever else it sends.
+* g_k is a minibatch's gradient there.  Here it is the negative change of the client's training: with `training.steps`
+  = 1 the learning rate times that gradient, of which only the sign counts; with a whole epoch, as Xu and Lyu (2020)
+  have it, the negative change of that epoch.  The clients' learning rate then sets how far they look ahead, and not
+  how far the model moves.
+* A coordinate with equal votes up and down does not move, and a zero is no vote.
+* The server takes the sign of all values: an attacker has one vote per coordinate, whatever it sends.
 """
 
 from collections.abc import Mapping, Set
@@ -32,28 +32,28 @@ from phalanx.weighting import Ignore, Preprocess
 
 
 class SignSGDState(NamedTuple):
-    """What the server of `SignSGD` carries over."""
+    """The server's state of `SignSGD`."""
 
     version: int  # t, rounds completed
     model: Vector  # x_t
-    sizes: Mapping[int, int]  # as declared
+    sizes: Mapping[int, int]  # as reported
     weights: Mapping[int, float]  # votes of each client: after preprocessing, or before it if that is per cohort
     verdicts: Mapping[int, Verdict]
 
 
 @dataclass(frozen=True)
 class SignSGD(Weighted[SignSGDState]):
-    """Moves each parameter by a fixed length, in the direction that most clients vote for.
+    """Moves of each parameter by a fixed length, in the direction that most clients vote for.
 
-    Stands any attackers who hold less than one half of the votes, as far as the honest agree: a coordinate goes the
-    right way if more than half of all votes are right.  Where honest votes are hardly more than coin flips, as they are
-    late in training, few attackers suffice.
+    Tolerates attackers with less than one half of the votes, as far as the honest clients agree: a coordinate moves in
+    the right direction if more than half of all votes are right.  Where honest votes are little better than coin flips,
+    as late in training, few attackers suffice.
 
     Args:
-        server_lr: eta, by how much each parameter moves, or a schedule by version. Small: all parameters move.
+        server_lr: eta, the length of each parameter's move, or a schedule by version. Small: all parameters move.
         momentum: beta in [0, 1), of the clients.
         weight_decay: lambda, at least 0; the model shrinks by eta lambda of itself in each round.
-        preprocess: what declared sizes count for; nothing in the paper.
+        preprocess: makes weights of the reported sizes; all are equal in the paper.
     """
 
     server_lr: float | Schedule = 1e-3
@@ -71,7 +71,7 @@ class SignSGD(Weighted[SignSGDState]):
 
     # Role: client
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`: the signs of the momentum, which is what is remembered."""
+        """See `Algorithm`: the signs of the momentum, which is the local state."""
         past = torch.zeros_like(delta) if memory is None else memory
         v = self.momentum * past + (1 - self.momentum) * delta
         return v.sign(), v
@@ -91,11 +91,11 @@ class SignSGD(Weighted[SignSGDState]):
         new = state._replace(
             version=state.version + 1,
             model=state.model + eta * (majority - self.weight_decay * state.model),
-            verdicts=verdicts_of(updates, votes, choice),
+            verdicts=verdicts_of(updates, votes, choice, self.remark(state, updates)),
         )
         return new, state.weights.keys()
 
 
 def _agreement(deltas: Matrix, majority: Vector) -> list[float]:
-    """For each client the share of the parameters on which its vote is that of the majority."""
+    """Return for each client the share of the parameters on which its vote is that of the majority."""
     return [float((row.sign() == majority).double().mean()) for row in deltas]

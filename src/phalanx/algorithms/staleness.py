@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 
 class Staleness(ABC):
-    """s(tau) in [0, 1]: what an update counts for that is tau server updates old."""
+    """s(tau) in [0, 1]: the weight of an update that is tau server updates old."""
 
     @abstractmethod
     def __call__(self, age: int) -> float:
-        """The factor for an update of this age, 1 at age 0."""
+        """Return the factor for an update of this age, 1 at age 0."""
 
 
 @dataclass(frozen=True)

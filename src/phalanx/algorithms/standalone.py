@@ -1,10 +1,10 @@
-"""Everybody for itself: the lower bound that a federation has to beat.
+"""Training of each client alone: the lower bound that a federation has to exceed.
 
 `Standalone` is the framework of that name in Xu and Lyu, "Towards Building a Robust and Fair Federated Learning
 System", 2020: each participant trains on its own data, from the same initial model, as often as the others do in a
-federation.  What such a model is worth stands there for what its owner contributes.
+federation.  In the paper, the accuracy of such a model measures its owner's contribution.
 
-Nothing leaves a client: it answers a download with zeros, and goes on from where its own last training ended.
+No update leaves a client: it answers a download with zeros, and goes on from the end of its own last training.
 """
 
 from collections.abc import Mapping, Set
@@ -18,32 +18,32 @@ from phalanx.core import Algorithm, Local, Updates, Vector, Verdict
 
 
 class StandaloneState(NamedTuple):
-    """What the server of `Standalone` carries over."""
+    """The server's state of `Standalone`."""
 
     version: int  # rounds completed
-    model: Vector  # the initial one, for ever
-    clients: frozenset[int]  # who takes part
+    model: Vector  # the initial one, which does not change
+    clients: frozenset[int]  # clients that take part
     verdicts: Mapping[int, Verdict]
 
 
 @dataclass(frozen=True)
 class Standalone(Algorithm[StandaloneState]):
-    """Each client trains a model of its own, alone; the server's model stays what it was.
+    """Separate training: each client trains a model of its own, and the server's model does not change.
 
-    `phalanx.training.evaluation` measures a client's model as its `received_accuracy`.  An attacker harms nobody.
+    `phalanx.training.evaluation` measures a client's model as its `received_accuracy`.  Attackers do not affect others.
     """
 
     can_join: ClassVar[bool] = True
 
     # Role: client
     def integrate(self, local: Local | None, download: Vector) -> Vector:
-        """See `Algorithm`: where its own last training ended; the initial model before the first."""
+        """See `Algorithm`: the result of its own last training; the initial model before the first."""
         if local is None or local.memory is None:
             return download
         return local.params + local.memory
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`: nothing; the change is remembered."""
+        """See `Algorithm`: zeros; the change is kept in the local state."""
         return torch.zeros_like(delta), delta
 
     # Role: server

@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from phalanx.core import Algorithm, Local, QuorumStatus, Rule, Updates, Vector
+from phalanx.core import Algorithm, Local, QuorumStatus, Rule, SmallestSet, Updates, Vector
 
 
 @dataclass(frozen=True)
 class Wrapper(Algorithm[Any]):
-    """Does what the algorithm within does; a subclass overrides only what it changes.
+    """An algorithm that forwards all calls to the one within; a subclass overrides what it changes.
 
     Args:
         algorithm: the one within.
@@ -19,7 +19,7 @@ class Wrapper(Algorithm[Any]):
 
     algorithm: Algorithm
 
-    # What it declares
+    # Declarations
 
     @property
     def synchronous(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
@@ -89,6 +89,10 @@ class Wrapper(Algorithm[Any]):
         """See `Algorithm`."""
         return self.algorithm.join(state, client, size)
 
+    def part(self, state: Any, clients: Mapping[int, int]) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+        return self.algorithm.part(state, clients)
+
     def weights(self, state: Any, clients: Collection[int]) -> Mapping[int, float]:
         """See `Algorithm`."""
         return self.algorithm.weights(state, clients)
@@ -100,6 +104,14 @@ class Wrapper(Algorithm[Any]):
     def quorum_status(self, state: Any) -> QuorumStatus | None:
         """See `Algorithm`."""
         return self.algorithm.quorum_status(state)
+
+    def smallest_set(self, m: int, population: int) -> SmallestSet:
+        """See `Algorithm`."""
+        return self.algorithm.smallest_set(m, population)
+
+    def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+        return self.algorithm.lose_round(state, updates, why)
 
     def check_round(self, m: int, population: int) -> None:
         """See `Algorithm`."""

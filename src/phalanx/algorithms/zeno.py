@@ -1,23 +1,23 @@
-"""Zeno++: asynchronous training that asks whether an update helps on the server's own examples.
+"""Zeno++: asynchronous training that uses an update if it reduces the loss on the server's own examples.
 
 Xie, Koyejo and Gupta, "Zeno++: Robust Fully Asynchronous SGD", 2020.  `ZenoPlusPlus` is its server: a candidate g is
-brought to the length of v, the gradient on the server's own examples, and used if the first-order estimate of what a
-step along it does to the server's loss is good enough:
+scaled to the length of v, the gradient on the server's own examples, and used if the first-order estimate of the change
+in the server's loss after a step along it is good enough:
 
     gamma <v, g> - rho |g|^2 >= -gamma epsilon
 
 Where the paper leaves a choice:
 
-* Clients send the change of several local steps, not a gradient, and so does the server's own training: v and g stand
-  for minus these changes, and gamma = 1 takes a step as long as the server's own.  That is too long where many clients
-  train at a time: each of them has started from much the same model, and they overshoot together.
+* Clients send the change of several local steps, not a gradient, and so does the server's own training: v and g are
+  minus these changes, and gamma = 1 takes a step as long as the server's own.  That is too long if many clients train
+  at the same time: they start from similar models, and overshoot together.
 * With |g| = |v| the test is one on the cosine, cos(v, g) >= rho / gamma - epsilon / |v|^2.  epsilon is in units of
-  squared length: what is small for a gradient can be larger than |v|^2 for a change, and lets everything pass.  It is 0
-  by default, as in the authors' scripts, and rho / gamma is 0.01 as there.
-* v is computed anew for every k-th version only; k = 10 as in the authors' scripts.
+  squared length: a value that is small for a gradient can be larger than |v|^2 for a change, and accept everything.  It
+  is 0 by default, as in the authors' scripts, and rho / gamma is 0.01 as in those.
+* v is computed for every k-th version only; k = 10 as in the authors' scripts.
 * A zero candidate has no direction, and is not used; nor is any, if v is zero.
-* The authors' code takes rho times the squared length that g had before it was brought to that of v.  The paper's text
-  is followed.
+* The authors' code takes rho times the squared length of g before it is scaled to that of v.  The paper's text is
+  followed.
 """
 
 from collections.abc import Mapping, Set
@@ -31,7 +31,7 @@ from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
 
 
 class ZenoPlusPlusState(NamedTuple):
-    """What the server of `ZenoPlusPlus` carries over."""
+    """The server's state of `ZenoPlusPlus`."""
 
     version: int  # t, updates used
     model: Vector  # x_t
@@ -40,17 +40,17 @@ class ZenoPlusPlusState(NamedTuple):
 
 @dataclass(frozen=True)
 class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
-    """Uses an update if it points where the server's own training does, at the length of that.
+    """Use of updates with a direction similar to the server's own, at the length of that.
 
-    Stands any number of attackers, as each update is judged alone; the server must hold examples like the clients'.
-    Honest clients whose examples are unlike the server's are rejected.  Attackers that go along with the server a
-    little, and for the rest where they like, are used: no direction but one is looked at.
+    Tolerates any number of attackers, as each update is judged alone; the server must hold examples like the clients'.
+    Updates of honest clients with examples unlike the server's are filtered.  An attacker's update with a small
+    component along the server's own is used, whatever its other components: only one direction is tested.
 
     Args:
         server_lr: gamma, factor on an update of the server's own length.
-        rho: what length costs. Used are updates whose cosine with the server's own is at least rho / server_lr.
-        epsilon: how much worse than that an update may be, in units of the server's squared length.
-        reference_every: k, for how many versions the server's own training serves.
+        rho: the penalty on length. Updates are used if their cosine with the server's own is at least rho / server_lr.
+        epsilon: tolerance of this condition, in units of the server's squared length.
+        reference_every: k, number of versions for which the result of the server's own training is used.
     """
 
     synchronous: ClassVar[bool] = False
@@ -92,7 +92,7 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
         return ZenoPlusPlusState(t, x, verdicts), set(updates.clients)
 
     def _judge(self, v: Vector, g: Vector) -> Verdict:
-        """Whether a candidate of the length of v is used; the score is that of the paper's Definition 2, estimated."""
+        """Return the verdict on a candidate of the length of v; the score is the estimate of Definition 2."""
         squared = float(v.double() @ v.double())
         if not squared or not bool(g.any()):
             whose = "its" if squared else "the server's own"
@@ -106,7 +106,7 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
 
 
 def own_change(algorithm: Algorithm, updates: Updates) -> Vector:
-    """The change that the server's own training makes; raises `InfeasibleError` if the updates bring none."""
+    """Return the change by the server's own training; raise `InfeasibleError` if the updates bring none."""
     if updates.reference is None:
         raise InfeasibleError(
             f"{type(algorithm).__name__} compares updates with the server's own training, and was given none. "
@@ -116,6 +116,6 @@ def own_change(algorithm: Algorithm, updates: Updates) -> Vector:
 
 
 def _as_long_as(v: Vector, g: Vector) -> Vector:
-    """g at the length of v; zero stays zero."""
+    """Return g scaled to the length of v; zero stays zero."""
     length = torch.linalg.vector_norm(g)
     return g * (torch.linalg.vector_norm(v) / length) if float(length) else g

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from phalanx import wording
 from phalanx.runs.canonical import PLAIN, configurable, members
 
 LIKE = 0.7  # how near a name must be to be suggested, from 0 to 1
@@ -25,6 +26,7 @@ def unknown_option(given: str, shown: Sequence[str], further: Iterable[str] = ()
         shown: all options of the command, with their dashes.
         further: names of options that belong to the default classes of others, without dashes.
     """
+    given = wording.shown(given)
     if not given.startswith("-"):
         return f"Nothing can be made of {given}: values follow an option, whose name begins with --."
     prefix = given.rsplit(".", 1)[0] + "." if "." in given else "--"
@@ -47,11 +49,13 @@ def _meant_option(given: str, known: Iterable[str]) -> str:
 
 def unknown_command(given: str, known: Sequence[str]) -> str:
     """Return what to say of a command that there is not."""
+    given = wording.shown(given) or "''"
     return f"There is no command {given}.{meant(given, known)} There are: {', '.join(known)}."
 
 
 def unknown_field(given: str, path: str, owner: str, known: Sequence[str]) -> str:
     """Return what to say of an option that a class does not have."""
+    given = wording.shown(given)
     has = f"It has: {', '.join(known)}." if known else "It has none."
     return f"{path + ': ' if path else ''}{owner} has no option {given!r}.{meant(given, known)} {has}"
 
@@ -111,7 +115,7 @@ def classes(base: type) -> list[type]:
 
 
 def subclasses(base: type) -> Iterator[type]:
-    """Return all subclasses."""
+    """Yield all subclasses."""
     children: list[type] = base.__subclasses__()
     for child in children:
         yield child

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from phalanx.core import InfeasibleError
+from phalanx.wording import shown
 
 
 def check_device(device: str) -> None:
@@ -18,5 +19,11 @@ def check_device(device: str) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raise `InfeasibleError` if no such folder can be made."""
-    if files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
+    try:
+        files = [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]
+    except OSError as error:
+        raise InfeasibleError(
+            f"--folder {shown(str(folder), 300)}: {error.strerror}. Choose another folder."
+        ) from error
+    if files:
         raise InfeasibleError(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")

@@ -11,20 +11,23 @@ import importlib
 import inspect
 import json
 import math
-import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import yaml
-
 from phalanx.cli import advice
+from phalanx.reading import contents, decoded, load
 from phalanx.runs.canonical import PLAIN, configurable, configuration, import_path, members
+from phalanx.wording import is_path, shown
 
 SEQUENCES: dict[Any, type] = {tuple: tuple, list: list, set: set, frozenset: frozenset}
 CLASS, FIELDS = "class_path", "init_args"  # the keys of a class in a file
+FILE = 1_000_000  # bytes of a configuration file, at most
+PATH = 300  # characters of a path that a message shows
+SINGLE = 3.4028234663852886e38  # the largest number in single precision, in which models compute
+LARGEST = 10**18  # no integer of a run reaches it; 64 bits hold it
 
 
 class ConfigurationError(ValueError):
@@ -38,7 +41,7 @@ class Text(str):
 
 
 class Parameter(NamedTuple):
-    """What a class takes."""
+    """A parameter of a class."""
 
     kind: Any
     default: Any = inspect.Parameter.empty
@@ -121,50 +124,33 @@ class Draft:
         return made(self.parts[root])
 
 
-def from_file(path: Path) -> dict[str, Any]:
+def from_file(path: Path) -> dict[Any, Any]:
     """Return what a YAML file holds; nothing if it is empty.
 
     Raises:
         ConfigurationError: it cannot be read, or is no mapping.
     """
+    name = shown(str(path), PATH)
     try:
-        content = path.read_text()
+        content = decoded(contents(path, FILE), name)
     except FileNotFoundError:
-        raise ConfigurationError(f"The configuration file {path} does not exist.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"The configuration file {path} cannot be read: {error}.") from None
+        raise ConfigurationError(f"The configuration file {name} does not exist.") from None
+    except OSError as error:
+        raise ConfigurationError(f"The configuration file {name} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
     try:
-        loaded = yaml.load(content, _Loader)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+        loaded = load(content)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} is not valid YAML: {error}.") from None
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
         start = next(line for line in content.splitlines() if line.strip() and not line.startswith("#")).strip()
         raise ConfigurationError(
-            f"A configuration file must be a mapping of options to values, as `clients: 10`, got `{start}`."
+            f"A configuration file must be a mapping of options to values, as `clients: 10`, got `{shown(start)}`."
         )
     return loaded
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, a date is text, and a key that occurs twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping of a node."""
-        keys = [key.value for key, _ in node.value]
-        if twice := sorted({key for key in keys if isinstance(key, str) and keys.count(key) > 1}):
-            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} occurs twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
-)
 
 
 # --- classes
@@ -241,15 +227,17 @@ def resolved(name: str, kind: Any) -> type:
         if not known or inspect.isabstract(known[0]):
             raise LookupError
         return known[0]
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise LookupError
     module, _, last = name.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), last)
     except (ImportError, AttributeError, ValueError) as error:
         raise LookupError(str(error)) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(f"{module} cannot be imported: {type(error).__name__}: {error}.") from error
     if not (isinstance(found, type) and issubclass(found, tuple(allowed))):
-        raise LookupError(f"does not correspond to a subclass of {' or '.join(base.__name__ for base in allowed)}")
+        raise LookupError(f"it is no subclass of {' or '.join(base.__name__ for base in allowed)}")
     if inspect.isabstract(found):
         raise LookupError("it is abstract")
     return found
@@ -273,7 +261,7 @@ def _changed(part: Chosen, name: str, steps: Sequence[str], value: Any, path: st
 
 
 def _further(kind: Any, before: Any, steps: Sequence[str], value: Any, path: str) -> Any:
-    """Return what stands at a path, with another value further in."""
+    """Return the value at a path, with another value further in."""
     first, *rest = steps
     if isinstance(before, Mapping) or any(typing.get_origin(k) in (Mapping, dict) for k in members(kind)):
         old = dict(before or {})
@@ -296,17 +284,17 @@ def _read(kind: Any, before: Any, value: Any, path: str) -> Any:
         except _UnfitError as unfit:
             reasons.append(str(unfit))
     name = value.get(CLASS, value) if isinstance(value, dict) else value
-    shown = name if isinstance(name, str) else json.dumps(name, default=str)
+    given = shown(name if isinstance(name, str) else json.dumps(name, default=str)) or "nothing"
     if is_group(kind) and not isinstance(value, Text):
         fields = ", ".join(parameters(kind))
-        raise ConfigurationError(f"{path} must be a mapping of its options ({fields}), got {shown}.")
-    reason = "".join(f" ({why})" for why in reasons if why)
-    meant = advice.meant(shown, advice.choices(kind)) or _meant_further_in(shown, before, path)
-    raise ConfigurationError(f"{path} must be {advice.described(kind)}, got {shown}{reason}.{meant}")
+        raise ConfigurationError(f"{path} must be a mapping of its options ({fields}), got {given}.")
+    reason = "".join(f" ({why})" for why in dict.fromkeys(reasons) if why)
+    meant = advice.meant(given, advice.choices(kind)) or _meant_further_in(given, before, path)
+    raise ConfigurationError(f"{path} must be {advice.described(kind)}, got {given}{reason}.{meant}")
 
 
 def _meant_further_in(given: str, before: Any, path: str) -> str:
-    """Return a question for the option of the class that stands there whose value has nearly the given name."""
+    """Return a question for the option of the class at that place whose value has nearly the given name."""
     if "." in given or not isinstance(before, Chosen):
         return ""
     for name, (kind, _) in parameters(before.kind).items():
@@ -345,8 +333,12 @@ def _plain(member: type, value: Any, given: Any) -> Any:
     """Return a number, a truth value, text, a path or null."""
     if member is float:
         return _number(given)
+    if member is Path and not (isinstance(value, str) and is_path(value)):
+        raise _UnfitError
     if member in (str, Path) and isinstance(value, str):
         return member(value)
+    if member is int and type(given) is int and abs(given) >= LARGEST:
+        raise _UnfitError(f"it has more than {len(str(LARGEST)) - 1} digits")
     null = given is None and isinstance(value, Text) and value != "null"  # YAML also reads ~ and nothing as null
     if member in (str, Path) or type(given) is not member or null:
         raise _UnfitError
@@ -358,8 +350,8 @@ def _loaded(value: Any) -> Any:
     if not isinstance(value, Text):
         return value
     try:
-        return yaml.load(value, _Loader)
-    except yaml.YAMLError:
+        return load(value)
+    except ValueError:
         return str(value)
 
 
@@ -369,6 +361,8 @@ def _number(given: Any) -> float:
         return float(given.lower().replace(".", ""))
     if isinstance(given, bool) or not isinstance(given, (int, float)):
         raise _UnfitError
+    if SINGLE < abs(given) < math.inf:
+        raise _UnfitError(f"it is above {SINGLE:.2g}, the largest number in single precision")
     return float(given)
 
 
@@ -386,7 +380,7 @@ def _object(member: type, kind: Any, before: Any, given: Any, path: str) -> Any:
     """Return a class with values: from its name, or from a mapping, of its fields or of class_path and init_args."""
     only = sole(kind)
     if isinstance(given, str):
-        if only is not None and Path(given).is_file():
+        if only is not None and _is_file(given):
             given = from_file(Path(given))
         else:
             return _selected(given, member, before)
@@ -407,14 +401,21 @@ def _object(member: type, kind: Any, before: Any, given: Any, path: str) -> Any:
     else:
         raise _UnfitError
     if wrapped and (others := sorted(map(str, set(given) - {CLASS, FIELDS}))):
-        raise ConfigurationError(f"{path} has {others[0]} beside {CLASS}. Put the options of a class under {FIELDS}.")
+        raise ConfigurationError(f"{path} has {others[0]} next to {CLASS}. Put the options of a class under {FIELDS}.")
     fields = (given.get(FIELDS) or {}) if wrapped else given
     if not isinstance(fields, dict):
-        raise ConfigurationError(f"{path}.{FIELDS} must be a mapping of options to values, got {fields}.")
+        raise ConfigurationError(f"{path}.{FIELDS} must be a mapping of options to values, got {shown(str(fields))}.")
     for name, value in fields.items():
         first, *rest = str(name).split(".")
         chosen = _changed(chosen, first, rest, value, path)
     return chosen
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # the name is too long, or a folder on the way may not be entered
+        return False
 
 
 def _selected(name: str, member: type, before: Any) -> Chosen:
@@ -464,7 +465,11 @@ def _check(value: Any, path: str) -> None:
 def made(value: Any) -> Any:
     """Return the object that a draft describes."""
     if isinstance(value, Chosen):
-        return value.kind(**{name: made(inner) for name, inner in value.values.items()})
+        values = {name: made(inner) for name, inner in value.values.items()}
+        try:
+            return value.kind(**values)
+        except (TypeError, ArithmeticError, LookupError, AttributeError) as error:
+            raise ConfigurationError(f"{value.kind.__name__} cannot be made of these values: {error}.") from error
     return type(value)(map(made, value)) if type(value) in (tuple, list) else value
 
 

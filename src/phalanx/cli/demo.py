@@ -1,8 +1,8 @@
 """The demonstration: one federation, three algorithms, without and under attack.
 
-Twenty clients share scikit-learn's handwritten digits.  Six of them turn their updates round and make them ten times
-as large.  The average follows them, the coordinate-wise median suffers, clustered federated learning removes
-them.  Everything is a value: `runs()` is all there is to the experiment.
+Twenty clients share scikit-learn's handwritten digits.  Six of them reverse their updates and multiply them by
+ten.  The average follows them, the coordinate-wise median loses accuracy, clustered federated learning excludes
+them.  `runs()` is the whole experiment.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 
 def runs(seed: int = 0) -> dict[str, Run]:
-    """The six runs, by name."""
+    """Return the six runs, by name."""
     clean = Run(
         data=Digits(),
         clients=20,

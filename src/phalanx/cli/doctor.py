@@ -1,7 +1,7 @@
-"""`phalanx doctor`: whether what a run or a federation needs is there, with the remedy for what is not.
+"""`phalanx doctor`: a check of all that a run or a federation needs, with remedies.
 
-It looks, and changes nothing.  Certificates, keys, the roster and examples are looked at where a folder is named; that
-needs the extra `flower`.
+It changes nothing.  Certificates, keys, the roster and examples are checked if a folder is named; that needs the extra
+`flower`.
 """
 
 import datetime
@@ -48,7 +48,7 @@ AHEAD = 300.0  # seconds by which a file may be newer than the clock, as on anot
 
 
 class Finding(NamedTuple):
-    """One line of what was found."""
+    """One line of the findings."""
 
     level: Level
     subject: str
@@ -57,14 +57,14 @@ class Finding(NamedTuple):
 
 
 def doctor_command(options: Options, console: Console) -> int:
-    """Look whether all that is needed is there; return the exit status."""
+    """Check the requirements; return the exit status."""
     return doctor(console, folder=options.folder, data_dir=data_dir(options.data_dir), ports=options.ports)
 
 
 def doctor(
     console: Console, *, folder: Path | None = None, data_dir: Path | None = None, ports: Sequence[int] = (PORT,)
 ) -> int:
-    """Looks at everything and says what it finds; 1 if something is wrong, else 0."""
+    """Check everything and print the findings; return 1 if something is wrong, else 0."""
     found = [
         *versions(),
         *data(data_dir),
@@ -85,7 +85,7 @@ def doctor(
 
 
 def versions() -> Iterator[Finding]:
-    """Python, and the packages that matter, against what this library asks for."""
+    """Yield findings on the versions of Python and of required packages."""
     here = platform.python_version()
     fine = Version(here) >= Version("3.11")
     yield Finding("ok" if fine else "wrong", "python", here, "" if fine else "Install Python 3.11 or newer.")
@@ -109,7 +109,7 @@ def versions() -> Iterator[Finding]:
 
 
 def data(folder: Path | None) -> Iterator[Finding]:
-    """The folder of data sets, and which of them are there."""
+    """Yield findings on the folder of data sets, and on its contents."""
     if folder is None:
         yield Finding("ok", "data", "no folder is named, data sets are downloaded when they are needed")
     elif not folder.is_dir():
@@ -129,7 +129,7 @@ def data(folder: Path | None) -> Iterator[Finding]:
 
 
 def clock(folder: Path | None) -> Iterator[Finding]:
-    """The clock: whether it is kept by the network, and not behind what it has dated itself."""
+    """Yield findings on the clock: whether the network sets it, and whether files are newer."""
     now = time.time()
     shown = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     newest = max([Path(__file__).stat().st_mtime, *(path.stat().st_mtime for path in _files(folder))])
@@ -145,7 +145,7 @@ def clock(folder: Path | None) -> Iterator[Finding]:
 
 
 def _kept_by_network() -> bool | None:
-    """What systemd says of it; None if there is none to ask."""
+    """Return whether systemd says that the network sets the clock; None without systemd."""
     if shutil.which("timedatectl") is None:
         return None
     try:
@@ -160,7 +160,7 @@ def _kept_by_network() -> bool | None:
 
 
 def at(folder: Path) -> Iterator[Finding]:
-    """Certificates, private keys, the roster, examples, and room on the disk."""
+    """Yield findings on certificates, private keys, the roster, examples, and room on the disk."""
     if not folder.is_dir():
         yield Finding("wrong", "folder", f"there is no folder {folder}.", "Name another one: --folder.")
         return
@@ -177,7 +177,7 @@ def at(folder: Path) -> Iterator[Finding]:
 
 
 def _held(folder: Path) -> Iterator[Finding]:
-    """Certificates, private keys, the roster and examples."""
+    """Yield findings on certificates, private keys, the roster and examples."""
     keys, papers, unseen = 0, 0, list[Finding]()
     for path in _files(folder, unseen=unseen):
         try:
@@ -204,7 +204,7 @@ def _held(folder: Path) -> Iterator[Finding]:
 
 
 def _hidden(path: Path, error: OSError) -> Finding:
-    """What is said of a file or folder that the system keeps back: nothing is known of it."""
+    """Return the finding on a file or folder that cannot be read."""
     what = f"cannot be looked at: {error.strerror or error}."
     return Finding("wrong", str(path), what, f"Run this as whoever owns it, or: chmod -R u+rX {path}.")
 
@@ -212,7 +212,7 @@ def _hidden(path: Path, error: OSError) -> Finding:
 def _files(
     folder: Path | None, deep: int = DEEP, largest: float = LARGEST, unseen: list[Finding] | None = None
 ) -> Iterator[Path]:
-    """The files of a folder that are not too large, and of folders in it; `unseen` gets folders that show nothing."""
+    """Yield the files of a folder, and of folders in it, that are not too large; `unseen` gets unreadable folders."""
     if folder is None:
         return
     try:
@@ -232,7 +232,7 @@ def _start(path: Path) -> bytes:
 
 
 def _private(path: Path) -> Finding:
-    """Whether a private key is its owner's alone."""
+    """Return the finding whether only its owner can read a private key."""
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         what = f"can be read or changed by others (mode {mode:o})."
@@ -241,7 +241,7 @@ def _private(path: Path) -> Finding:
 
 
 def _certificate(path: Path) -> Iterator[Finding]:
-    """How long a certificate is valid, and whether its key and its authority, where they are beside it, fit."""
+    """Yield findings on the validity of a certificate, and on its key and authority in the same folder."""
     from cryptography import x509  # noqa: PLC0415
 
     again = "Make new ones (`phalanx flower certificates`), and give ca.crt to the clients."
@@ -269,14 +269,14 @@ def _certificate(path: Path) -> Iterator[Finding]:
 
 
 def _beside(path: Path, certificate: Any, again: str) -> Iterator[Finding]:
-    """Whether a server's key is there and its own, and its authority is the one beside it."""
+    """Yield findings on a server's key, and on its authority in the same folder."""
     from cryptography import x509  # noqa: PLC0415
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
 
     key, authority = path.with_suffix(".key"), path.with_name("ca.crt")
     if not key.is_file():
-        yield Finding("wrong", str(path), f"has no key beside it, {key.name} is missing.", again)
+        yield Finding("wrong", str(path), f"has no key in its folder, {key.name} is missing.", again)
     else:
         try:
             fits = load_pem_private_key(key.read_bytes(), None).public_key() == certificate.public_key()
@@ -291,13 +291,13 @@ def _beside(path: Path, certificate: Any, again: str) -> Iterator[Finding]:
         try:
             certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
         except (ValueError, TypeError, InvalidSignature):
-            yield Finding("wrong", str(path), f"is not signed by {authority.name} beside it.", again)
+            yield Finding("wrong", str(path), f"is not signed by {authority.name} in its folder.", again)
         except OSError as error:
             yield _hidden(authority, error)
 
 
 def _roster(path: Path) -> Iterator[Finding]:
-    """Who may take part, where there is a roster."""
+    """Yield the finding on the roster, if there is one."""
     from phalanx.flower.identity import Roster  # noqa: PLC0415
 
     try:
@@ -305,7 +305,7 @@ def _roster(path: Path) -> Iterator[Finding]:
             return
         roster = Roster.load(path)
     except ValueError as error:
-        yield Finding("wrong", "roster", f"{error}.", "Repair it, or restore it.")
+        yield Finding("wrong", "roster", f"{str(error).rstrip('.')}.", "Repair it, or restore it.")
         return
     except OSError as error:
         yield _hidden(path, error)
@@ -322,9 +322,9 @@ def _roster(path: Path) -> Iterator[Finding]:
 
 
 def examples_in(path: Path) -> Iterator[Finding]:
-    """Whether a file holds examples as in `examples/flower`: `x`, and as many labels `y`.
+    """Yield findings on a file of examples as in `examples/flower`: `x`, and as many labels `y`.
 
-    What a client remembers between tasks has the same suffix, and is passed over.
+    Files of a client's local state have the same suffix, and are skipped.
     """
     again = "Write it again: numpy.savez(path, x=x, y=y)."
     try:
@@ -356,7 +356,7 @@ def examples_in(path: Path) -> Iterator[Finding]:
 
 
 def _problems(x: NDArray[Any], y: NDArray[Any]) -> Iterator[str]:
-    """What a client could not train on."""
+    """Yield the problems with examples that prevent training."""
     if x.ndim < 2 or y.ndim < 1:
         yield f"x has shape {x.shape} and y {y.shape}, expected one row and one label or more per example"
         return
@@ -378,7 +378,7 @@ def _problems(x: NDArray[Any], y: NDArray[Any]) -> Iterator[str]:
 
 
 def free(ports: Sequence[int], folder: Path | None) -> Iterator[Finding]:
-    """Whether ports of the loopback address are free, or a SuperLink listens there."""
+    """Yield findings on ports of the loopback address: free, or used by a SuperLink."""
     for port in ports:
         subject = f"port {port}"
         try:
@@ -397,7 +397,7 @@ def free(ports: Sequence[int], folder: Path | None) -> Iterator[Finding]:
 
 
 def _superlink(port: int, folder: Path | None) -> str:
-    """What is said of a port where a SuperLink listens; empty if it is none, or is not healthy.
+    """Return the finding on a port where a SuperLink listens; empty if it is none, or is not healthy.
 
     Its certificate is looked at, if the folder has what it takes: others can pass for a SuperLink.
     """
@@ -419,7 +419,7 @@ def _unchecked() -> ssl.SSLContext:
 
 
 def _healthy(port: int, tls: Callable[[], ssl.SSLContext | None]) -> bool:
-    """Whether a port answers as a SuperLink that is well: at `/health`, with nothing."""
+    """Return whether a port answers as a healthy SuperLink: at `/health`, with an empty body."""
     try:
         context = tls()
         at = f"http{'s' if context else ''}://{HOST}:{port}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from phalanx.cli.parser import Options
+from phalanx.cli.terminal import escape
 from phalanx.core import InfeasibleError
 from phalanx.flower import live
 from phalanx.flower.audit import AUDIT, Entry, read
@@ -22,7 +22,6 @@ from phalanx.flower.local import LOGS, ROSTER, LocalFederation
 from phalanx.flower.lock import LOCK, exclusive
 from phalanx.flower.models import MODEL
 from phalanx.flower.register import SERVED
-from phalanx.flower.signals import stopped_like_ctrl_c
 from phalanx.flower.status import STATUS
 from phalanx.flower.upload_counter import ASKED
 from phalanx.runs.checkpoint import Header, peek
@@ -30,7 +29,7 @@ from phalanx.runs.record import CHECKPOINT, SUMMARY, Record
 from phalanx.wording import plural
 
 DATA = "data"  # folder of the shares of the digits
-TOLD = "up.json"  # what the last `up` in a folder was told
+SETTINGS = "up.json"  # the settings of the last `up` in a folder
 STEPS = 5  # of the demonstration
 EXCLUSIONS = ("not enrolled", "excluded", "suspended", "revoked")  # events of an audit trail
 LONGEST = 1500  # characters of a log that are shown
@@ -38,7 +37,7 @@ CENTURY = 36_500  # days
 
 
 def up(options: Options, console: Console) -> int:
-    """A federation on this machine; 0 if its run came to its end."""
+    """Run a federation on this machine; return 0 if its run came to its end."""
     _check_up(options)
     folder = options.folder.absolute()
     results = folder / "run"
@@ -51,7 +50,7 @@ def up(options: Options, console: Console) -> int:
     console.print(f"Starting {started}. Logs: {folder / LOGS}", soft_wrap=True)
     nodes, stopping = deal(folder / DATA, options.clients), partial(console.print, "Shutting down.")
     try:
-        with stopped_like_ctrl_c(), LocalFederation(folder, options.clients, nodes, ending=stopping) as federation:
+        with LocalFederation(folder, options.clients, nodes, ending=stopping) as federation:
             console.print(f"The SuperLink listens on {federation.address}. Waiting for clients to enrol.")
             run = federation.run(app.absolute(), config)
             live.follow(results, console, lambda: run.poll() is not None, known)
@@ -64,22 +63,22 @@ def up(options: Options, console: Console) -> int:
     if not (done or stopped):
         log = (folder / LOGS / "run.log").read_text(errors="replace")
         console.print(escape(cause(log)), soft_wrap=True)
-    for told in excluded(read(results / AUDIT) if (results / AUDIT).is_file() else []):
-        console.print(escape(told), soft_wrap=True)
+    for line in excluded(read(results / AUDIT) if (results / AUDIT).is_file() else []):
+        console.print(escape(line), soft_wrap=True)
     how = "Done" if done else "The run was stopped" if stopped else "The run failed"
     console.print(f"{how}. Results: {results}", soft_wrap=True)
     return 0 if done else 1
 
 
 def excluded(trail: Sequence[Entry]) -> Iterator[str]:
-    """Who takes no part any more, by an audit trail, why, and by which figure; of each the last that keeps it out."""
+    """Yield the clients that take no part any more, by an audit trail, with the last reason of each and its score."""
     out = dict[tuple[int | None, str], Entry]()  # by client and event
     for entry in trail:
         client, event = entry.client, entry.event
         if event in EXCLUSIONS:
             out.pop((client, event), None)
             out[client, event] = entry
-        elif event == "re-admitted":  # who is revoked stays so when a sentence is over, and who is excluded in any case
+        elif event == "re-admitted":  # revoked clients stay so after a suspension, and excluded ones always
             for over in ("suspended",) if entry.why == SERVED else ("suspended", "revoked"):
                 out.pop((client, over), None)
     for entry in {entry.client: entry for entry in out.values()}.values():
@@ -88,7 +87,7 @@ def excluded(trail: Sequence[Entry]) -> Iterator[str]:
 
 
 def _check_up(options: Options) -> None:
-    """Raises InfeasibleError where `up` cannot do what it is told."""
+    """Raise InfeasibleError if the options of `up` cannot be carried out."""
     for name in ("clients", "steps"):
         if options[name] is not None and options[name] < 1:
             raise InfeasibleError(f"--{name} must be at least 1, got {options[name]}.")
@@ -105,36 +104,36 @@ def _check_up(options: Options) -> None:
 
 
 def _begin(options: Options, folder: Path, results: Path, console: Console) -> int:
-    """Makes the folder of the results ready, for the run that was stopped there, if it was this one, or for a new one.
+    """Prepare the folder of the results: for the run that was stopped there, if it was this one, or for a new one.
 
     Returns:
         How many lines of the history are there already.
     """
-    told = {
+    settings = {
         "app": str(options.app and options.app.absolute()),
         "clients": options.clients,
         "asynchronous": options.asynchronous,
     }
-    note = folder / TOLD
+    note = folder / SETTINGS
     with exclusive(results):
         stopped = _stopped(results, again=options.again)
-        if stopped is not None and not options.again and _before(note) == told:
-            console.print(f"Goes on after step {stopped.step}, where the run was stopped. (--again begins anew.)")
+        if stopped is not None and not options.again and _before(note) == settings:
+            console.print(f"Goes on after step {stopped.step}, where the run was stopped. (--again starts over.)")
             for name in (STATUS, SUMMARY):
                 (results / name).unlink(missing_ok=True)
             return stopped.lines
         if (results / CHECKPOINT).is_file():
             where = f" after step {stopped.step}" if stopped is not None else ""
-            console.print(f"Begins anew. What was stopped{where} is removed, but for its audit trail.")
+            console.print(f"Starts over. The stopped run{where} is removed, except its audit trail.")
         clear(results)
         partial = note.with_suffix(".partial")
-        partial.write_text(json.dumps(told), encoding="utf-8")
+        partial.write_text(json.dumps(settings), encoding="utf-8")
         partial.replace(note)
     return 0
 
 
 def _stopped(results: Path, *, again: bool) -> Header | None:
-    """How far the run came that was stopped there; None if none was, or nobody needs to know and its file is damaged.
+    """Return the progress of the run that was stopped there; None if there is none, or its file is damaged but unused.
 
     Raises:
         InfeasibleError: it is damaged.
@@ -145,13 +144,13 @@ def _stopped(results: Path, *, again: bool) -> Header | None:
         if again:
             return None
         raise InfeasibleError(
-            f"What was stopped cannot go on: {results / CHECKPOINT} is damaged. Begin anew with `phalanx flower up "
+            f"The stopped run cannot go on: {results / CHECKPOINT} is damaged. Start over with `phalanx flower up "
             "--again`, which removes it."
         ) from error
 
 
 def _before(note: Path) -> Any:
-    """What the last `up` was told; None if there was none.
+    """Return the settings of the last `up`; None if there was none.
 
     Raises:
         InfeasibleError: nobody can read that.
@@ -162,24 +161,24 @@ def _before(note: Path) -> Any:
         return None
     except ValueError as error:
         raise InfeasibleError(
-            f"{note} does not say what was stopped there: {error}. Begin anew with `phalanx flower up --again`, which "
+            f"{note} does not describe the stopped run: {error}. Start over with `phalanx flower up --again`, which "
             "removes what was stopped; or, to keep that, choose another --folder."
         ) from error
 
 
 def _so_far(results: Path) -> str:
-    """What a run that was stopped has left."""
+    """Return a sentence on the files of a stopped run."""
     if not live.lines(results):
         return "The run had not begun: there are no results."
     said = [f"Results so far: {results}."]
     if (results / SUMMARY).is_file():
         said.append(f"`phalanx report {results}` makes a page of them.")
-    said.append(f"The same command {'goes on from there' if peek(results) else 'begins anew'}.")
+    said.append(f"The same command {'goes on from there' if peek(results) else 'starts over'}.")
     return " ".join(said)
 
 
 def clear(results: Path) -> None:
-    """Removes what an earlier run has left, but for audit trails, and how often clients were asked."""
+    """Remove the files of an earlier run, except audit trails and upload counts."""
     results.mkdir(parents=True, exist_ok=True)
     for old in results.iterdir():
         if old.is_file() and old.name not in (ASKED, LOCK) and not old.name.startswith(Path(AUDIT).stem):
@@ -187,7 +186,7 @@ def clear(results: Path) -> None:
 
 
 def cause(log: str) -> str:
-    """Why a run failed, by its log: what the last error in it says, or the end of it where there is none."""
+    """Return why a run failed by its log: the last error, or the end of the log if there is none."""
     _, found, last = log.rpartition("Traceback (most recent call last):\n")
     frames = dropwhile(lambda line: line.startswith(" "), last.splitlines())
     said = "\n".join(takewhile(lambda line: "Exit Code:" not in line, frames)).strip()
@@ -195,7 +194,7 @@ def cause(log: str) -> str:
 
 
 def watch(options: Options, console: Console) -> int:
-    """A live view of a run, until it is over."""
+    """Show a live view of a run, until it is over."""
     if not options.folder.is_dir():
         raise InfeasibleError(
             f"There is no folder {options.folder}. Name that of a run, as the coordinator's `folder` says."
@@ -208,7 +207,7 @@ def watch(options: Options, console: Console) -> int:
 
 
 def key(options: Options, console: Console) -> int:
-    """A new key; shows its public half."""
+    """Make a new key; show its public half."""
     try:
         made = new_key(options.file)
     except FileExistsError as error:
@@ -222,7 +221,7 @@ def key(options: Options, console: Console) -> int:
 
 
 def certificates(options: Options, console: Console) -> int:
-    """Certificates of a coordinator."""
+    """Make the certificates of a coordinator."""
     if not 1 <= options.days <= CENTURY:
         raise InfeasibleError(f"--days must be 1 to {CENTURY}, got {options.days}.")
     there = [name for name in (CA, CERTIFICATE, KEY) if (options.folder / name).exists()]
@@ -239,21 +238,23 @@ def certificates(options: Options, console: Console) -> int:
 
 
 def enrol(options: Options, console: Console) -> int:
-    """A new client."""
-    roster = Roster.load(options.roster) if options.roster.exists() else Roster()
-    roster = roster.adding(options.name, from_text(options.key))
-    roster.save(options.roster)
-    console.print(f"{escape(options.name)} is client {roster.members[-1].id}.", soft_wrap=True)
+    """Add a client to the roster."""
+    key = from_text(options.key)
+    roster = Roster.edit(options.roster, lambda roster: roster.adding(options.name, key), new=True)
+    console.print(f"{escape(roster.members[-1].name)} is client {roster.members[-1].id}.", soft_wrap=True)
+    if roster.coordinator:
+        console.print(f'It answers this coordinator only: --node-config \'coordinator="{roster.coordinator}" ...\'',
+                      soft_wrap=True, markup=False)  # fmt: skip
     return 0
 
 
 def revoke(options: Options, console: Console) -> int:
-    """A client less."""
+    """Revoke a client."""
     return _changed(options, console, "is revoked", lambda roster: {"revoked": True})
 
 
 def readmit(options: Options, console: Console) -> int:
-    """A client with a clean record."""
+    """Readmit a client with a clean record."""
 
     def next_term(roster: Roster) -> dict[str, Any]:
         found = next((m for m in roster.members if m.id == options.client), None)
@@ -267,19 +268,18 @@ def readmit(options: Options, console: Console) -> int:
 
 
 def rotate(options: Options, console: Console) -> int:
-    """A client under another key."""
+    """Replace the key of a client."""
     return _changed(options, console, "has a new key", lambda roster: {"key": from_text(options.key)})
 
 
 def _changed(options: Options, console: Console, what: str, fields: Callable[[Roster], Mapping[str, Any]]) -> int:
-    roster = Roster.load(options.roster)
-    roster.changing(options.client, **fields(roster)).save(options.roster)
+    Roster.edit(options.roster, lambda roster: roster.changing(options.client, **fields(roster)))
     console.print(f"Client {options.client} {what}.")
     return 0
 
 
 def roster(options: Options, console: Console) -> int:
-    """Who may take part, one on a line."""
+    """Print the clients that may take part, one per line."""
     for m in sorted(Roster.load(options.roster).members, key=lambda m: m.id):
         state = "revoked" if m.revoked else f"term {m.term}"
         console.print(f"{m.id:>4}  {as_text(m.key)}  {state}  {escape(m.name)}", soft_wrap=True)

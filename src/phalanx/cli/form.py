@@ -23,7 +23,8 @@ from phalanx.cli.configuration import (
     parameters,
 )
 from phalanx.cli.help import class_help, documentation, option_help, placeholder, sentence
-from phalanx.cli.parser import Options, Parser, joined
+from phalanx.cli.parser import Options, Parser
+from phalanx.wording import is_path, shown
 
 FILE, HELP, PRINT = "config", ".help", "print_config"
 
@@ -86,7 +87,7 @@ class Form(Parser):
 
     def options(self, arguments: Sequence[str]) -> Options:
         """Return the options that are no fields, and as `draft` those that are; exit if there is a mistake in them."""
-        arguments = joined(arguments)
+        arguments = self.words(arguments)
         for name in dict.fromkeys(self._further(arguments)):
             self.add_argument(f"--{name}", action=_Given, help=SUPPRESS, nargs="?" if name.endswith(HELP) else None)
         options, rest = self.parse_known_args(arguments, Options(given=[]))
@@ -107,7 +108,7 @@ class Form(Parser):
         return options
 
     def _further(self, arguments: Sequence[str]) -> Iterator[str]:
-        """Return the options that the arguments name, and that may be those of a class."""
+        """Yield the options that the arguments name, and that may be those of a class."""
         for argument in arguments:
             name = argument.removeprefix("--").split("=")[0]
             if not argument.startswith("--") or f"--{name}" in self.shown:
@@ -118,6 +119,8 @@ class Form(Parser):
                 yield name
 
     def _take(self, name: str, value: str) -> None:
+        if name == FILE and not is_path(value):
+            raise ConfigurationError(f"{FILE} must be the path of a file, got {shown(value) or 'nothing'}.")
         if name == FILE:
             self.draft.load(Path(value))
         elif name.endswith(HELP):
@@ -132,7 +135,7 @@ class Form(Parser):
 
 
 def _names(part: Chosen, before: str = "") -> Iterator[str]:
-    """Return the names of all options of a class and of the classes in it."""
+    """Yield the names of all options of a class and of the classes in it."""
     for name in parameters(part.kind):
         yield before + name
         if isinstance(inner := part.values.get(name), Chosen):

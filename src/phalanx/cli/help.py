@@ -1,4 +1,4 @@
-"""What `--help` says of options that are fields of classes: the docstring, what can be given, and the default."""
+"""The help of options that are fields of classes: the docstring, the possible values, and the default."""
 
 import inspect
 import re

@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
@@ -11,7 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 import phalanx
 from phalanx.cli import advice, options
 from phalanx.cli.parser import Options, Parser
+from phalanx.signals import ignore_stop_signals, stopped_like_ctrl_c
+from phalanx.wording import shown
 
+NO_MEMORY = "There is not enough memory. Make the model, the data, the batches or the number of clients smaller."
 DEBUG = "PHALANX_DEBUG"  # environment variable: show where an error comes from
 
 
@@ -52,10 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 for a run that failed, 2 for one that could not begin, 130 for one that was stopped.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), stopped_like_ctrl_c() as stopped:
         warnings.showwarning = _warn  # type: ignore[assignment]
-        sys.path.insert(0, os.getcwd())  # a user's own classes are found beside the user, as by `python -m`
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        _find_own_classes()
+        status = _main(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None and stopped:  # the process ends now: another signal must not make it end with a traceback
+        ignore_stop_signals()
+    return status
+
+
+def _find_own_classes() -> None:
+    """Have a user's own classes found in the current folder, after everything that is installed.
+
+    A file there must not take the place of a package: a folder can be somebody else's.
+    """
+    here = os.getcwd()
+    sys.path[:] = [*(path for path in sys.path if path not in ("", here)), here]
 
 
 def _main(arguments: list[str]) -> int:
@@ -71,12 +87,13 @@ def _main(arguments: list[str]) -> int:
     try:
         return _carry_out(command, given)
     except KeyboardInterrupt as stop:
-        print("\n".join(["\nStopped.", *_notes(stop)]), file=sys.stderr)
+        with suppress(OSError):  # the terminal may be closed
+            print("\n".join(["\nStopped.", *_notes(stop)]), file=sys.stderr)
         return 130
     except Exception as error:
-        if DEBUG in os.environ or not isinstance(error, _foreseen()):
+        if DEBUG in os.environ or not (isinstance(error, _foreseen()) or _out_of_memory(error)):
             raise
-        lines = [str(error), *_notes(error), f"({DEBUG}=1 shows where this comes from.)"]
+        lines = [_said(error), *_notes(error), f"({DEBUG}=1 shows where this comes from.)"]
         print(f"{program} {arguments[0]}: " + "\n".join(lines), file=sys.stderr)
         return 2
 
@@ -109,6 +126,20 @@ def _foreseen() -> tuple[type[Exception], ...]:
     from phalanx.core import StalledError  # noqa: PLC0415  (slow to import, and not needed for most)
 
     return (ValueError, OSError, ModuleNotFoundError, StalledError)
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says, without numbers of the operating system."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{shown(str(error.filename), 300)}: {error.strerror}."
+    return NO_MEMORY if _out_of_memory(error) else str(error)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Return whether memory was refused: by Python, by NumPy, by a GPU, or, which torch gives no class, by the CPU."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
+    )
 
 
 def _notes(error: BaseException) -> list[str]:

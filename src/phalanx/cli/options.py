@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx.cli.parser import Parser
+from phalanx.cli.parser import Parser, path
 
 DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
 PORT = 8000  # of the SuperLink, in `docs/deployment.md`
@@ -13,7 +13,7 @@ DELTA = 0.05  # default of `phalanx weights --delta`
 
 @dataclass(frozen=True)
 class Execution:
-    """How it is carried out (no part of the run's identity).
+    """Execution of the run (no part of its identity).
 
     Args:
         folder: where results go; null: runs/<name and identity of the run>.
@@ -53,7 +53,7 @@ def partition() -> Parser:
 
     others = ("folder", "device", "threads", "ray", "again")  # a file by `phalanx run --print_config` holds them
     parser = Form("phalanx partition", PARTITION, Run, Execution, hidden=others, usage=USAGE.format("partition"))
-    parser.add_argument("--picture", type=Path, help="Where to save a picture (.png, .svg or .pdf).")
+    parser.add_argument("--picture", type=path, help="Where to save a picture (.png, .svg or .pdf).")
     return parser
 
 
@@ -80,7 +80,7 @@ def demo() -> Parser:
     title, texts = documentation(Execution)
     group = parser.add_argument_group(title.rstrip("."))
     folder = Path("runs/demo")
-    parser.add_to_group(group, "--folder", type=Path, default=folder, help="Where results go. (default: %(default)s)")
+    parser.add_to_group(group, "--folder", type=path, default=folder, help="Where results go. (default: %(default)s)")
     for name, kind in (("device", str), ("threads", int)):
         help_ = f"{sentence(texts[name])} (default: %(default)s)"
         parser.add_to_group(group, f"--{name}", type=kind, default=getattr(Execution, name), help=help_)
@@ -94,9 +94,9 @@ REPORT = "Make one page of one or more runs that are done, or were stopped."
 def report() -> Parser:
     """Return the parser of `phalanx report`."""
     parser = Parser("phalanx report", REPORT, missing="Name the folder of at least one run, such as runs/NAME.")
-    parser.add_argument("runs", nargs="+", type=Path, help="Folders of runs.")
+    parser.add_argument("runs", nargs="+", type=path, help="Folders of runs.")
     help_ = "Where to put the page, a file or a folder; the first run's if not given."
-    parser.add_argument("--out", type=Path, help=help_)
+    parser.add_argument("--out", type=path, help=help_)
     parser.add_argument("--title", default="Federated runs", help="Title of the page. (default: %(default)s)")
     return parser
 
@@ -121,7 +121,7 @@ def reproduce() -> Parser:
     help_ = "Carry out runs on a Ray cluster: auto for this machine's, local for one of its own, or HOST:PORT."
     parser.add_argument("--ray", help=help_)
     help_ = "Where records, tables and figures go. (default: %(default)s)"
-    parser.add_argument("--folder", type=Path, default=Path("results"), help=help_)
+    parser.add_argument("--folder", type=path, default=Path("results"), help=help_)
     parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
     parser.add_argument("--no_training", action="store_true", help="Render what is there, and say what is missing.")
     parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
@@ -142,25 +142,25 @@ def reproduce() -> Parser:
     return parser
 
 
-WEIGHTS = "Truncate declared sizes, so that few clients cannot outweigh the others."
+WEIGHTS = "Truncate reported sizes, so that few clients cannot outweigh the others."
 WEIGHTS_USAGE = """phalanx weights SIZES [--OPTION VALUE ...]
 
-SIZES is a CSV or JSON file of clients and the sizes that they declare, or - for standard input.
+SIZES is a CSV or JSON file of clients and the sizes that they report, or - for standard input.
 Without --alpha it shows what there is to choose from."""
 
 
 def weights() -> Parser:
     """Return the parser of `phalanx weights`."""
     parser = Parser("phalanx weights", WEIGHTS, usage=WEIGHTS_USAGE)
-    parser.add_argument("sizes", nargs="?", type=Path, help="CSV or JSON file of declared sizes, or -.")
+    parser.add_argument("sizes", nargs="?", type=path, help="CSV or JSON file of reported sizes, or -.")
     parser.add_argument("--alpha", type=float, help="Largest share of the clients that may be Byzantine.")
     help_ = "Largest share of the weight that they may get. (default: %(default)s)"
     parser.add_argument("--alpha_star", "--alpha-star", metavar="SHARE", type=float, default=0.5, help=help_)
     parser.add_argument("--client_column", metavar="NAME", help="Name of the column, or key, of the clients.")
     parser.add_argument("--size_column", metavar="NAME", help="Name of the column, or key, of the sizes.")
-    parser.add_argument("--weights", metavar="FILE", type=Path, help="Where to save the weights (.csv or .json).")
+    parser.add_argument("--weights", metavar="FILE", type=path, help="Where to save the weights (.csv or .json).")
     help_ = "Where to save the trade-off (.png, .svg or .pdf)."
-    parser.add_argument("--picture", metavar="FILE", type=Path, help=help_)
+    parser.add_argument("--picture", metavar="FILE", type=path, help=help_)
     group = parser.add_argument_group("If the file is only a random sample of the clients")
     help_ = "Does truncation at BOUND keep the promise for all clients?"
     parser.add_to_group(group, "--certify", type=int, metavar="BOUND", help=help_)
@@ -178,7 +178,7 @@ def doctor() -> Parser:
     """Return the parser of `phalanx doctor`."""
     parser = Parser("phalanx doctor", DOCTOR)
     help_ = "Of a coordinator or a client: certificates, keys, roster."
-    parser.add_argument("--folder", type=Path, help=help_)
+    parser.add_argument("--folder", type=path, help=help_)
     help_ = f"Ports that should be free here. (default: {PORT})"
     parser.add_argument("--ports", nargs="+", type=int, default=[PORT], metavar="PORT", help=help_)
     _add_data_dir(parser)
@@ -208,20 +208,18 @@ def flower(action: str) -> Parser:
         parser.add_argument("--steps", type=int, help=help_)
         help_ = "FedAsync without an attacker, instead of Byzantine CFL with one in four."
         parser.add_argument("--asynchronous", action="store_true", help=help_)
-        parser.add_argument("--app", type=Path, help="A Flower app of your own, in place of the demonstration.")
+        parser.add_argument("--app", type=path, help="A Flower app of your own, in place of the demonstration.")
         help_ = "Where keys, logs and results go. (default: %(default)s)"
-        parser.add_argument("--folder", type=Path, default=Path("runs/flower"), help=help_)
-        parser.add_argument(
-            "--again", action="store_true", help="Begin anew, although a run was stopped in the folder."
-        )
+        parser.add_argument("--folder", type=path, default=Path("runs/flower"), help=help_)
+        parser.add_argument("--again", action="store_true", help="Start over, even if a run was stopped in the folder.")
     elif action == "watch":
-        parser.add_argument("folder", type=Path, help="The run's: what the coordinator calls `folder`.")
+        parser.add_argument("folder", type=path, help="The run's: what the coordinator calls `folder`.")
     elif action == "key":
-        parser.add_argument("file", type=Path, help="Where the private key goes.")
+        parser.add_argument("file", type=path, help="Where the private key goes.")
     elif action == "certificates":
         parser.add_argument("hosts", nargs="+", help="Names and addresses under which clients reach it.")
         help_ = "Where they go. (default: %(default)s)"
-        parser.add_argument("--folder", type=Path, default=Path("certificates"), help=help_)
+        parser.add_argument("--folder", type=path, default=Path("certificates"), help=help_)
         help_ = "For how long they are valid. (default: %(default)s)"
         parser.add_argument("--days", type=int, default=365, help=help_)
     else:
@@ -241,12 +239,12 @@ def _add_roster(parser: Parser, action: str) -> None:
         help_ = "Also if it was revoked, which is taken back."
         parser.add_argument("--revoked", action="store_true", help=help_)
     help_ = "The file of the roster. (default: %(default)s)"
-    parser.add_argument("--roster", type=Path, default=Path("roster.yaml"), help=help_)
+    parser.add_argument("--roster", type=path, default=Path("roster.yaml"), help=help_)
 
 
 def _add_data_dir(parser: Parser) -> None:
     help_ = f"Where data sets lie, in their publishers' formats; the environment variable {DATA_DIR} if not given, "
-    parser.add_argument("--data_dir", type=Path, help=help_ + "and downloaded if neither is.")
+    parser.add_argument("--data_dir", type=path, help=help_ + "and downloaded if neither is.")
 
 
 def data_dir(given: Path | None) -> Path | None:

@@ -3,11 +3,13 @@
 import re
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from phalanx.cli import advice
+from phalanx.wording import is_path, shown
 
-KINDS = {"int": "an integer", "float": "a number"}  # what argparse calls a type, and what a user does
+KINDS = {"int": "an integer", "float": "a number", "path": "a path"}  # argparse's names of types, and readable ones
 
 
 class Options(Namespace):
@@ -53,11 +55,17 @@ class Parser(ArgumentParser):
 
     def options(self, arguments: Sequence[str]) -> Options:
         """Return the options that the arguments give; exit if there is a mistake in them."""
-        options, rest = self.parse_known_args(joined(arguments), Options())
+        options, rest = self.parse_known_args(self.words(arguments), Options())
         if rest:
             given = next((word for word in rest if word.startswith("-")), rest[0])
             self.error(advice.unknown_option(given.split("=")[0], self.shown))
         return options
+
+    def words(self, arguments: Sequence[str]) -> list[str]:
+        """Return the arguments as argparse understands them; exit where it would not, at `--option=--`."""
+        if empty := [word for word in arguments if word.startswith("--") and word.endswith("=--")]:
+            self.error(f"{shown(empty[0].removesuffix('=--'))} needs a value.")
+        return joined(arguments)
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where the help is, and exit with status 2."""
@@ -65,14 +73,25 @@ class Parser(ArgumentParser):
 
     def _rephrased(self, message: str) -> str:
         """Return a message of argparse in the words of this library; any other message as it is."""
-        if found := re.fullmatch(r"argument (?:--)?([\w.]+)\S*: invalid (int|float) value: '(.*)'", message):
-            return f"{found[1]} must be {KINDS[found[2]]}, got {found[3]}."
+        if found := re.fullmatch(
+            r"argument (?:--)?([\w.]+)\S*: invalid (\w+) value: (['\"])(.*)\3", message, re.DOTALL
+        ):
+            return f"{found[1]} must be {KINDS[found[2]]}, got {shown(found[4]) or 'nothing'}."
+        if found := re.fullmatch(r"argument (\S+): ignored explicit argument (['\"])(.*)\2", message, re.DOTALL):
+            return f"{found[1].split('/')[0]} takes no value, got {shown(found[3]) or 'nothing'}."
         if found := re.fullmatch(r"argument (\S+): expected (?:at least )?one argument", message):
             return f"{found[1].split('/')[0]} needs a value."
         if found := re.fullmatch(r"the following arguments are required: (.*)", message):
             words = " ".join(name.upper() for name in found[1].split(", "))
             return self.missing or f"Give {words} as well, as in `{self.prog} {words}`."
         return message
+
+
+def path(text: str) -> Path:
+    """Return the path that an option gives; raise `ValueError` if it is empty, or no text that a terminal shows."""
+    if not is_path(text):
+        raise ValueError
+    return Path(text)
 
 
 def joined(arguments: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from phalanx.runs.plan import Run
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """A bar for each run; nothing but what it came to where the output is no terminal."""
+    """Return a display with a bar for each run; only the results if the output is no terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -27,13 +27,13 @@ def progress_bar(console: Console) -> Iterator[Progress]:
 
 
 def follow(progress: Progress, plan: Run, name: str) -> Observer:
-    """An observer that moves a new bar of `progress`: by steps, or by virtual seconds where only these are limited."""
+    """Return an observer that moves a new bar: by steps, or by virtual seconds if only these are limited."""
     until = plan.until
     task = progress.add_task(name, total=until.limit or round(until.seconds or 0), note="")
 
     def observer(step: Step) -> None:
         done = step.step if until.limit else round(step.now)
-        note = f"{len(step.refused)} invalid" if step.refused else ""
+        note = f"{len(step.invalid)} invalid" if step.invalid else ""
         progress.update(task, completed=done, note=note)
 
     return observer

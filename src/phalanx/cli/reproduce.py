@@ -1,4 +1,4 @@
-"""`phalanx reproduce`: carries out the runs of experiments that are missing, and renders what came of them."""
+"""`phalanx reproduce`: carries out the missing runs of experiments, and renders their results."""
 
 import math
 import shlex
@@ -41,7 +41,7 @@ from phalanx.wording import plural
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asks for.
+    """The options of the command.
 
     Args:
         paper: its name; None lists all papers.
@@ -83,7 +83,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
-        """The options from what the command line gave for them; InfeasibleError if they cannot be meant."""
+        """Return the options from the command line; raise InfeasibleError if they are inconsistent."""
         if given["scale"] not in SCALES:
             raise InfeasibleError(f"--scale must be {' or '.join(SCALES)}, got {given['scale']}.")
         for name in ("seeds", "jobs", "verify"):
@@ -124,7 +124,7 @@ def reproduce_command(options: parser.Options, console: Console) -> int:
 
 
 def reproduce(options: Options, console: Console) -> int:
-    """The command.
+    """Carry out the command; return the exit status.
 
     Returns:
         Its exit status: 0, or 1 if a run failed.
@@ -165,7 +165,7 @@ def reproduce(options: Options, console: Console) -> int:
 
 
 def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: Options) -> dict[str, Page]:
-    """What the pages are made of: the seeds of the options, or else what the manifest says.
+    """Return the records of the pages: the seeds of the options, or else those of the manifest.
 
     Raises:
         InfeasibleError: it knows none of the pages.
@@ -203,7 +203,7 @@ def _check_numerics(needed: Needed, experiments: Sequence[Experiment], known: Tr
 
 
 def _known(needed: Needed, again: set[str], store: Store, console: Console) -> dict[str, Trace]:
-    """The records that are there and can be used; says how many, of which numerics version, and why others cannot.
+    """Return the records that can be used; print their number and numerics versions, and why others cannot.
 
     Args:
         needed: the runs.
@@ -264,7 +264,7 @@ def computed(plans: Mapping[str, Run], store: Store, options: Options, console: 
 
 
 def _workers(options: Options, store: Store, means: Means) -> AbstractContextManager[Workers]:
-    """What carries out the runs: processes of this machine, or a Ray cluster."""
+    """Return the workers that carry out the runs: processes of this machine, or a Ray cluster."""
     if options.ray is None:
         return local_workers(options.jobs or 1, store, means)
     from phalanx.ray import ray_workers  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
@@ -273,13 +273,13 @@ def _workers(options: Options, store: Store, means: Means) -> AbstractContextMan
 
 
 def _load(plans: Sequence[Run], data_dir: Path | None) -> None:
-    """Loads each data set once, so that what is wrong with it shows before any work, and one process downloads it."""
+    """Load each data set once, so that errors show before any work, and only one process downloads it."""
     for data in {digest(plan.config["data"]): plan.data for plan in plans}.values():
         data.load(data_dir)
 
 
 def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], console: Console) -> None:
-    """Tables and notes of an experiment, and where its files are."""
+    """Print tables and notes of an experiment, and the paths of its files."""
     console.print(f"\n[bold]{escape(experiment.title)}[/]: {escape(experiment.exhibit.title)}", soft_wrap=True)
     console.print(f"The paper: {escape(experiment.exhibit.claim)}", soft_wrap=True)
     for table in map(flat, rendering.tables):
@@ -291,7 +291,7 @@ def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], c
 
 
 def _complain(needed: Needed, known: Mapping[str, Trace], console: Console) -> int:
-    """Says what failed and what is missing; returns the exit status."""
+    """Print failed and missing runs; return the exit status."""
     missing = [name for identity, name in needed.names.items() if identity not in known]
     if missing:
         console.print(escape(f"Missing: {plural(len(missing), 'run')}: {shortened(missing)}."), soft_wrap=True)
@@ -305,11 +305,11 @@ def _complain(needed: Needed, known: Mapping[str, Trace], console: Console) -> i
     return 1 if reasons else 0
 
 
-# What there is
+# The list of experiments
 
 
 def _list(found: Mapping[str, Study], options: Options, console: Console) -> int:
-    """Papers and their experiments: what they show, what they cost, how much of it is there."""
+    """Print papers and their experiments: contents, costs, and numbers of existing records."""
     shown = list(found.values()) if options.paper is None else [named(found, options.paper, "paper")]
     if not shown:
         raise InfeasibleError(f"{options.package} holds no papers.")
@@ -321,13 +321,13 @@ def _list(found: Mapping[str, Study], options: Options, console: Console) -> int
                 console.print(f"[bold]{experiment.name}[/]: {escape(experiment.exhibit.claim)}", soft_wrap=True)
     examples = [experiment.title for study in shown for experiment in study.experiments.values()]
     if examples:
-        told = f"Times are of one process. To compute one: phalanx reproduce {examples[0]} --seeds 3 --jobs 2"
-        console.print(told, soft_wrap=True)
+        hint = f"Times are of one process. To compute one: phalanx reproduce {examples[0]} --seeds 3 --jobs 2"
+        console.print(hint, soft_wrap=True)
     return 0
 
 
 def _listed(study: Study, options: Options) -> Table:
-    """A line for each experiment of a paper."""
+    """Return a table with a line for each experiment of a paper."""
     table = Table(box=SIMPLE_HEAD)
     for heading in ("experiment", "what it shows", *(f"{scale} scale" for scale in SCALES)):
         table.add_column(heading)
@@ -339,7 +339,7 @@ def _listed(study: Study, options: Options) -> Table:
 
 
 def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) -> str:
-    """`15 runs, 4.0 min, 3 done`, for the seeds of the options; a damaged record does not hide the others."""
+    """Return the cost for the seeds of the options, `15 runs, 4.0 min, 3 done`; damaged records are counted."""
     plans = Needed.by([experiment], scale, {experiment.name: Page.of(options.seeds or 1)}).plans
     if not plans:
         return "no training"
@@ -355,7 +355,7 @@ def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) 
     )
 
 
-# Whether stored records come out again
+# Verification of stored records
 
 
 def verify(found: Mapping[str, Study], options: Options, console: Console) -> int:
@@ -386,7 +386,7 @@ def verify(found: Mapping[str, Study], options: Options, console: Console) -> in
 
 
 def _drawn(found: Mapping[str, Study], options: Options) -> list[Stored]:
-    """Records at random, of those that the options allow."""
+    """Return random records among those that the options allow."""
     shown = found.values() if options.paper is None else [named(found, options.paper, "paper")]
     within = math.inf if options.within is None else options.within
     there = [
@@ -405,7 +405,7 @@ def _drawn(found: Mapping[str, Study], options: Options) -> list[Stored]:
 
 
 def _compared(by: Mapping[str, float], other: Sequence[str]) -> str:
-    """`loss differs by up to 1.2e-07`, largest differences first, and what it may come from."""
+    """Return the differences with possible causes, largest first, such as `loss differs by up to 1.2e-07`."""
     largest = sorted(by.items(), key=lambda item: -item[1])
     figures = shortened([f"{name} by up to {value:.2g}" if value < math.inf else name for name, value in largest])
     return (f"differs in {figures}" if by else "to the bit") + (f" ({'; '.join(other)})" if by and other else "")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from phalanx.cli import demo, progress, terminal
 from phalanx.cli.checks import check_device, check_folder
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
+from phalanx.cli.terminal import escape
 from phalanx.core import InfeasibleError, Observer, Progress
 from phalanx.data import holdings
 from phalanx.numerics.memory import keep_freed_memory
@@ -77,7 +77,7 @@ def demo_command(options: Options, console: Console) -> int:
 
 
 def partition_command(options: Options, console: Console) -> int:
-    """Show which client would hold which examples: a table, and a picture; return the exit status."""
+    """Show the examples of each client: a table, and a picture; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
     train, _ = plan.data.load(data_dir(execution.data_dir))
     parts = plan.partition.split(train.y, plan.clients, numpy_generator(plan.seed, "partition"), train.owners)

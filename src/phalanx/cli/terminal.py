@@ -1,27 +1,32 @@
-"""What a run looks like in a terminal: a bar while it goes, tables when it is done.
+"""The display of runs in a terminal: tables of results.
 
 A client is excluded if it takes no part any more; an update is filtered if the algorithm did not use it, and invalid if
-the guard did not let it in.
+it failed the checks of the guard.
 """
 
 from collections.abc import Sequence
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from phalanx.report.troubles import troubles
+from phalanx.report.troubles import lost_rounds, troubles
 from phalanx.runs.record import Record
 from phalanx.runs.schema import DetectionCounts
-from phalanx.wording import percent, plural
+from phalanx.wording import percent, plural, visible
 
 TRUTH = {None: "unknown", True: "Byzantine", False: "[yellow]honest[/]"}
 STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
 
 
+def escape(text: str) -> str:
+    """Return text for tables and lines of `rich`, in which neither markup nor control characters do anything."""
+    return escape_markup(visible(text, lines=True))
+
+
 def results(records: Sequence[Record]) -> Table:
-    """One line per run: what the model is worth, who was excluded, how right that was."""
+    """Return a table with one line per run: accuracy, exclusions, and their agreement with the truth."""
     attacked = any(record.summary.final.attack_success is not None for record in records)
     texts = any(record.summary.final.perplexity is not None for record in records)
     table = _table("Results")
@@ -49,12 +54,12 @@ def results(records: Sequence[Record]) -> Table:
 
 
 def _three(value: float | None) -> str:
-    """Three digits, or a dash."""
+    """Return three digits, or a dash."""
     return "-" if value is None else f"{value:.3g}"
 
 
 def exclusions(records: Sequence[Record]) -> Table | None:
-    """Who was excluded when and why, clients of one fate on one line; None if nobody was."""
+    """Return a table of exclusions, one line per step and reason; None if there are none."""
     table = _table("Excluded clients")
     for heading in ("run", "step", "clients", "truth", "reason"):
         table.add_column(heading, justify="right" if heading == "step" else "left")
@@ -71,7 +76,7 @@ def exclusions(records: Sequence[Record]) -> Table | None:
 
 
 def unused(records: Sequence[Record]) -> Table | None:
-    """Which shares of the updates were filtered or invalid, in runs where any were; None if there are no such runs."""
+    """Return a table of the shares of filtered or invalid updates, of runs with any; None if there are no such runs."""
     table = _table("Updates that were filtered or invalid")
     table.add_column("run", min_width=20)
     for heading in ("of Byzantine clients", "of honest clients"):
@@ -88,10 +93,11 @@ def _table(title: str) -> Table:
 
 
 def complaints(record: Record) -> list[str]:
-    """Who never took part, and what was invalid or lost; one line for what differs in nothing but numbers."""
+    """Return lines on clients not enrolled, and on invalid or lost updates; reasons equal but for numbers are one."""
     clients = record.summary.clients.items()
     absent = [f"client {i} never took part: {c.not_enrolled}" for i, c in clients if c.not_enrolled]
-    return absent + [
+    lost = lost_rounds(record.history)
+    return [*absent, *([lost] if lost else [])] + [
         f"{t.kind} {plural(t.count, 'time')} (clients {listed(t.clients)}): {t.reason}"
         + (f" (and {plural(t.others, 'more such reason')})" if t.others else "")
         for t in troubles(record.history)
@@ -99,6 +105,6 @@ def complaints(record: Record) -> list[str]:
 
 
 def listed(clients: Sequence[int], limit: int = 12) -> str:
-    """Some of the ids, and how many there are beyond."""
+    """Return some of the ids, and the number of the others."""
     more = f" and {len(clients) - limit} more" if len(clients) > limit else ""
     return ", ".join(map(str, clients[:limit])) + more

@@ -1,4 +1,4 @@
-"""`phalanx weights`: what truncation would make of a file of sizes, before anything is trained."""
+"""`phalanx weights`: the effect of truncation on a file of sizes, before any training."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,13 +13,13 @@ from rich.table import Table
 
 from phalanx.cli.options import DELTA
 from phalanx.cli.parser import Options
-from phalanx.cli.weights_files import Declared, check_target, read_sizes, shown, write_weights
+from phalanx.cli.weights_files import ReportedSizes, check_target, read_sizes, write_weights
 from phalanx.weighting.certificate import Certificate, certify
 from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
 from phalanx.weighting.truncation import TradeOff, mwp, shortest, top, truncation_bound, truncation_curve
-from phalanx.wording import percent
+from phalanx.wording import percent, shown
 
-LISTED = 20  # clients that the table of the truncated shows
+LISTED = 20  # number of clients in the table of truncated sizes
 POINTS = (
     0.0,
     0.01,
@@ -37,32 +37,32 @@ POINTS = (
 
 
 def weights_command(options: Options, console: Console) -> int:
-    """Shows a trade-off, a truncation, or a certificate; returns the exit status, 1 for what was not certified.
+    """Show a trade-off, a truncation, or a certificate; return the exit status, 1 if not certified.
 
     Raises:
-        ValueError: options do not go together, or the file or the shares are not as they should be.
+        ValueError: options exclude each other, or the file or the shares are invalid.
         OSError: a file cannot be read or written.
     """
     _check(options)
     sampled = options.certify is not None
-    declared = read_sizes(options.sizes, options.client_column, options.size_column, repeats=sampled)
+    reported = read_sizes(options.sizes, options.client_column, options.size_column, repeats=sampled)
     if sampled:
-        return _certify(declared, options, console)
-    curve = truncation_curve(declared.sizes, options.alpha_star)
+        return _certify(reported, options, console)
+    curve = truncation_curve(reported.sizes, options.alpha_star)
     if options.alpha is None:
-        _show_curve(declared, curve, options, console)
+        _show_curve(reported, curve, options, console)
     else:
-        _show_truncation(declared, options, console)
+        _show_truncation(reported, options, console)
     if options.picture is not None:
-        _draw(declared, curve, options)
+        _draw(reported, curve, options)
         console.print(f"Picture: {options.picture}", soft_wrap=True, markup=False)
     return 0
 
 
 def _check(options: Options) -> None:
-    """Raises ValueError if an option is missing, or would have no effect."""
+    """Raise ValueError if an option is missing, or would have no effect."""
     if options.sizes is None:
-        raise ValueError("Name a file of declared sizes, as in `phalanx weights sizes.csv`, or - for standard input.")
+        raise ValueError("Name a file of reported sizes, as in `phalanx weights sizes.csv`, or - for standard input.")
     sampled = options.certify is not None
     others = ("weights", "picture") if sampled else ("delta", "population")
     if without := [f"--{name}" for name in others if options[name] is not None]:
@@ -73,7 +73,7 @@ def _check(options: Options) -> None:
     if options.weights is not None:
         check_target(options.weights, (".csv", ".json"))
         if options.weights.exists() and options.sizes.exists() and options.weights.samefile(options.sizes):
-            raise ValueError(f"--weights would replace {options.sizes}, the declared sizes. Choose another file.")
+            raise ValueError(f"--weights would replace {options.sizes}, the reported sizes. Choose another file.")
     if options.picture is not None:
         check_target(options.picture, (".png", ".svg", ".pdf"))
 
@@ -81,13 +81,13 @@ def _check(options: Options) -> None:
 # The trade-off
 
 
-def _show_curve(declared: Declared, curve: Sequence[TradeOff], options: Options, console: Console) -> None:
-    sizes, K = declared.sizes, len(declared.sizes)
+def _show_curve(reported: ReportedSizes, curve: Sequence[TradeOff], options: Options, console: Console) -> None:
+    sizes, K = reported.sizes, len(reported.sizes)
     if K == 1:
-        raise ValueError("One client holds all of the weight whatever it declares: there is nothing to choose from.")
+        raise ValueError("One client holds all of the weight whatever it reports: there is nothing to choose from.")
     if not curve:
         truncation_bound(sizes, 1 / K, options.alpha_star)  # raises: says why there is nothing to choose from
-    _say(console, _population(declared))
+    _say(console, _population(reported))
     table = _table(f"What there is to choose from, with alpha_star = {options.alpha_star:g}")
     for heading in ("alpha", "clients", "U*", "truncated", "examples that count", "effective clients"):
         table.add_column(heading, justify="right")
@@ -109,7 +109,7 @@ def _show_curve(declared: Declared, curve: Sequence[TradeOff], options: Options,
 
 
 def _points(feasible: int, K: int) -> dict[str, int]:
-    """The alphas to show, each with its number of clients: all that make a difference, or a dozen of them."""
+    """Return the alphas to show, each with its number of clients: all that make a difference, or a dozen of them."""
     if feasible <= len(POINTS):
         return {shortest(t, K): t for t in range(1, feasible + 1)}
     points = {1: shortest(1, K)} | {t: f"{share:g}" for share in POINTS if 1 < (t := top(share, K)) < feasible}
@@ -119,68 +119,68 @@ def _points(feasible: int, K: int) -> dict[str, int]:
 # Truncation
 
 
-def _show_truncation(declared: Declared, options: Options, console: Console) -> None:
-    sizes, K = declared.sizes, len(declared.sizes)
+def _show_truncation(reported: ReportedSizes, options: Options, console: Console) -> None:
+    sizes, K = reported.sizes, len(reported.sizes)
     U = truncation_bound(sizes, options.alpha, options.alpha_star)
     kept = {k: min(size, U) for k, size in sizes.items()}
     many, t = sum(size > U for size in sizes.values()), top(options.alpha, K)
-    _say(console, _population(declared))
+    _say(console, _population(reported))
     given = f"alpha = {options.alpha:g} ({t:,} of {K:,} clients), alpha_star = {options.alpha_star:g}"
     _say(console, f"{given}: {_outcome(U, many)}")
     if many:
-        console.print(_truncated(declared, U))
-    console.print(_comparison(declared, kept, t))
+        console.print(_truncated(reported, U))
+    console.print(_comparison(reported, kept, t))
     moved, still = weight_shift(sizes, kept), sum(kept.values()) / sum(sizes.values())
     _say(
-        console, f"{percent(moved)} of the weight changes hands, {percent(still)} of the declared examples still count."
+        console, f"{percent(moved)} of the weight changes hands, {percent(still)} of the reported examples still count."
     )
     most = f"The {f'{t:,} heaviest hold' if t > 1 else 'heaviest holds'} {_held(kept, t)}." if t else ""
     _say(console, f"\n{_promise(t, K, options.alpha_star)}", most)
     _say(console, _caveat(options.alpha_star))
     if options.weights is not None:
-        write_weights(options.weights, declared, kept)
+        write_weights(options.weights, reported, kept)
         _say(console, f"Weights: {options.weights}")
 
 
 def _outcome(U: int, many: int) -> str:
     if not many:
         return "nothing has to be truncated."
-    declare = "clients declare more, and count" if many > 1 else "client declares more, and counts"
-    return f"U* = {U:,}. {many:,} {declare} for that much."
+    report = "clients report more, and count" if many > 1 else "client reports more, and counts"
+    return f"U* = {U:,}. {many:,} {report} for that much."
 
 
-def _population(declared: Declared) -> str:
-    sizes = list(declared.sizes.values())
-    clients = f"{len(sizes):,} clients declare" if len(sizes) > 1 else "1 client declares"
+def _population(reported: ReportedSizes) -> str:
+    sizes = list(reported.sizes.values())
+    clients = f"{len(sizes):,} clients report" if len(sizes) > 1 else "1 client reports"
     middle = f", half of them {median_low(sizes):,} or less" if len(sizes) > 1 else ""
     return f"{clients} {sum(sizes):,} examples, from {min(sizes):,} to {max(sizes):,} each{middle}."
 
 
-def _truncated(declared: Declared, U: int) -> Table:
-    """The largest of those whose sizes are cut."""
-    sizes = declared.sizes
+def _truncated(reported: ReportedSizes, U: int) -> Table:
+    """Return a table of the largest clients with truncated sizes."""
+    sizes = reported.sizes
     before, after = sum(sizes.values()), sum(min(size, U) for size in sizes.values())
     cut = sorted((k for k, size in sizes.items() if size > U), key=lambda k: (-sizes[k], k))
     table = _table("Truncated clients")
     table.add_column("client", overflow="fold")
-    for heading in ("declared", "counts for", "share before", "share after"):
+    for heading in ("reported", "counts for", "share before", "share after"):
         table.add_column(heading, justify="right")
     for k in cut[:LISTED]:
-        client = escape(shown(declared.names[k], 40))
+        client = escape(shown(reported.names[k], 40))
         table.add_row(client, f"{sizes[k]:,}", f"{U:,}", percent(sizes[k] / before), percent(U / after))
     if len(cut) > LISTED:
         table.add_row(f"and {len(cut) - LISTED:,} more")
     return table
 
 
-def _comparison(declared: Declared, kept: dict[int, int], t: int) -> Table:
-    """How unequal the weights are, before and after, and if sizes were ignored."""
-    sizes, K = declared.sizes, len(declared.sizes)
+def _comparison(reported: ReportedSizes, kept: dict[int, int], t: int) -> Table:
+    """Return a table of the concentration of weights, before and after truncation, and with sizes ignored."""
+    sizes, K = reported.sizes, len(reported.sizes)
     ways = (sizes, kept, dict.fromkeys(sizes, 1))
     figures = [concentration(way) for way in ways]
     table = _table("Share of the weight")
     table.add_column("", min_width=28)
-    for heading in ("as declared", "truncated", "all alike"):
+    for heading in ("as reported", "truncated", "all alike"):
         table.add_column(heading, justify="right")
     tenth = top(0.1, K)
     table.add_row("the heaviest client", *(percent(figure.largest) for figure in figures))
@@ -197,25 +197,25 @@ def _effective(figure: Concentration) -> str:
 
 
 def _promise(t: int, K: int, alpha_star: float) -> str:
-    """What is certain, in plain words."""
+    """Return the guarantee in plain words."""
     if t == 0:
         return "With alpha = 0 nobody is suspected, and nothing is promised."
     share = f"{_percent(alpha_star)} of the weight"
     if t == 1:
-        return f"Whatever they declare, no one of the {K:,} clients holds more than {share}."
-    return f"Whatever they declare, no {t:,} of the {K:,} clients hold more than {share}."
+        return f"Whatever they report, no one of the {K:,} clients holds more than {share}."
+    return f"Whatever they report, no {t:,} of the {K:,} clients hold more than {share}."
 
 
 def _caveat(alpha_star: float) -> str:
-    stand = f"Median, GeometricMedian, and TrimmedMean with beta = {alpha_star:g} or more stand that share."
+    stand = f"Median, GeometricMedian, and TrimmedMean with beta = {alpha_star:g} or more tolerate that share."
     if alpha_star >= 0.5:
-        stand = "Median and GeometricMedian stand less than half of the weight, TrimmedMean its beta."
+        stand = "Median and GeometricMedian tolerate less than half of the weight, TrimmedMean its beta."
     room = " --alpha_star 0.49 leaves them room." if alpha_star == 0.5 else ""
-    return f"{stand}{room} Mean stands nothing: truncation alone defends nobody."
+    return f"{stand}{room} Mean tolerates no attackers: truncation alone is no defence."
 
 
 def _held(weights: dict[int, int], t: int) -> str:
-    """What the t heaviest hold, rounded down, so that less than half does not look like half."""
+    """Return the share of the t heaviest, rounded down, so that less than half does not look like half."""
     heaviest = sum(sorted(weights.values())[len(weights) - t :])
     return f"{10_000 * heaviest // sum(weights.values()) / 100:g} %"
 
@@ -223,11 +223,11 @@ def _held(weights: dict[int, int], t: int) -> str:
 # A sample
 
 
-def _certify(declared: Declared, options: Options, console: Console) -> int:
-    k, K, delta = len(declared.sizes), options.population, DELTA if options.delta is None else options.delta
-    if K is not None and len(set(declared.names)) > K:
-        raise ValueError(f"The sample holds {len(set(declared.names)):,} different clients of a population of {K:,}.")
-    found = certify(declared.sizes, options.certify, options.alpha, options.alpha_star, delta, clients=K)
+def _certify(reported: ReportedSizes, options: Options, console: Console) -> int:
+    k, K, delta = len(reported.sizes), options.population, DELTA if options.delta is None else options.delta
+    if K is not None and len(set(reported.names)) > K:
+        raise ValueError(f"The sample holds {len(set(reported.names)):,} different clients of a population of {K:,}.")
+    found = certify(reported.sizes, options.certify, options.alpha, options.alpha_star, delta, clients=K)
     who = (
         f"{options.alpha * 100:g} % of the clients" if K is None else f"{top(options.alpha, K):,} of the {K:,} clients"
     )
@@ -261,13 +261,13 @@ def _figures(found: Certificate, k: int, alpha_star: float) -> Table:
 # Output
 
 
-def _draw(declared: Declared, curve: Sequence[TradeOff], options: Options) -> None:
+def _draw(reported: ReportedSizes, curve: Sequence[TradeOff], options: Options) -> None:
     from phalanx.weighting.picture import plot_truncation_curve  # noqa: PLC0415  (matplotlib is slow to import)
 
     chosen = None
-    if options.alpha is not None and top(options.alpha, len(declared.sizes)):
-        chosen = TradeOff(options.alpha, truncation_bound(declared.sizes, options.alpha, options.alpha_star))
-    plot_truncation_curve(curve, declared.sizes, chosen).savefig(options.picture, dpi=150)
+    if options.alpha is not None and top(options.alpha, len(reported.sizes)):
+        chosen = TradeOff(options.alpha, truncation_bound(reported.sizes, options.alpha, options.alpha_star))
+    plot_truncation_curve(curve, reported.sizes, chosen).savefig(options.picture, dpi=150)
 
 
 def _table(title: str) -> Table:

@@ -1,7 +1,7 @@
-"""Files of declared sizes, and of the weights that were made of them.
+"""Files of reported sizes, and of weights computed from them.
 
-CSV (comma, tab or semicolon, whichever the first line has) or JSON, in UTF-8; `docs/weighting.md` shows both.  What
-cannot be read as one positive integer for each client is refused: all bad rows are named, and nothing is computed.
+CSV (comma, tab or semicolon, whichever the first line has) or JSON, in UTF-8; `docs/weighting.md` shows both.  If a row
+is not one positive integer for each client, all bad rows are named, and nothing is computed.
 """
 
 import csv
@@ -14,30 +14,34 @@ from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx.reading import contents, decoded
+from phalanx.wording import shown
+
 STANDARD_INPUT = Path("-")
 CLIENT = ("client", "client_id", "id", "name")
-SIZE = ("size", "sizes", "declared", "examples", "num_examples", "n_examples", "samples", "num_samples", "n_samples",
-        "n", "n_k", "count")  # fmt: skip
-MOST = 10**15  # examples; more is no size, but a slip
-LISTED = 10  # bad rows that a message shows
+SIZE = ("size", "sizes", "reported", "declared", "examples", "num_examples", "n_examples", "samples", "num_samples",
+        "n_samples", "n", "n_k", "count")  # fmt: skip
+MOST = 10**15  # examples; a larger size is a mistake
+LARGEST = 500_000_000  # bytes of a file
+LISTED = 10  # number of bad rows in a message
 INTEGER = re.compile(r"\+?[0-9]+(\.0*)?")
 
 
-class Declared(NamedTuple):
-    """What a file says."""
+class ReportedSizes(NamedTuple):
+    """The contents of a file."""
 
-    names: tuple[str, ...]  # as it names the clients, or "0", "1", ... where it does not
-    sizes: dict[int, int]  # what client k declares; its name is names[k]
+    names: tuple[str, ...]  # names of the clients in it, or "0", "1", ... if there are none
+    sizes: dict[int, int]  # reported size of client k; its name is names[k]
 
 
 class _Entry(NamedTuple):
-    """One client as it stands in the file, not checked yet."""
+    """One client as in the file, not checked yet."""
 
     where: str  # "line 3"
     content: str
-    client: str | None  # None where clients have no names
+    client: str | None  # None if clients have no names
     size: str
-    fault: str = ""  # why it cannot be read, if that is known
+    fault: str = ""  # why it is invalid, if that is known
 
 
 class _Columns(NamedTuple):
@@ -46,7 +50,7 @@ class _Columns(NamedTuple):
 
 
 class _Number(str):
-    """A number in a JSON file, as it is written there."""
+    """A number in a JSON file, as its text."""
 
 
 class _Object(list[tuple[str, Any]]):
@@ -55,45 +59,48 @@ class _Object(list[tuple[str, Any]]):
 
 def read_sizes(
     path: Path, client_column: str | None = None, size_column: str | None = None, *, repeats: bool = False
-) -> Declared:
-    """Reads what clients declare.
+) -> ReportedSizes:
+    """Read the sizes that clients report.
 
     Args:
-        path: of a CSV or JSON file, or `-` for standard input. What ends neither in .csv nor in .json is taken for JSON
-            if it begins with a bracket.
+        path: of a CSV or JSON file, or `-` for standard input. A file with another suffix is read as JSON if it begins
+            with a bracket.
         client_column: the column, or key, of the clients' names, if it is none of `CLIENT`.
         size_column: the column, or key, of the sizes, if it is none of `SIZE`.
-        repeats: whether a client may stand there several times, as in a sample with replacement.
+        repeats: whether a client may occur several times, as in a sample with replacement.
 
     Raises:
-        ValueError: the file is empty, no UTF-8, no CSV or JSON, or columns cannot be told; or rows are not a client
+        ValueError: the file is empty, no UTF-8, no CSV or JSON, or columns are ambiguous; or rows are not a client
             with an integer from 1 to 10^15. The message names the first ten of these, with their lines and reasons.
         OSError: the file cannot be opened.
     """
     name = "standard input" if path == STANDARD_INPUT else str(path)
     text = _text(path, name)
     if not text.strip():
-        raise ValueError(f"{name} is empty. Expected the clients and the sizes that they declare, as CSV or JSON.")
+        raise ValueError(f"{name} is empty. Expected the clients and the sizes that they report, as CSV or JSON.")
     suffix = path.suffix.lower()
     as_json = suffix == ".json" or (suffix != ".csv" and text.lstrip()[0] in "[{")
-    entries = (_from_json if as_json else _from_csv)(text, name, client_column, size_column)
+    try:
+        entries = (_from_json if as_json else _from_csv)(text, name, client_column, size_column)
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply to be a table of sizes.") from None
     if not entries:
-        raise ValueError(f"{name} holds no client. Expected at least one, with the size that it declares.")
+        raise ValueError(f"{name} holds no client. Expected at least one, with the size that it reports.")
     return _checked(entries, name, repeats)
 
 
-def write_weights(path: Path, declared: Declared, weights: Mapping[int, float]) -> None:
-    """Writes client, declared size, weight and share of the weight, by the suffix as .csv or .json.
+def write_weights(path: Path, reported: ReportedSizes, weights: Mapping[int, float]) -> None:
+    """Write client, reported size, weight and share of the weight, by the suffix as .csv or .json.
 
     Raises:
-        ValueError: the suffix is another one, or the folder is not there.
+        ValueError: the suffix is another one, or the folder does not exist.
         OSError: the file cannot be written.
     """
     check_target(path, (".csv", ".json"))
     total = sum(weights.values())
     rows = [
-        {"client": name, "declared": declared.sizes[k], "weight": weights[k], "share": weights[k] / total}
-        for k, name in enumerate(declared.names)
+        {"client": name, "reported": reported.sizes[k], "weight": weights[k], "share": weights[k] / total}
+        for k, name in enumerate(reported.names)
     ]
     if path.suffix.lower() == ".json":
         path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -105,17 +112,11 @@ def write_weights(path: Path, declared: Declared, weights: Mapping[int, float]) 
 
 
 def check_target(path: Path, allowed: Sequence[str]) -> None:
-    """Raises ValueError if a file to be written ends in something else, or its folder is not there."""
+    """Raise ValueError if a path of output has another suffix, or its folder does not exist."""
     if path.suffix.lower() not in allowed:
         raise ValueError(f"{path} must end in {', '.join(allowed[:-1])} or {allowed[-1]}, which says what it will be.")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}. Make it first, or choose another.")
-
-
-def shown(text: str, most: int = 60) -> str:
-    """Text of unknown origin, safe for a terminal: on one line, without control characters, at most so long."""
-    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: most + 1])
-    return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 
 # Reading
@@ -126,12 +127,8 @@ def _text(path: Path, name: str) -> str:
         raise ValueError(f"There is no file {path}.")
     if path != STANDARD_INPUT and path.is_dir():
         raise ValueError(f"{path} is a folder. Name a CSV or JSON file in it.")
-    data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{name}, line {line}: this is not UTF-8. Save the file in UTF-8.") from None
+    data = sys.stdin.buffer.read() if path == STANDARD_INPUT else contents(path, LARGEST)
+    return decoded(data, name)
 
 
 def _from_csv(text: str, name: str, client_column: str | None, size_column: str | None) -> list[_Entry]:
@@ -150,7 +147,7 @@ def _from_csv(text: str, name: str, client_column: str | None, size_column: str 
 
 
 def _records(text: str, name: str) -> list[tuple[int, str, list[str]]]:
-    """The number of its first line, the text and the cells of each record; blank lines are none."""
+    """Return the number of the first line, the text and the cells of each record; blank lines are none."""
     lines = list(io.StringIO(text, newline=""))  # breaks lines as `csv` does
     first = next(line for line in lines if line.strip())
     delimiter = next((d for d in ",\t;" if d in first), ",")
@@ -174,12 +171,12 @@ def _row(where: str, content: str, cells: Sequence[str], width: int, columns: _C
 
 
 def _is_data(cells: Iterable[str]) -> bool:
-    """Whether a first row is no header: it holds a number, and no name that columns have."""
+    """Return whether a first row is no header: it holds a number, and no known name of a column."""
     return not any(_plain(cell) in CLIENT + SIZE for cell in cells) and any(_is_number(cell) for cell in cells)
 
 
 def _find(names: Sequence[str], name: str, client_column: str | None, size_column: str | None) -> _Columns:
-    """Which of the columns hold clients and sizes."""
+    """Return the columns of clients and sizes."""
     there = f"There are: {', '.join(shown(n, 30) for n in names[:20])}."
     client, size = _one(names, client_column, CLIENT, there, name), _one(names, size_column, SIZE, there, name)
     if size is None:
@@ -224,8 +221,6 @@ def _from_json(text: str, name: str, client_column: str | None, size_column: str
         )
     except json.JSONDecodeError as error:
         raise ValueError(f"{name}, line {error.lineno}: this is no JSON ({error.msg}).") from None
-    except RecursionError:
-        raise ValueError(f"{name} is nested too deeply to be a table of sizes.") from None
     if isinstance(value, list) and value and not isinstance(value, _Object) and isinstance(value[0], _Object):
         columns = [key for key, _ in value[0]]
         return _objects(value, columns, _find(columns, name, client_column, size_column))
@@ -260,7 +255,7 @@ def _entry(k: int, content: str, client: str | None, size: Any, fault: str = "")
 
 
 def _written(value: Any) -> str:
-    """A value of a JSON file about as it stands there."""
+    """Return a value of a JSON file approximately as its text there."""
     if isinstance(value, _Object):
         return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_written(v)}" for key, v in value) + "}"
     if isinstance(value, list):
@@ -271,14 +266,14 @@ def _written(value: Any) -> str:
 # Checking
 
 
-def _checked(entries: Sequence[_Entry], name: str, repeats: bool) -> Declared:
+def _checked(entries: Sequence[_Entry], name: str, repeats: bool) -> ReportedSizes:
     faults, seen, names = list[str](), dict[str, _Entry](), list[str]()
     for k, entry in enumerate(entries):
         client = str(k) if entry.client is None else entry.client
         before = seen.setdefault(client, entry)
         why = entry.fault or ("" if client else "the client has no name") or _fault(entry.size)
         if not why and before is not entry and not (repeats and before.size == entry.size):
-            why = f"the client stands there already, on {before.where}".replace("on entry", "as entry")
+            why = f"the client is there already, on {before.where}".replace("on entry", "as entry")
         if why:
             faults.append(f"  {entry.where}: `{shown(entry.content)}`: {why}")
         names.append(client)
@@ -287,11 +282,11 @@ def _checked(entries: Sequence[_Entry], name: str, repeats: bool) -> Declared:
         rows = "rows are" if len(faults) > 1 else "row is"
         head = f"{name}: {len(faults):,} {rows} no client with a size from 1 to 10^15. Nothing was computed."
         raise ValueError("\n".join([head, *faults[:LISTED], *more]))
-    return Declared(tuple(names), {k: int(_digits(entry.size)) for k, entry in enumerate(entries)})
+    return ReportedSizes(tuple(names), {k: int(_digits(entry.size)) for k, entry in enumerate(entries)})
 
 
 def _fault(size: str) -> str:
-    """Why that is no size; empty if it is one."""
+    """Return why a value is no size; empty if it is one."""
     if not size:
         return "the size is missing"
     if INTEGER.fullmatch(size):
@@ -308,5 +303,5 @@ def _fault(size: str) -> str:
 
 
 def _digits(size: str) -> str:
-    """Those of an integer, without leading zeros."""
+    """Return the digits of an integer, without leading zeros."""
     return size.partition(".")[0].lstrip("+0")

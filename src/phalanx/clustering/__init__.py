@@ -1,7 +1,11 @@
 """Clustering of clients by the similarity of their updates, and its theoretical guarantees."""
 
+from phalanx.clustering.agglomerative import agglomerate
 from phalanx.clustering.bipartition import bipartition, cross_similarity
 from phalanx.clustering.density import densest_majority
+from phalanx.clustering.memory import Memory
+from phalanx.clustering.peeling import Odd, Peel, odd_groups
+from phalanx.clustering.profiles import profile_similarity
 from phalanx.clustering.separation import correct, intra_similarity, separation_gap
 from phalanx.clustering.theory import (
     cross_bound,
@@ -14,6 +18,10 @@ from phalanx.clustering.theory import (
 )
 
 __all__ = [
+    "Memory",
+    "Odd",
+    "Peel",
+    "agglomerate",
     "bipartition",
     "correct",
     "cross_bound",
@@ -25,6 +33,8 @@ __all__ = [
     "max_noise_for_correct_clustering",
     "max_noise_for_split",
     "noise_ratios",
+    "odd_groups",
+    "profile_similarity",
     "separation_gap",
     "similarity_under_noise",
 ]

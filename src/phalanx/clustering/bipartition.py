@@ -33,11 +33,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.clustering.kernels import complete_linkage
+from phalanx.clustering.kernels import linkage_by_chains
 from phalanx.clustering.spanning_tree import Similarities, maximum_spanning_tree
 
 Groups = tuple[tuple[int, ...], tuple[int, ...]]
-Linkage = Literal["single", "complete"]
+Linkage = Literal["single", "complete", "average"]
 
 ENTRIES = 1 << 22  # similarities that are copied at a time
 
@@ -54,9 +54,12 @@ def bipartition(similarity: Float[Tensor, "m m"], linkage: Linkage = "single") -
     linkage splits off several.  O(m^2) time by chains of nearest neighbours, and one copy of the similarities.  Ties
     are broken by index, so the same similarities give the same groups.
 
+    Average linkage joins the two groups whose members are most similar on average.  One item that is similar to both
+    groups, such as an attacker's that lies between them, moves it little, where it decides single linkage.
+
     Args:
         similarity: (m, m), symmetric (not checked), finite; the diagonal does not count.
-        linkage: "single", as in the paper, or "complete", as in the authors' notebook.
+        linkage: "single", as in the paper, or "complete", as in the authors' notebook; or "average".
 
     Returns:
         Two groups of increasing indices, neither empty.  The first one holds index 0.
@@ -70,12 +73,12 @@ def bipartition(similarity: Float[Tensor, "m m"], linkage: Linkage = "single") -
         ((0, 2), (1,))
     """
     if linkage not in get_args(Linkage):
-        raise ValueError(f'linkage must be "single" or "complete", got {linkage!r}.')
+        raise ValueError(f'linkage must be "single", "complete" or "average", got {linkage!r}.')
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or len(similarity) < 2:
         shape = tuple(similarity.shape)
         raise ValueError(f"A bi-partition needs a square similarity matrix of two items or more, got shape {shape}.")
     alpha = _on_host(similarity)
-    cut_off = _beyond_weakest_edge(alpha) if linkage == "single" else _second_group(alpha)
+    cut_off = _beyond_weakest_edge(alpha) if linkage == "single" else _second_group(alpha, linkage == "average")
     return tuple(np.flatnonzero(~cut_off).tolist()), tuple(np.flatnonzero(cut_off).tolist())
 
 
@@ -92,10 +95,10 @@ def _beyond_weakest_edge(alpha: Similarities) -> NDArray[np.bool_]:
     return tree.descendants(int(tree.strength.argmin()))
 
 
-def _second_group(alpha: Similarities) -> NDArray[np.bool_]:
-    """Return a mask of the second of the last two groups of complete linkage, the one without item 0."""
+def _second_group(alpha: Similarities, average: bool) -> NDArray[np.bool_]:
+    """Return a mask of the second of the last two groups of complete or average linkage, the one without item 0."""
     joined = np.empty(len(alpha), np.int64)
-    if not complete_linkage(np.array(alpha, order="C"), joined):
+    if not linkage_by_chains(np.array(alpha, order="C"), joined, average):
         raise ValueError("Similarities must be finite: remove updates with NaN or infinite values first.")
     for item, earlier in enumerate(joined):  # joined to a lower index, whose group is final by now
         joined[item] = joined[earlier]

@@ -78,13 +78,13 @@ def _raise(row, j, best, nearest, inside):
     return any_closer
 
 
-# Complete linkage
+# Complete and average linkage
 
 
 @compiled
 @no_type_check
-def complete_linkage(alpha, joined):
-    """Join groups by complete linkage, along chains of nearest neighbours, until two groups are left.
+def linkage_by_chains(alpha, joined, average):
+    """Join groups by complete or average linkage, along chains of nearest neighbours, until two groups are left.
 
     A chain goes from a group to its most similar group, and so on, until two groups are each other's most similar one.
     Joining these two gives the same groups as always joining the most similar pair, in O(m^2) instead of O(m^3) time.
@@ -92,6 +92,7 @@ def complete_linkage(alpha, joined):
     Args:
         alpha: (m, m), similarities; overwritten.
         joined: (m,), receives for each item the lower index to which its group was joined; two items keep their own.
+        average: whether groups are as similar as their items are on average; as their least similar ones if not.
 
     Returns:
         False, with an undefined result, if an entry is not finite.
@@ -103,6 +104,7 @@ def complete_linkage(alpha, joined):
         alpha[i, i] = -np.inf
         joined[i] = i
     alone = np.ones(m, np.bool_)  # the item of the lowest index represents its group
+    items = np.ones(m, np.int64)
     chain, length, first = np.empty(m, np.int64), 0, 0
     for _ in range(m - 2):
         if length == 0:
@@ -120,7 +122,8 @@ def complete_linkage(alpha, joined):
         length -= 2
         i, j = min(i, j), max(i, j)
         joined[j], alone[j] = i, False
-        _join(alpha, alone, i, j)
+        _join(alpha, alone, i, j, items[i] / (items[i] + items[j]) if average else -1.0)
+        items[i] += items[j]
     return True
 
 
@@ -137,10 +140,13 @@ def _nearest(row, alone, before):
 
 @compiled
 @no_type_check
-def _join(alpha, alone, i, j):
-    """Merge group j into i: its similarity to another group is the smaller one of the two."""
+def _join(alpha, alone, i, j, share):
+    """Merge group j into i: the smaller similarity to another group, or the mean by shares unless negative."""
     for k in range(len(alpha)):
-        alpha[i, k] = min(alpha[i, k], alpha[j, k])
+        if share < 0:
+            alpha[i, k] = min(alpha[i, k], alpha[j, k])
+        else:
+            alpha[i, k] = share * alpha[i, k] + (1 - share) * alpha[j, k]
     for k in range(len(alpha)):
         if alone[k]:
             alpha[k, i] = alpha[i, k]

@@ -57,6 +57,16 @@ class Tree(NamedTuple):
         """The current clusters, by number."""
         return {number: node for number, node in enumerate(self.nodes) if node.children is None}
 
+    @property
+    def parents(self) -> dict[int, int | None]:
+        """The parent of each cluster that ever was."""
+        return {number: node.parent for number, node in enumerate(self.nodes)}
+
+    @property
+    def born(self) -> dict[int, int]:
+        """The number of rounds completed when each cluster was formed that ever was."""
+        return {number: node.born for number, node in enumerate(self.nodes)}
+
     def leaf_of(self, client: int) -> int:
         """Return the number of the leaf that a client is in.
 

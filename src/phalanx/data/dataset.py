@@ -210,7 +210,7 @@ class Dataset:
 
 
 def _column(dataset: Any, name: str) -> Iterator[object]:
-    """Return the items of a Hugging Face column: PIL images, or NumPy values of the column's own type."""
+    """Yield the items of a Hugging Face column: PIL images, or NumPy values of the column's own type."""
     feature = dataset.features[name]
     leaf = feature
     while not hasattr(leaf, "dtype") and hasattr(leaf, "feature"):

@@ -171,7 +171,9 @@ def text_file(path: Path, encoding: str) -> Iterator[TextIO]:
     try:
         with opened(path, "rt", encoding=encoding, newline="") as file:
             yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: its text is not {encoding.upper()}. {FETCH_AGAIN}") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, csv.Error) as error:
         raise ValueError(f"{path} is damaged: {error}. {FETCH_AGAIN}") from error
 
 

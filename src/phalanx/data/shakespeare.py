@@ -145,7 +145,11 @@ def _checked(path: Path, read: Callable[[Path], list[Role]]) -> list[Role]:
     """
     try:
         roles = read(path)
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: its text is not UTF-8. {FETCH_AGAIN}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is damaged: it is nested too deeply. {FETCH_AGAIN}") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}. {FETCH_AGAIN}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} does not hold speeches by role as {HOLDS[path.name]}. {FETCH_AGAIN}") from error

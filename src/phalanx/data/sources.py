@@ -196,6 +196,10 @@ class HuggingFace(Source):
     inputs: str = "image"
     label: str = "label"
 
+    def __post_init__(self) -> None:
+        if not self.path.strip("/ "):
+            raise ValueError(f"path must name a data set or a folder, got {self.path!r}.")
+
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; see `Dataset.from_huggingface`.
 

@@ -1,7 +1,9 @@
-"""The loop between server and clients, who takes part in it, and what it refuses."""
+"""The loop between server and clients, the sampling of clients, and the guard against invalid updates."""
 
+from phalanx.engine.guarantees import remarks
 from phalanx.engine.guard import Guard
 from phalanx.engine.loop import Snapshot, run
+from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, everyone
 
-__all__ = ["Guard", "Participation", "Snapshot", "everyone", "run"]
+__all__ = ["Guard", "LostRounds", "Participation", "Snapshot", "everyone", "remarks", "run"]

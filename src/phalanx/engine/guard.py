@@ -1,8 +1,8 @@
-"""The door: what is not as it must be never reaches a rule.
+"""The guard: invalid updates never reach a rule.
 
-A reply is refused, with a reason, if it does not answer what its client was asked, or if its content could not have
-come from training the model: wrong type, shape or dtype, NaN, infinity, a norm beyond the limit.  So is a client that
-declares an impossible number of examples.  The rest goes on without them.
+A reply is invalid, with a reason, if it does not answer an open download of its client, or if its content cannot have
+come from training the model: wrong type, shape or dtype, NaN, infinity, a norm beyond the limit.  A client that
+reports an impossible number of examples is not enrolled.  The run goes on without them.
 """
 
 import operator
@@ -18,7 +18,7 @@ from phalanx.core import Reply, Updates, Vector
 from phalanx.training.vector import rows_as_matrix
 from phalanx.wording import plural
 
-LARGEST = torch.finfo(torch.float32).max  # what losses are kept in
+LARGEST = torch.finfo(torch.float32).max  # the type of losses
 
 
 class Sent(NamedTuple):
@@ -29,22 +29,22 @@ class Sent(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What came out of an inspection."""
+    """The result of an inspection."""
 
     updates: Updates | None  # None if nothing was accepted
-    refused: dict[int, str]  # client -> why
-    answered: set[int]  # clients whose outstanding download is settled, for good or ill
+    invalid: dict[int, str]  # client -> why
+    answered: set[int]  # clients whose outstanding download is answered, with a valid or an invalid update
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Inspects everything that clients send.
+    """The checks of everything that clients send.
 
     Args:
-        max_norm: largest Euclidean norm of an update. The default only keeps out what float32 arithmetic does not
-            survive; a limit that fits the task is a defence.
+        max_norm: largest Euclidean norm of an update. The default only excludes what overflows in float32 arithmetic; a
+            limit that fits the task is a defence.
         max_staleness: oldest update that is taken, in server updates. None takes all.
-        max_size: largest number of examples that a client may declare.
+        max_size: largest number of examples that a client may report.
     """
 
     max_norm: float = 1e15
@@ -59,42 +59,42 @@ class Guard:
         if self.max_size < 1:
             raise ValueError(f"max_size must be at least 1, got {self.max_size}.")
 
-    def enroll(self, declared: Mapping[int, object]) -> tuple[dict[int, int], dict[int, str]]:
-        """The clients that take part, with their sizes and in order of id, and those that do not, with the reason."""
-        sizes, refused = dict[int, int](), dict[int, str]()
-        for client in sorted(declared):
-            size = _integer(declared[client])
+    def enroll(self, reported: Mapping[int, object]) -> tuple[dict[int, int], dict[int, str]]:
+        """Return the sizes of the valid clients, in order of id, and the reasons why the others are not enrolled."""
+        sizes, invalid = dict[int, int](), dict[int, str]()
+        for client in sorted(reported):
+            size = _integer(reported[client])
             if size is None:
-                refused[client] = f"declares {_short(declared[client])} examples, which is not an integer"
+                invalid[client] = f"reports {_short(reported[client])} examples, which is not an integer"
             elif not 1 <= size <= self.max_size:
-                refused[client] = f"declares {size:,} examples, allowed are 1 to {self.max_size:,}"
+                invalid[client] = f"reports {size:,} examples, allowed are 1 to {self.max_size:,}"
             else:
                 sizes[client] = size
-        return sizes, refused
+        return sizes, invalid
 
     def inspect(self, replies: Iterable[Reply], sent: Mapping[int, Sent], version: int, model: Vector) -> Checked:
-        """Sorts replies into updates and refusals.
+        """Return the valid updates, and the reasons why the other replies are invalid.
 
         Args:
             replies: as they came.
-            sent: what each enrolled client was sent and has not answered.
-            version: the server's present one.
-            model: what an update must look like.
+            sent: the unanswered download of each enrolled client.
+            version: the server's current version.
+            model: gives the shape, dtype and device of a valid update.
         """
-        accepted, refused, answered = dict[int, Reply](), dict[int, str](), set[int]()
+        accepted, invalid, answered = dict[int, Reply](), dict[int, str](), set[int]()
         for reply in replies:
-            if why := _unasked(reply, sent, answered):
-                refused[reply.client] = why if reply.client not in refused else f"{refused[reply.client]}; {why}"
+            if why := _unrequested(reply, sent, answered):
+                invalid[reply.client] = why if reply.client not in invalid else f"{invalid[reply.client]}; {why}"
                 continue
             answered.add(reply.client)
             if why := next(self._complaints(reply, version, model), ""):
-                refused[reply.client] = why
+                invalid[reply.client] = why
             else:
                 accepted[reply.client] = reply
-        return Checked(_as_updates(accepted, sent) if accepted else None, refused, answered)
+        return Checked(_as_updates(accepted, sent) if accepted else None, invalid, answered)
 
     def _complaints(self, reply: Reply, version: int, model: Vector) -> Iterator[str]:
-        """What is wrong with a reply to the right question.  A later check relies on the earlier ones."""
+        """Yield what is wrong with a reply to an open download.  A later check relies on the earlier ones."""
         delta, loss, age = reply.delta, reply.loss, version - reply.version
         if self.max_staleness is not None and age > self.max_staleness:
             most = "allowed is 1" if self.max_staleness == 1 else f"allowed are {self.max_staleness}"
@@ -118,14 +118,14 @@ class Guard:
             yield f"loss is {_short(loss)}, not a finite number of at least 0"
 
 
-def _unasked(reply: Reply, sent: Mapping[int, Sent], answered: set[int]) -> str:
-    """Why a reply answers nothing that is open; empty if it does."""
+def _unrequested(reply: Reply, sent: Mapping[int, Sent], answered: set[int]) -> str:
+    """Return why a reply answers no open download; empty if it answers one."""
     if reply.client in answered:
         return f"duplicate: version {reply.version} is answered already"
     if reply.client not in sent:
-        return "unasked: nothing was sent to this client that it has not answered"
+        return "unrequested: this client has answered all of its downloads"
     if reply.version != sent[reply.client].version:
-        return f"answers version {reply.version}, was asked for version {sent[reply.client].version}"
+        return f"answers version {reply.version}, expected version {sent[reply.client].version}"
     return ""
 
 
@@ -149,7 +149,7 @@ def _as_updates(accepted: Mapping[int, Reply], sent: Mapping[int, Sent]) -> Upda
 
 
 def _integer(value: object) -> int | None:
-    """The integer that a value is, of whatever library, or None."""
+    """Return the value as an integer, whatever library its type is from; None if it is none."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:

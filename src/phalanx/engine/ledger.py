@@ -1,4 +1,4 @@
-"""The server's record of its clients: who is enrolled, what each was sent, and what went wrong since the last step."""
+"""The server's record of its clients: who is enrolled, what each was sent, and the failures since the last step."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -8,17 +8,18 @@ from phalanx.core import Arrivals, Updates, Vector
 from phalanx.engine.guard import Guard, Sent
 
 TRIES = 10  # losses in a row after which a client counts as hopeless; one invalid answer is enough
+MANY_TRIES = 1000  # losses in a row of one client after which nobody waits for silent others any longer
 
 
 class FailedAttempts(NamedTuple):
-    """How often a client was asked without success since the last step."""
+    """The failed attempts of a client since the last step."""
 
     tries: int
-    why: str  # the last time
+    why: str  # of the last failure
 
     @property
     def hopeless(self) -> bool:
-        """Whether it has been asked often enough."""
+        """Whether so many attempts have failed that no answer is expected any more."""
         return self.tries >= TRIES
 
 
@@ -28,11 +29,11 @@ class Ledger:
 
     Args:
         guard: checks what clients report and send.
-        model: what an update must look like.
-        enrolled: clients that were let in; nobody leaves, also who is excluded.
+        model: gives the shape, dtype and device of a valid update.
+        enrolled: clients that were let in; excluded ones stay enrolled.
         sent: downloads without an answer.
-        ahead: downloads that wait at a client until it has answered that in `sent`.
-        failed: clients that were asked without success since the last step.
+        ahead: downloads that wait at a client until it has answered the one in `sent`.
+        failed: clients with failed attempts since the last step.
     """
 
     guard: Guard
@@ -41,20 +42,20 @@ class Ledger:
     sent: dict[int, Sent] = field(default_factory=dict)
     ahead: dict[int, Sent] = field(default_factory=dict)
     failed: dict[int, FailedAttempts] = field(default_factory=dict)
-    _refused: dict[int, str] = field(default_factory=dict)  # since the last report
+    _invalid: dict[int, str] = field(default_factory=dict)  # since the last report
     _lost: dict[int, str] = field(default_factory=dict)  # since the last report
 
     @property
     def reasons(self) -> dict[int, str]:
-        """For each client that was asked without success since the last step, why it failed the last time."""
+        """For each client with failed attempts since the last step, the reason of the last one."""
         return {client: attempts.why for client, attempts in self.failed.items()}
 
     # Enrolment
 
-    def check(self, declared: Mapping[int, object]) -> dict[int, int]:
+    def check(self, reported: Mapping[int, object]) -> dict[int, int]:
         """Return the valid sizes of clients that want to enrol; refuse the others."""
-        sizes, refused = self.guard.enroll(declared)
-        self._refused |= refused
+        sizes, invalid = self.guard.enroll(reported)
+        self._invalid |= invalid
         return sizes
 
     def enroll(self, clients: Iterable[int]) -> None:
@@ -63,12 +64,12 @@ class Ledger:
 
     def refuse(self, client: int, why: str) -> None:
         """Do not let a client in."""
-        self._refused[client] = why
+        self._invalid[client] = why
 
     # Downloads and their answers
 
     def ask(self, downloads: Mapping[int, Vector], version: int) -> None:
-        """Note what is sent."""
+        """Note the downloads that are sent."""
         for client, download in downloads.items():
             place = self.ahead if client in self.sent else self.sent
             place[client] = Sent(version, download)
@@ -80,14 +81,14 @@ class Ledger:
             self.ahead.pop(client, None)
 
     def settle(self, arrivals: Arrivals, version: int) -> tuple[Updates | None, set[int]]:
-        """Return the updates that are fit for a step, if any are, and the clients that have to be asked again."""
+        """Return the valid updates, if there are any for a step, and the clients that need another download."""
         checked = self.guard.inspect(arrivals.replies, self.sent, version, self.model)
-        bad = {**arrivals.refused, **{i: why for i, why in checked.refused.items() if i in checked.answered}}
+        bad = {**arrivals.invalid, **{i: why for i, why in checked.invalid.items() if i in checked.answered}}
         failed = {**arrivals.lost, **bad}
         again = failed.keys() - (checked.updates.clients if checked.updates else ())
         for i in checked.answered | again:
             self._next(i)
-        self._refused |= {**arrivals.refused, **checked.refused}
+        self._invalid |= {**arrivals.invalid, **checked.invalid}
         newly_late = {i: why for i, why in arrivals.late.items() if i in self.sent and self.sent[i].version == version}
         self._lost |= {**arrivals.lost, **newly_late}
         for i in again:
@@ -96,26 +97,30 @@ class Ledger:
         return None if arrivals.missing else checked.updates, again  # a part of a round is no round
 
     def _next(self, client: int) -> None:
-        """What a client was sent is settled: it goes on with what it was sent ahead."""
+        """Close a client's download; it goes on with the one that it was sent ahead."""
         self.sent.pop(client, None)
         if client in self.ahead:
             self.sent[client] = self.ahead.pop(client)
 
+    def lose(self, clients: Iterable[int], why: str) -> None:
+        """Note clients whose updates came, and could not be used."""
+        self._lost |= dict.fromkeys(clients, why)
+
     def stepped(self) -> None:
-        """Start to count failures from zero: there was a step."""
+        """Count failures from zero after a step."""
         self.failed.clear()
 
     # Reports
 
     @property
     def has_report(self) -> bool:
-        """Whether a client was refused or lost since the last report."""
-        return bool(self._refused or self._lost)
+        """Return whether an answer was invalid or lost since the last report."""
+        return bool(self._invalid or self._lost)
 
     def report(self) -> tuple[dict[int, str], dict[int, str]]:
-        """Return which clients were refused and lost since the last report, with reasons."""
-        report = self._refused, self._lost
-        self._refused, self._lost = {}, {}
+        """Return whose answers were invalid and lost since the last report, with reasons."""
+        report = self._invalid, self._lost
+        self._invalid, self._lost = {}, {}
         return report
 
 

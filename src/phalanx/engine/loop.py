@@ -1,16 +1,19 @@
 """The loop between server and clients: one for simulation and deployment, for rounds and for arrivals."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from phalanx.core import (
+    ROUND_LOST,
     Algorithm,
     AnyState,
     Arrivals,
     InfeasibleError,
     Intermittent,
+    Lossy,
     Observer,
     Prefetching,
     Progress,
@@ -22,8 +25,10 @@ from phalanx.core import (
     Updates,
     Vector,
 )
+from phalanx.engine.guarantees import remarks_at_start
 from phalanx.engine.guard import Guard, Sent
-from phalanx.engine.ledger import FailedAttempts, Ledger, listed
+from phalanx.engine.ledger import MANY_TRIES, FailedAttempts, Ledger, listed
+from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Reference, ServerReference, Train, server_reference
 from phalanx.wording import plural
@@ -33,20 +38,22 @@ S = TypeVar("S", bound=AnyState)
 
 @dataclass(frozen=True, eq=False)
 class Snapshot(Generic[S]):
-    """A whole run between two steps: from it, another process goes on to the same bits.
+    """The whole state of a run between two steps: another process can go on from it, with the same results to the bit.
 
     Args:
-        state: the algorithm's.
+        state: of the algorithm.
         waiting: clients that are ready for a download.
         away: clients that are ready for a download, and cannot be reached.
         step: steps so far.
-        attempt: how often clients were asked so far.
+        attempt: number of times that downloads were sent so far.
         sent: downloads without an answer.
-        failed: clients that were asked without success since the last step.
-        transport: by the transport, for itself.
+        failed: clients with failed attempts since the last step.
+        transport: unfinished work of the transport.
         enrolled: clients that were let in.
         reference: the last result of the server's own training; None if it has not trained.
         ahead: downloads that wait at a client until it has answered the one before.
+        lost_in_a_row: rounds that were lost since the model changed.
+        why_lost: the last of them.
     """
 
     state: S
@@ -60,9 +67,11 @@ class Snapshot(Generic[S]):
     enrolled: frozenset[int]
     reference: Reference | None = None
     ahead: Mapping[int, Sent] = field(default_factory=dict)
+    lost_in_a_row: int = 0
+    why_lost: str = ""
 
 
-OnSnapshot = Callable[[Callable[[], Snapshot[Any]]], None]  # called before each step with what takes a snapshot
+OnSnapshot = Callable[[Callable[[], Snapshot[Any]]], None]  # called before each step; its argument takes one
 
 
 def nothing(take: Callable[[], Snapshot[Any]]) -> None:
@@ -78,6 +87,7 @@ def run(
     sample: Sampler = everyone,
     guard: Guard | None = None,
     reference: Train | None = None,
+    lost_rounds: LostRounds | None = None,
     observers: Sequence[Observer] = (),
     on_snapshot: OnSnapshot = nothing,
     resume: Snapshot[S] | None = None,
@@ -85,31 +95,33 @@ def run(
     """Train `model` by `algorithm` with the clients that `transport` reaches.
 
     Args:
-        algorithm: what the server and the clients do.
-        transport: how they reach each other.
+        algorithm: the federated learning algorithm, with its server and client roles.
+        transport: the connection between server and clients.
         model: initial parameters.
         until: when to stop; an integer counts steps.
-        sample: who is asked in a round, of those that are ready and can be reached. Synchronous algorithms only.
-        guard: which updates and sizes are invalid; `Guard()` if not given.
+        sample: chooses the clients of a round among those that are ready and available. Synchronous algorithms only.
+        guard: defines which updates and sizes are invalid; `Guard()` if not given.
         reference: the server's own training, such as `phalanx.training.ServerTraining`, for an algorithm that needs it
             by `needs_reference`.
-        observers: called before the first step, after each step, and after each wait without a step in which a client
-            was refused or lost.
+        lost_rounds: what follows a round whose updates are too few, or have no result; `LostRounds()` if not given.
+        observers: called before the first step, after each step, and after each wait without a step in which an answer
+            was invalid or lost.
         on_snapshot: called before each step; may take a snapshot, and keep it, since nothing in it changes.
-        resume: where to go on, with everything else as it was; the transport is a new one.
+        resume: the snapshot to go on from, with all other arguments unchanged; the transport is a new one.
 
     Returns:
         The last state.
 
     Raises:
-        InfeasibleError: the algorithm cannot serve these clients, or those that are left; or it needs a reference and
-            there is none; or the transport has no snapshots; or it is to send downloads ahead in rounds.
-        StalledError: no client is left that could send the next update.
+        InfeasibleError: the algorithm cannot serve these clients, even if all of them answer; or it needs a reference
+            and there is none; or the transport has no snapshots; or it would send downloads ahead in rounds.
+        StalledError: no client is left that could send the next update, or too many rounds in a row were lost.
     """
     until = Until.of(until)
     _check(algorithm, transport, sample)
     own = server_reference(algorithm, reference)
-    loop = ServerLoop(algorithm, transport, Ledger(guard or Guard(), model), own, sample, tuple(observers))
+    ledger, lost_rounds = Ledger(guard or Guard(), model), lost_rounds or LostRounds()
+    loop = ServerLoop(algorithm, transport, ledger, own, sample, tuple(observers), lost_rounds)
     state = loop.begin(model) if resume is None else loop.resume(resume)
     loop.report(state)
     while not until.reached(loop.step, transport.now):
@@ -120,17 +132,19 @@ def run(
             break
         updates, again = loop.settle(arrivals, state)
         if updates is not None:
-            state = loop.advance(state, updates, again)
+            state, updates = loop.advance(state, updates, again)
         state = loop.admit(arrivals.joined, state)
         if updates is not None or loop.ledger.has_report:
             loop.report(state, updates)
+        loop.check_lost()
         if updates is None:
             loop.check_hope(arrivals, state)
+    loop.check_lost(over=state.version == 0)
     return state
 
 
 def _check(algorithm: Algorithm[Any], transport: Transport, sample: Sampler) -> None:
-    """Raise `InfeasibleError` if an algorithm without rounds is to sample them, or one with rounds to send ahead."""
+    """Raise `InfeasibleError` if an algorithm without rounds should sample clients, or one with rounds send ahead."""
     name = type(algorithm).__name__
     if sample is not everyone and not algorithm.synchronous:
         raise InfeasibleError(f"{name} is asynchronous: it serves whoever is free, and has no rounds to sample from.")
@@ -150,10 +164,10 @@ def resumable(transport: Transport) -> Resumable:
 
 @dataclass
 class ServerLoop(Generic[S]):
-    """Who is asked next.  The ledger knows the rest: who is enrolled, and who was sent something.
+    """The state of the loop: which clients wait for a download.  The ledger holds the enrolled clients and downloads.
 
     An enrolled client is in `waiting` if it is ready for a download, in `away` if it cannot be reached then, or in the
-    ledger as one that was sent something; only the algorithm excludes clients from all three.
+    ledger as one with an unanswered download; only the algorithm excludes clients from all three.
     """
 
     algorithm: Algorithm[S]
@@ -162,10 +176,14 @@ class ServerLoop(Generic[S]):
     own: ServerReference | None
     sample: Sampler
     observers: tuple[Observer, ...]
+    lost_rounds: LostRounds = LostRounds()
     waiting: Set[int] = frozenset()
     away: frozenset[int] = frozenset()
     step: int = 0
     attempt: int = 0
+    lost_in_a_row: int = 0
+    remarks: tuple[str, ...] = ()  # for the next report
+    why_lost: str = ""  # the last one that was lost
 
     def __post_init__(self) -> None:
         transport = self.transport
@@ -173,7 +191,7 @@ class ServerLoop(Generic[S]):
         self._prefetching = transport if isinstance(transport, Prefetching) and transport.prefetch else None
         self._revealing = transport if isinstance(transport, Revealing) else None
 
-    # Where it begins and goes on
+    # Begin and resume
 
     def begin(self, model: Vector) -> S:
         """Return the first state."""
@@ -181,16 +199,21 @@ class ServerLoop(Generic[S]):
         if not sizes:
             raise InfeasibleError(f"No client can take part.{listed(self.ledger.report()[0])}")
         state, self.waiting = self.algorithm.init(model, sizes)
+        lossy = isinstance(self.transport, Lossy) and self.transport.lossy
+        self.remarks = remarks_at_start(self.algorithm, sizes, self.sample, lossy=lossy)
+        for remark in self.remarks:
+            warnings.warn(remark, stacklevel=3)
         self.ledger.enroll(sizes)
         return state
 
     def resume(self, snapshot: Snapshot[S]) -> S:
-        """Return the state of a snapshot, from which everything goes on."""
+        """Return the state of a snapshot, and restore the rest of the run."""
         resumable(self.transport).restore(snapshot.transport)
         self.waiting, self.away = snapshot.waiting, snapshot.away
-        self.step, self.attempt = snapshot.step, snapshot.attempt
-        asked = dict(snapshot.sent), dict(snapshot.ahead), dict(snapshot.failed)
-        self.ledger = Ledger(self.ledger.guard, self.ledger.model, snapshot.enrolled, *asked)
+        self.step, self.attempt, self.lost_in_a_row = snapshot.step, snapshot.attempt, snapshot.lost_in_a_row
+        self.why_lost = snapshot.why_lost
+        records = dict(snapshot.sent), dict(snapshot.ahead), dict(snapshot.failed)
+        self.ledger = Ledger(self.ledger.guard, self.ledger.model, snapshot.enrolled, *records)
         if self.own is not None:
             self.own.last = snapshot.reference
         return snapshot.state
@@ -210,27 +233,31 @@ class ServerLoop(Generic[S]):
             ledger.enrolled,
             last,
             dict(ledger.ahead),
+            self.lost_in_a_row,
+            self.why_lost,
         )
 
     def report(self, state: S, updates: Updates | None = None) -> None:
-        """Show observers where the run is."""
-        refused, lost = self.ledger.report()
-        progress = Progress(self.step, self.transport.now, state, updates, refused, lost, self.ledger.enrolled)
+        """Show the progress to the observers."""
+        invalid, lost = self.ledger.report()
+        remarks, self.remarks = self.remarks, ()
+        now, enrolled = self.transport.now, self.ledger.enrolled
+        progress = Progress(self.step, now, state, updates, invalid, lost, enrolled, remarks)
         for observer in self.observers:
             observer(progress)
 
     # From one step to the next
 
     def ask(self, state: S) -> None:
-        """Send a download to each client that is due one and can be reached."""
+        """Send a download to each client that is due one and available."""
         ready = {client for client in self.waiting if client not in self.ledger.sent}
         behind = self._behind(state)
         here = ready | behind if self._intermittent is None else self._intermittent.here(ready | behind)
         here, ahead = here - behind, here & behind
         self.away |= ready - here
-        asked = self.sample(here, self.attempt)
-        downloads = {client: self.algorithm.download(state, client) for client in sorted(asked | ahead)}
-        self.waiting, self.attempt = here - asked, self.attempt + 1
+        sampled = self.sample(here, self.attempt)
+        downloads = {client: self.algorithm.download(state, client) for client in sorted(sampled | ahead)}
+        self.waiting, self.attempt = here - sampled, self.attempt + 1
         self.ledger.ask(downloads, state.version)
         if not self.ledger.sent and not self.away:
             lacking = lack(self.algorithm, state)
@@ -242,10 +269,10 @@ class ServerLoop(Generic[S]):
         self.transport.send(downloads, state.version)
 
     def _behind(self, state: S) -> Set[int]:
-        """Clients that are due a second download: what they work on is of an older version than the present one.
+        """Return the clients that are due a second download: their current one is older than the server's version.
 
-        So nobody trains a version twice because of it, and whoever has answered a version that the algorithm still
-        gathers answers to is not asked to do so again.
+        So no client trains a version twice because of it, and a client that has answered a version for which the
+        algorithm still collects answers does not train it again.
         """
         if self._prefetching is None:
             return frozenset()
@@ -253,45 +280,75 @@ class ServerLoop(Generic[S]):
         return {i for i, sent in ledger.sent.items() if i not in ledger.ahead and sent.version < state.version}
 
     def settle(self, arrivals: Arrivals, state: S) -> tuple[Updates | None, Set[int]]:
-        """Return the updates that are fit for a step, and who has to be asked again; note who is back."""
+        """Return the valid updates, and the clients that need another download; note which clients are back."""
         updates, again = self.ledger.settle(arrivals, state.version)
         back = self.away & arrivals.back
         self.away -= back
         self.waiting = self.waiting | again | back
         return updates, again
 
-    def advance(self, state: S, updates: Updates, again: Set[int]) -> S:
-        """Return the state after a step."""
+    def advance(self, state: S, updates: Updates, again: Set[int]) -> tuple[S, Updates | None]:
+        """Return the state after a step, and its updates; None if they were lost and the step is tried again."""
+        if self.own is not None:
+            updates = replace(updates, reference=self._own_change(self.own, state))
         try:
-            if self.own is not None:
-                updates = replace(updates, reference=self.own.change(state))
-            state, ready = self.algorithm.step(state, updates)
+            new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
-            self.report(state)
-            reasons = listed(self.ledger.reasons)
-            error.add_note(f"In step {self.step + 1}, with {plural(len(updates), 'update')}.{reasons}")
-            raise
+            return self._lose(state, updates, str(error))
+        if new.version != state.version:
+            self.lost_in_a_row = 0
         self.step += 1
         self.ledger.stepped()
-        if self.algorithm.synchronous:  # it names everybody who takes part in the next round
+        if self.algorithm.synchronous:  # it names all clients of the next round
             self.waiting, self.away = ready | again, frozenset()
-            return state
+            return new, updates
         self.waiting = self.waiting | ready
+        self._exclude(new, ready)
+        return new, updates
+
+    def _own_change(self, own: ServerReference, state: S) -> Vector:
+        """Return the server's own change; a failure ends the run, since it would be the same again."""
+        try:
+            return own.change(state)
+        except InfeasibleError:
+            self.report(state)
+            raise
+
+    def _lose(self, state: S, updates: Updates, why: str) -> tuple[S, Updates | None]:
+        """Return the state after a round that was lost, and its updates if it counts as a step."""
+        self.lost_in_a_row, self.why_lost = self.lost_in_a_row + 1, why
+        new, ready = self.algorithm.lose_round(state, updates, why)
+        self.waiting = self.waiting | ready
+        if self.lost_rounds.then == "skip":
+            self.step += 1
+            return new, updates
+        self.ledger.lose(updates.clients, f"{ROUND_LOST}{why}")
+        return new, None
+
+    def check_lost(self, *, over: bool = False) -> None:
+        """Raise `StalledError` if too many rounds in a row were lost, or the run is over and all of them were."""
+        count = self.lost_in_a_row
+        if count < (1 if over else self.lost_rounds.most):
+            return
+        which = f"All {plural(count, 'round')} were lost" if over else f"{plural(count, 'round')} in a row were lost"
+        raise StalledError(f"{which}, the last one because {self.why_lost}{listed(self.ledger.reasons)}")
+
+    def _exclude(self, state: S, ready: Set[int]) -> None:
+        """Expect nothing more of clients that the last verdicts excluded."""
         if self.away or self._prefetching is not None:
             excluded = {client for client, verdict in state.verdicts.items() if verdict.final}
             self.away -= excluded
             self._forget(excluded - ready)
-        return state
 
     def _forget(self, clients: Set[int]) -> None:
-        """Drop what clients were sent ahead that are not asked again."""
+        """Drop the downloads that were sent ahead to clients which are not ready for another."""
         if self._prefetching is not None and clients:
             self.waiting = self.waiting - clients
             self.ledger.forget(clients)
             self._prefetching.forget(clients)
 
     def admit(self, joined: Mapping[int, object], state: S) -> S:
-        """Return the state with the clients that came late; refuse those that cannot be let in."""
+        """Return the state with the clients that joined late; refuse those that cannot be enrolled."""
         for client, size in self.ledger.check(joined).items():
             try:
                 self._check_join(client)
@@ -304,7 +361,7 @@ class ServerLoop(Generic[S]):
         return state
 
     def _check_join(self, client: int) -> None:
-        """Raise `InfeasibleError` if a client cannot be let in, whatever size it reports."""
+        """Raise `InfeasibleError` if a client cannot be enrolled, whatever size it reports."""
         if client in self.ledger.enrolled:
             raise InfeasibleError(f"Client {client} takes part already. Give a new client an id of its own.")
         if not self.algorithm.can_join:
@@ -314,7 +371,7 @@ class ServerLoop(Generic[S]):
             )
 
     def check_hope(self, arrivals: Arrivals, state: S) -> None:
-        """Raise `StalledError` if nothing can come any more, or all who could send the next update have failed."""
+        """Raise `StalledError` if no answer can arrive any more, or all clients that could send one have failed."""
         ledger, lacking = self.ledger, lack(self.algorithm, state)
         if arrivals.missing:
             remedy = lacking or " Set a deadline, after which it goes on without them."
@@ -325,27 +382,44 @@ class ServerLoop(Generic[S]):
         if not any(arrivals):
             reasons = {client: f"was sent version {sent.version}" for client, sent in ledger.sent.items()}
             reasons |= dict.fromkeys(self.away, "cannot be reached, and does not come back")
-            owing = f"{plural(len(ledger.sent), 'client')} {'owes' if len(ledger.sent) == 1 else 'owe'} an answer"
+            unanswered = (
+                f"{plural(len(ledger.sent), 'client')} {'has' if len(ledger.sent) == 1 else 'have'} not answered"
+            )
             raise StalledError(
-                f"A wait of the transport brought nothing, and {owing}. "
+                f"A wait of the transport brought nothing, and {unanswered}. "
                 f"A wait ends with a reply, or names in `lost` who is past the deadline.{listed(reasons)}"
             )
+        self._check_endless(lacking)
         groups = self.waiting, ledger.sent, self.away
         if len(ledger.failed) < max(map(len, groups)):
             return
         if all(i in ledger.failed and ledger.failed[i].hopeless for group in groups for i in group):
             n = len(ledger.failed)
-            who = f"all {n} clients that can be asked were" if n > 1 else "the only client left was"
+            who = f"all {n} clients that are available" if n > 1 else "the only client left"
             raise StalledError(
-                f"Nobody brings the update for step {self.step + 1}: {who} refused or lost."
+                f"Nobody brings the update for step {self.step + 1}: the answers of {who} were invalid or lost."
                 f"{lacking}{listed(ledger.reasons)}"
             )
 
+    def _check_endless(self, lacking: str) -> None:
+        """Raise `StalledError` if a client fails again and again while nothing comes from the others."""
+        ledger = self.ledger
+        most = max((attempts.tries for attempts in ledger.failed.values()), default=0)
+        hopeless = {i for i, attempts in ledger.failed.items() if attempts.hopeless}
+        silent = {i: f"was sent version {sent.version}" for i, sent in ledger.sent.items() if i not in hopeless}
+        if most < MANY_TRIES or not silent:
+            return
+        raise StalledError(
+            f"Nobody brings the update for step {self.step + 1}: a client failed {most} times in a row, and nothing "
+            f"comes from {plural(len(silent), 'other')}. Set a deadline, after which it goes on without them."
+            f"{lacking}{listed({**ledger.reasons, **silent})}"
+        )
+
 
 def lack(algorithm: Algorithm[Any], state: AnyState) -> str:
-    """Return what an algorithm waits for that no client can bring any more, and the remedy; empty if it does not wait.
+    """Return which quorum cannot come together any more, and the remedy; empty if the algorithm waits for none.
 
-    A deadline is no remedy: clients whose answers are there wait for others, and these are asked again without success.
+    A deadline is no remedy: clients that have answered wait for others, and further attempts at these fail as well.
     """
     if (status := algorithm.quorum_status(state)) is None:
         return ""

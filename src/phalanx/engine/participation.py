@@ -1,27 +1,27 @@
-"""Which of the clients that are ready take part in a round."""
+"""Sampling: which of the ready clients take part in a round."""
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from phalanx.rng import numpy_generator
 
-Sampler = Callable[[Set[int], int], Set[int]]  # ready clients, attempt -> those that are asked
+Sampler = Callable[[Set[int], int], Set[int]]  # ready clients, attempt -> the sampled ones
 
 
 def everyone(ready: Set[int], attempt: int) -> Set[int]:
-    """The sampler that asks all who are ready."""
+    """Return all ready clients."""
     return ready
 
 
 @dataclass(frozen=True)
 class Participation:
-    """The sampler that asks a random share of those that are ready, at least one.
+    """A sampler that draws a random share of the ready clients, at least one.
 
     Args:
         share: in (0, 1].
-        seed: the run's.
+        seed: seed of the run.
         byzantine: clients of whom a fixed number is drawn.
-        attackers: that number, of those that are drawn in all; None draws without regard to who is Byzantine.
+        attackers: that number, included in the share; None draws Byzantine and honest clients alike.
     """
 
     share: float
@@ -36,15 +36,19 @@ class Participation:
             known = len(self.byzantine)
             raise ValueError(f"attackers must be among the {known} Byzantine clients, got {self.attackers}.")
 
+    def count(self, ready: int) -> int:
+        """Return the number of clients that are drawn of so many."""
+        return max(1, round(self.share * ready))
+
     def __call__(self, ready: Set[int], attempt: int) -> Set[int]:
-        """Draws without replacement, from the stream "participation" of the attempt."""
+        """Return clients drawn without replacement, from the stream "participation" of the attempt."""
         if not ready:
             return ready
-        count = max(1, round(self.share * len(ready)))
+        count = self.count(len(ready))
         rng = numpy_generator(self.seed, "participation", attempt)
         if self.attackers is None:
             return set(rng.choice(sorted(ready), count, replace=False).tolist())
         bad, good = sorted(ready & self.byzantine), sorted(ready - self.byzantine)
-        attackers = min(self.attackers, len(bad), count)  # fewer only where so many are not ready
+        attackers = min(self.attackers, len(bad), count)  # fewer only if so many are not ready
         honest = rng.choice(good, min(count - attackers, len(good)), replace=False)
         return {*honest.tolist(), *rng.choice(bad, attackers, replace=False).tolist()}

@@ -31,7 +31,7 @@ class ServerReference:
     last: Reference | None = None
 
     def change(self, state: AnyState) -> Vector:
-        """Return the change to the present model, or to that of a version which is not too old.
+        """Return the change to the current model, or to that of a version which is not too old.
 
         Raises:
             InfeasibleError: it is not finite.

@@ -1,7 +1,7 @@
-"""Who contributed what, and who got what for it.
+"""Fairness among clients: contributions and rewards.
 
-`measures` read the records of runs: is the reward in line with the contribution, what does anybody gain by taking part,
-how long do free riders stay.  `contribution` measures what an update is worth, on the updates of a round.
+`measures` reads the records of runs: the correlation of reward and contribution, the gain of each participant, the
+rounds until free riders are excluded.  `contribution` measures the value of each update of a round.
 """
 
 from phalanx.fairness.contribution import (

@@ -1,12 +1,12 @@
 """Measures of fairness, from the records of runs.
 
 Collaborative fairness is Equation 1 of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System",
-2020: Pearson's correlation of what participants could do alone with what they are given.  It says nothing of whether
-anybody gains: models that nobody ever helped correlate perfectly.  So the gains stand beside it, and its confidence
-interval, which is wide for five or ten participants.
+2020: Pearson's correlation of the participants' standalone accuracy with the accuracy of the models that they receive.
+It does not say whether anybody gains: the standalone models themselves correlate perfectly.  So gains are reported with
+it, and its confidence interval, which is wide for five or ten participants.
 
 The worst 10 % and the variance are those of Li, Sanjabi, Beirami and Smith, "Fair Resource Allocation in Federated
-Learning", 2020, whose fairness is another one: that all are served alike.
+Learning", 2020, who define fairness as equal accuracy for all.
 """
 
 import math
@@ -30,8 +30,8 @@ class Correlation:
         coefficient: in [-1, 1]; None where one of the two is the same for all, so that there is none.
         low: lower end of the confidence interval; None without a coefficient, or for fewer than four participants.
         high: upper end.
-        level: how often such an interval holds the true value.
-        participants: how many.
+        level: the share of such intervals that contain the true value.
+        participants: their number.
     """
 
     coefficient: float | None
@@ -49,7 +49,7 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Spread:
-    """How accuracies are spread over participants.
+    """The distribution of accuracies over participants.
 
     Args:
         mean: of all.
@@ -66,7 +66,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Detection:
-    """Which Byzantine clients were excluded, and when.
+    """The Byzantine and honest clients that were excluded, and when.
 
     Args:
         after: by Byzantine client, the step in which it was excluded; None if it stayed.
@@ -80,7 +80,7 @@ class Detection:
 
     @property
     def longest(self) -> int | None:
-        """The step after which none of them was there; None if one stayed, or if there are none."""
+        """The step after which all of them were excluded; None if one stayed, or if there are none."""
         steps = [step for step in self.after.values() if step is not None]
         return max(steps) if steps and len(steps) == len(self.after) else None
 
@@ -95,12 +95,12 @@ class ExcludedClient(Protocol):
 
     @property
     def step(self) -> int:
-        """From which step on."""
+        """The step from which on it was excluded."""
 
 
 @runtime_checkable
 class TraceLike(Protocol):
-    """What is known of a run in short, such as the trace that a reproduced table keeps of it."""
+    """A short record of a run, such as the trace that a reproduced table keeps of it."""
 
     @property
     def byzantine(self) -> Sequence[int]:
@@ -112,7 +112,7 @@ class TraceLike(Protocol):
 
 
 def received_accuracy(record: Record) -> dict[int, float]:
-    """What each honest client's model is worth on the whole test set at the end of a run.
+    """Return the accuracy of each honest client's model on the whole test set at the end of a run.
 
     Raises:
         InfeasibleError: the record has no such figure.
@@ -127,14 +127,14 @@ def received_accuracy(record: Record) -> dict[int, float]:
 
 
 def collaborative_fairness(standalone: Accuracies, received: Accuracies, level: float = 0.95) -> Correlation:
-    """Pearson's correlation of standalone with received accuracy, with its interval by Fisher's transformation.
+    """Return Pearson's correlation of standalone and received accuracy, with Fisher's confidence interval.
 
-    The interval takes the pairs for draws from a normal distribution, and accuracies of few participants are hardly
-    that: it is a guide to how much the coefficient can be chance.
+    The interval assumes pairs drawn from a normal distribution, which accuracies of few participants hardly are: it is
+    a rough guide to how much of the coefficient can be chance.
 
     Args:
-        standalone: what each participant's model is worth that it trains alone.
-        received: what its model is worth in the federation.
+        standalone: accuracy of the model that each participant trains alone.
+        received: accuracy of its model in the federation.
         level: of the interval, in (0, 1).
 
     Raises:
@@ -156,7 +156,7 @@ def collaborative_fairness(standalone: Accuracies, received: Accuracies, level: 
 
 
 def gains(standalone: Accuracies, received: Accuracies) -> dict[int, float]:
-    """What each participant has of taking part: received minus standalone accuracy.
+    """Return the gain of each participant: received minus standalone accuracy.
 
     Raises:
         InfeasibleError: the two are not about the same participants.
@@ -166,7 +166,7 @@ def gains(standalone: Accuracies, received: Accuracies) -> dict[int, float]:
 
 
 def spread(accuracies: Accuracies) -> Spread:
-    """Mean, best, worst tenth and variance of accuracies.
+    """Return mean, best, worst tenth and variance of accuracies.
 
     Raises:
         InfeasibleError: there are none.
@@ -191,7 +191,7 @@ def detection(run: Record | TraceLike) -> Detection:
 
 
 def reputations(record: Record) -> dict[int, dict[int, float]]:
-    """The reputation of each client that has one, step by step: client -> step -> reputation.
+    """Return the reputation of each client that has one, step by step: client -> step -> reputation.
 
     Raises:
         InfeasibleError: the algorithm keeps no reputations.
@@ -206,7 +206,7 @@ def reputations(record: Record) -> dict[int, dict[int, float]]:
 
 
 def below_threshold(record: Record) -> dict[int, int]:
-    """The clients whose reputation was ever below the threshold, with the first step in which it was.
+    """Return the clients whose reputation was ever below the threshold, with the first step in which it was.
 
     That is when a client is excluded, unless there is a warm-up or a probation.
 
@@ -225,14 +225,14 @@ def below_threshold(record: Record) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run beside what its participants can do alone.
+    """A comparison of a run with what its participants reach alone.
 
     Args:
         fairness: correlation of standalone with received accuracy.
-        gain: what each participant has of taking part.
+        gain: received minus standalone accuracy of each participant.
         alone: spread of standalone accuracies.
         received: spread of received accuracies.
-        detection: who was excluded, and when.
+        detection: the excluded clients.
     """
 
     fairness: Correlation
@@ -262,11 +262,11 @@ class Comparison:
 
 
 def compare(standalone: Record, run: Record, level: float = 0.95) -> Comparison:
-    """A run beside that of `Standalone` with the same data, model, training and seed.
+    """Compare a run with that of `Standalone` with the same data, model, training and seed.
 
     Args:
-        standalone: what the participants can do alone. Attackers that it has are left out.
-        run: what they get together.
+        standalone: record of the participants that train alone. Its attackers are left out.
+        run: record of the federation.
         level: of the confidence interval.
 
     Raises:
@@ -283,7 +283,7 @@ def compare(standalone: Record, run: Record, level: float = 0.95) -> Comparison:
 
 
 def _paired(standalone: Accuracies, received: Accuracies) -> tuple[list[float], list[float]]:
-    """Both accuracies in the order of participants."""
+    """Return both accuracies in the order of participants."""
     if standalone.keys() != received.keys() or len(standalone) < 2:
         raise InfeasibleError(
             "Standalone and received accuracies must be of the same participants, at least two. "

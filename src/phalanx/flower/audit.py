@@ -1,6 +1,6 @@
-"""The audit trail: who enrolled, was suspended or excluded, whose updates were not used, why, and by which figure.
+"""The audit trail: enrolments, suspensions, exclusions and unused updates of clients, with reasons and scores.
 
-One JSON object per line, in `audit.jsonl` beside the history, each with the same nine fields:
+One JSON object per line, in `audit.jsonl` in the folder of the history, each with the same nine fields:
 
 * `time`: wall clock in UTC, as `2026-11-21T20:16:00.000Z`; `seconds`: of the run;
 * `step` and `version` (server updates) of the run at that time, the last step that was done;
@@ -10,20 +10,19 @@ One JSON object per line, in `audit.jsonl` beside the history, each with the sam
 | event | when |
 | --- | --- |
 | begun, resumed, ended | the run; `why` of `ended` is its status, and the error |
-| enrolled | a client was let in for the first time; `why` is what it declares |
+| enrolled | a client was let in for the first time; `why` is what it reports |
 | not enrolled | its number of examples is impossible: it never takes part |
-| turned away | a node that is nobody in the roster, or cannot prove who it is |
-| invalid | an update was not let in, by the transport or by the guard |
+| turned away | a node that is not in the roster, or cannot prove its identity |
+| invalid | an update failed the checks of the transport or of the guard |
 | lost | a task brought nothing |
 | filtered | the algorithm did not use an update |
 | excluded | a verdict that is final: the client takes no part any more |
 | suspended, re-admitted | by strikes and misses; at the end of a sentence, or by the roster |
 | revoked, new key | by the roster |
 
-Lines are only ever added, in the order of their time.  What happens while a run waits for its clients stands before the
-line `begun` or `resumed`, with the step and the seconds of that.  Where a killed run goes on, the line `resumed` names
-the step after which everything is done again: what then comes out as before is not written twice, and what comes out
-otherwise stands after that line.
+Lines are only ever added, in the order of their time.  Events while a run waits for its clients are before the line
+`begun` or `resumed`, with the step and the seconds of that.  If a killed run goes on, the line `resumed` names the step
+after which everything is done again: equal events are not written twice, and different ones follow that line.
 """
 
 import math
@@ -62,7 +61,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Note(NamedTuple):
-    """Something that happened to a client, between steps or within."""
+    """An event of a client, between steps or within."""
 
     event: str
     client: int | None
@@ -71,7 +70,7 @@ class Note(NamedTuple):
 
 
 class Audit:
-    """The only writer of an audit trail: an `Observer` that is told, by `note`, what happens beside the steps.
+    """The only writer of an audit trail: an `Observer` that also takes events between steps, by `note`.
 
     Nothing is written before the run has begun; what was noted until then comes first, at the second of its beginning.
 
@@ -109,7 +108,7 @@ class Audit:
             self._write([self._entry(note) for note in self._notes(progress)])
 
     def note(self, note: Note) -> None:
-        """Takes down what happens beside the steps; from any thread.  What goes wrong is raised at the next step."""
+        """Record an event between steps, from any thread.  An error is raised at the next step."""
         with self._lock:
             entry = self._entry(note)
             if self._waiting is not None:
@@ -121,13 +120,13 @@ class Audit:
                 self._failed = error
 
     def end(self, why: str) -> None:
-        """The run is over, or stopped."""
+        """Record that the run is over, or stopped."""
         with self._lock:
             if self._waiting is None:
                 self._write([self._entry(Note("ended", None, why))])
 
     def _begin(self, progress: Progress) -> None:
-        """Makes the file ready: what was noted before, then the line that says that the run begins, or goes on."""
+        """Prepare the file: earlier notes, then the line that the run begins, or goes on."""
         waiting, self._waiting = self._waiting or [], None
         if self._path is None:
             return
@@ -143,7 +142,7 @@ class Audit:
         self._write([*(msgspec.structs.replace(entry, **at) for entry in waiting), self._entry(mark)])
 
     def _recall(self, step: int) -> None:
-        """Takes over what was written before the run was stopped, and cuts off a line that was not finished."""
+        """Read the lines from before the run was stopped, and cut off an incomplete one."""
         if self._path is None or not self._path.is_file():
             return
         whole = self._path.read_bytes().rpartition(b"\n")
@@ -156,8 +155,8 @@ class Audit:
                 self._excluded.add(entry.client)
 
     def _notes(self, progress: Progress) -> Iterator[Note]:
-        """What an observer sees of clients."""
-        for client, why in sorted(progress.refused.items()):
+        """Yield the events of clients in the progress."""
+        for client, why in sorted(progress.invalid.items()):
             yield Note("invalid" if client in progress.enrolled else "not enrolled", client, why)
         for client, why in sorted(progress.lost.items()):
             yield Note("lost", client, why)
@@ -180,7 +179,7 @@ class Audit:
         return Entry(time, now, self._step, self._version, note.event, note.client, name, note.why, score)
 
     def _write(self, entries: list[Entry]) -> None:
-        """Adds lines at once, and has them on the disk; not those that were there before the run was stopped."""
+        """Add lines at once, and write them to the disk; not those from before the run was stopped."""
         new = [entry for entry in entries if not self._repeats(entry)]
         if self._path is None or not new:
             return
@@ -193,7 +192,7 @@ class Audit:
             self._settled = True
 
     def _repeats(self, entry: Entry) -> bool:
-        """Whether a line from before the run was stopped tells of this; each of them stands for one."""
+        """Return whether a line from before the run was stopped is of this event; each line matches one event."""
         key = _key(entry)
         if self._known[key] <= 0:
             return False
@@ -202,13 +201,13 @@ class Audit:
 
 
 def _key(entry: Entry) -> tuple[object, ...]:
-    """What two lines of one happening have in common; of an enrolment, whenever it is repeated."""
+    """Return the common part of two lines of one event; of an enrolment, also of its repetitions."""
     what = (entry.event, entry.client, entry.why)
     return what if entry.event == "enrolled" else (*what, entry.step, entry.version, entry.name, entry.score)
 
 
 def set_aside(path: Path) -> None:
-    """Gives a trail the time of its last line as part of its name: no trail is ever deleted."""
+    """Add the time of its last line to the name of a trail: no trail is ever deleted."""
     if not path.is_file():
         return
     stamp = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -216,7 +215,7 @@ def set_aside(path: Path) -> None:
 
 
 def read(path: Path) -> list[Entry]:
-    """The whole lines of an audit trail.
+    """Return the complete lines of an audit trail.
 
     Raises:
         ValueError: one of them is none.

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
+from phalanx.flower.files import write_secret
+
 CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
 
 
@@ -57,13 +59,13 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> No
     server = server.add_extension(authority_key, critical=False).add_extension(_usage(certifies=False), critical=True)
     (folder / CA).write_bytes(authority.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
     (folder / CERTIFICATE).write_bytes(server.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM))
-    _write_secret(folder / KEY, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    _replace_secret(folder / KEY, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def make_node_key(path: Path) -> Path:
     """Make the key by which Flower authenticates a node; return the path of its public half, in the same folder."""
     key = ec.generate_private_key(ec.SECP384R1())
-    _write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    _replace_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = path.with_suffix(".pub")
     public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
     return public
@@ -71,13 +73,12 @@ def make_node_key(path: Path) -> Path:
 
 def make_secret(path: Path) -> None:
     """Write 32 random bytes to a file that only its owner can read."""
-    _write_secret(path, os.urandom(32))
+    _replace_secret(path, os.urandom(32))
 
 
-def _write_secret(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
+def _replace_secret(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)  # an existing file would keep its mode, and whoever has it open would read on
+    write_secret(path, content)
 
 
 def _general_name(host: str) -> x509.GeneralName:

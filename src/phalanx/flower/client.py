@@ -21,7 +21,8 @@ from phalanx.attacks import Answer, Attack, Update
 from phalanx.core import Algorithm, InfeasibleError, Local, Vector
 from phalanx.data import Dataset
 from phalanx.flower import codec
-from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage
+from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
+from phalanx.flower.files import private_file
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
@@ -46,6 +47,9 @@ class Participant:
         buffers: treatment of the model's buffers; the same as the server's.
         device: PyTorch device for training.
         attack: the attack of a Byzantine client, for experiments.
+        coordinator: the name of the coordinator that the client answers, as in the coordinator's roster; if empty, that
+            in the configuration of its node (`--node-config 'coordinator="..."'`). A coordinator with another name is
+            not answered: it could pass the answer on as its own client's.
         noise: source of the noise of `Private`: "system", which nobody can reproduce, or "stream" as in a simulation,
             which protects nothing from those who know the seed.
     """
@@ -61,6 +65,7 @@ class Participant:
     device: str = "cpu"
     attack: Attack | None = None
     noise: Literal["system", "stream"] = "system"
+    coordinator: str = ""
 
     def __post_init__(self) -> None:
         if self.attack is not None and self.attack.omniscient:
@@ -122,13 +127,13 @@ class ClientMemory:
         """Save the state after a turn atomically, and delete those of old turns."""
         if self.folder is None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{task.session}-{task.turn}.npz"
         local = known.local
         parts = {"params": local and local.params, "delta": local and local.delta, "memory": local and local.memory}
         parts["previous"] = known.previous
         partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)  # of a process that was killed
+        with private_file(partial) as file:  # an update says something about the data, before any noise above all
             held = {name: part.cpu().numpy() for name, part in parts.items() if part is not None}
             np.savez(file, allow_pickle=False, **held)
         partial.replace(path)
@@ -152,10 +157,11 @@ class ClientWorker:
 
     Args:
         participant: the client's configuration.
+        coordinator: the name of the coordinator that it answers, if the participant names none.
     """
 
-    def __init__(self, participant: Participant) -> None:
-        self.participant = participant
+    def __init__(self, participant: Participant, coordinator: str = "") -> None:
+        self.participant, self.coordinator = participant, participant.coordinator or coordinator
         self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
@@ -170,7 +176,7 @@ class ClientWorker:
     def introduce(self, content: RecordDict) -> RecordDict:
         """Return the signed answer to enrolment: the reported number of examples, which an attacker may falsify."""
         size, attack = len(self.participant.data), self.participant.attack
-        return self._signed(codec.read_task(content), attack.reported_size(size) if attack else size)
+        return self._signed(self._meant(codec.read_task(content)), attack.reported_size(size) if attack else size)
 
     def train(self, content: RecordDict) -> RecordDict:
         """Train on a task and return the signed answer.
@@ -180,7 +186,7 @@ class ClientWorker:
         """
         participant, model = self.participant, self.trainer.model
         download = torch.empty(model.size)
-        task = codec.read_task(content, download)
+        task = self._meant(codec.read_task(content, download))
         download = download.to(model.device)
         known = self.memory.before(task)
         start = self.algorithm.integrate(known.local, download)
@@ -200,6 +206,16 @@ class ClientWorker:
             delta = participant.attack.forge(update, None, rng)
         return self._signed(task, loss, codec.encode(delta, task.transfer))
 
+    def _meant(self, task: TaskMessage) -> TaskMessage:
+        """Return a task of this client's coordinator; raise `Malformed` if it is another one's."""
+        if task.coordinator != self.coordinator:
+            raise Malformed(
+                f"the task is from {_named(task.coordinator)}, and this client answers {_named(self.coordinator)}. If "
+                "it should, give it that name: Participant(coordinator=...), or coordinator=... in its node's "
+                "configuration"
+            )
+        return task
+
     def _data(self, client: int) -> Dataset:
         """Return the training data, poisoned once if the client attacks."""
         participant = self.participant
@@ -216,6 +232,10 @@ class ClientWorker:
         return content
 
 
+def _named(coordinator: str) -> str:
+    return f"the coordinator {brief(repr(coordinator))}" if coordinator else "a coordinator without a name"
+
+
 def client_app(participant: Participant | Callable[[Context], Participant]) -> ClientApp:
     """Return Flower's ClientApp of a client.
 
@@ -228,7 +248,7 @@ def client_app(participant: Participant | Callable[[Context], Participant]) -> C
     def worker(context: Context) -> ClientWorker:
         if context.node_id not in workers:
             made = participant if isinstance(participant, Participant) else participant(context)
-            workers[context.node_id] = ClientWorker(made)
+            workers[context.node_id] = ClientWorker(made, str(context.node_config.get("coordinator", "")))
         return workers[context.node_id]
 
     @app.query()

@@ -25,7 +25,7 @@ from phalanx.flower.identity import statement
 
 Transfer = Literal["float32", "bfloat16", "int8"]
 
-FORMAT = 1  # version of this format
+FORMAT = 2  # version of this format; 1 did not name the coordinator
 WORDS, VECTOR = "phalanx", "vector"  # the records of a message
 NONCE = 32  # bytes
 BLOCK = 256  # entries that share a scale
@@ -56,6 +56,7 @@ class TaskMessage(NamedTuple):
     version: int  # of the download
     turn: int  # number of earlier tasks of the client
     transfer: Transfer
+    coordinator: str = ""  # the name of the sender; empty if it has none
 
 
 class AnswerMessage(NamedTuple):
@@ -189,7 +190,8 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     Raises:
         Malformed: the records are not a task.
     """
-    kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str}
+    kinds = {"kind": str, "session": str, "nonce": bytes, "client": int, "version": int, "turn": int, "transfer": str,
+             "coordinator": str}  # fmt: skip
     _check_records(content, {WORDS} if out is None else {WORDS, VECTOR})
     values = _words(content, kinds)
     task = TaskMessage(**values)
@@ -243,12 +245,12 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
     record = content.get(WORDS) if type(content) is RecordDict else None
     if type(record) is not ConfigRecord:
         raise Malformed(f"record {WORDS!r} is a {type(record).__name__}, expected a ConfigRecord")
-    if record.keys() != kinds.keys() | {"format"}:
-        raise Malformed(f"record {WORDS!r} holds {_names(record)}, expected {_names({**kinds, 'format': int})}")
-    if record["format"] != FORMAT or type(record["format"]) is not int:
+    if "format" in record and (record["format"] != FORMAT or type(record["format"]) is not int):
         raise Malformed(
             f"format is {brief(repr(record['format']))}, expected {FORMAT}: install the same Phalanx on both sides"
         )
+    if record.keys() != kinds.keys() | {"format"}:
+        raise Malformed(f"record {WORDS!r} holds {_names(record)}, expected {_names({**kinds, 'format': int})}")
     for name, kind in kinds.items():
         if kind is not object and type(record[name]) is not kind:
             raise Malformed(f"{name} is a {type(record[name]).__name__}, expected {kind.__name__}")
@@ -261,7 +263,15 @@ def _words(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
 def signing_input(task: TaskMessage, content: RecordDict) -> bytes:
     """Return the bytes that the client signs: the task, from the caller's own copy, and the whole answer."""
     return statement(
-        task.kind, task.session, task.nonce, task.client, task.version, task.turn, task.transfer, fingerprint(content)
+        task.kind,
+        task.coordinator,
+        task.session,
+        task.nonce,
+        task.client,
+        task.version,
+        task.turn,
+        task.transfer,
+        fingerprint(content),
     )
 
 

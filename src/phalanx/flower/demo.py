@@ -18,6 +18,7 @@ from phalanx.attacks import Rescale
 from phalanx.core import Until
 from phalanx.data import Dataset, Digits
 from phalanx.flower.client import Participant
+from phalanx.flower.files import private_file
 from phalanx.flower.from_run import coordinator_of
 from phalanx.flower.server import Coordinator
 from phalanx.flower.timeouts import Timeouts
@@ -101,7 +102,9 @@ def deal(folder: Path, clients: int) -> dict[int, Mapping[str, Any]]:
     configs = dict[int, Mapping[str, Any]]()
     for client, data in enumerate(Federation(plan_of(clients, 1, asynchronous=True)).data):
         path = folder / f"data-{client}.npz"
-        np.savez(path, allow_pickle=False, x=data.x.flatten(1).numpy(), y=data.y.numpy())
+        path.unlink(missing_ok=True)
+        with private_file(path) as file:
+            np.savez(file, allow_pickle=False, x=data.x.flatten(1).numpy(), y=data.y.numpy())
         configs[client] = {"client": client, "clients": clients, "data": str(path)}
     return configs
 

@@ -49,7 +49,9 @@ class Dispatch:
     download: Vector
     row: Vector  # receives the update
     node: int  # the addressee; 0 if the task is not sent
+    limit: float  # seconds for the answer
     deadline: float  # as `time.monotonic`; a latest time until the answer is waited for
+    begun: float = 0.0  # as `time.monotonic`; when the client could begin with it
     unsent: str = ""  # the reason, if it was not sent
     message: str = ""  # Flower's id, once it is sent
     sent: threading.Event = field(default_factory=threading.Event)

@@ -1,7 +1,7 @@
-"""A simulated run, with real clients: what is written down as a `Run` is carried out over Flower.
+"""A `Run` carried out over Flower, with real clients.
 
-For demonstrations and tests, where the data of all clients can be dealt out by everybody.  The same `Run` gives the
-same bits as `phalanx.simulate`, as long as its algorithm is synchronous and nobody is late.
+For demonstrations and tests, in which every process can compute the data of all clients.  A `Run` gives the same bits
+as by `phalanx.simulate`, as long as its algorithm is synchronous and no client is late.
 """
 
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from phalanx.algorithms.hidden import hiding, unhidden
+from phalanx.core import InfeasibleError
 from phalanx.flower.client import Participant
 from phalanx.flower.identity import Roster
 from phalanx.flower.models import hide
@@ -24,18 +25,21 @@ from phalanx.runs.plan import Run
 def participant_of(
     plan: Run, client: int, key: Any, memory: Path | None = None, federation: Federation | None = None
 ) -> Participant:
-    """One client of a run.
+    """Return one client of a run.
 
     Args:
         plan: the run.
-        client: which.
+        client: its id.
         key: its private key, or the file of it.
-        memory: where it remembers.
-        federation: of the plan, where there is one already.
+        memory: folder of its local state.
+        federation: of the plan, if there is one already.
 
     Raises:
-        InfeasibleError: the client is Byzantine, and its attack needs to see what others send.
+        InfeasibleError: the client is Byzantine, and its attack needs to see what others send; or it is to train on its
+            truncated number of examples, which no coordinator tells it.
     """
+    if plan.train_truncated:
+        raise InfeasibleError("Only simulated clients train on their truncated number of examples. Leave it out.")
     made = federation or Federation(plan)
     return Participant(
         plan.algorithm,
@@ -54,13 +58,13 @@ def participant_of(
 def coordinator_of(
     plan: Run, roster: Path | Roster, federation: Federation | None = None, **options: Any
 ) -> Coordinator:
-    """The server of a run; where clients hide models from it, it is given a model that one of them has hidden.
+    """Return the server of a run; if clients hide models from it, its initial model is one that a client has hidden.
 
     Args:
         plan: the run.
         roster: its clients.
-        federation: of the plan, where there is one already.
-        options: of `Coordinator`. Models that depend on what clients remember are not evaluated: only they have them.
+        federation: of the plan, if there is one already.
+        options: of `Coordinator`. Models that depend on clients' local states are not evaluated: clients keep these.
     """
     made = federation or Federation(plan)
     module = _module(plan, made)
@@ -74,6 +78,7 @@ def coordinator_of(
         **{
             "guard": plan.guard,
             "sample": plan.sampler,
+            "lost_rounds": plan.lost_rounds,
             "buffers": plan.buffers,
             "reference": made.reference,
             "measure": nothing if plan.algorithm.remembers else made.measure,
@@ -86,6 +91,6 @@ def coordinator_of(
 
 
 def _module(plan: Run, federation: Federation) -> nn.Module:
-    """The model as it is before training."""
+    """Return the model before training."""
     with borrowed(plan.seed, "model"):
         return plan.model.build(tuple(federation.train.x.shape[1:]), federation.train.classes)

@@ -7,8 +7,8 @@ address and not the number that Flower gives its node.
 
 import base64
 import binascii
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from phalanx.flower.files import locked, replace_durably, write_secret
+from phalanx.reading import contents, decoded, load
+from phalanx.wording import visible
+
+LARGEST = 100_000_000  # bytes of a roster
 KEY, SIGNATURE = 32, 64  # bytes of a public key and of a signature
 PREFIX = "ed25519:"  # of a public key in text
 FIELDS = ("id", "name", "key", "term", "revoked")  # of an entry in the roster
+FORMAT = 2  # version of what is signed; 1 did not name the coordinator
 
 # Keys
 
@@ -38,9 +44,7 @@ def new_key(path: Path) -> Ed25519PrivateKey:
         FileExistsError: the file exists.
     """
     key = Ed25519PrivateKey.generate()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return key
 
 
@@ -94,7 +98,7 @@ def from_text(text: str) -> bytes:
 def statement(purpose: str, *parts: bytes | int | str) -> bytes:
     """Return the bytes to sign: each part with its type and length, so that different parts give different bytes."""
     items = (purpose, *parts)
-    return b"phalanx flower 1" + b"".join(_framed(item) for item in items)
+    return f"phalanx flower {FORMAT}".encode() + b"".join(_framed(item) for item in items)
 
 
 def _framed(item: bytes | int | str) -> bytes:
@@ -122,7 +126,8 @@ class Member:
 
     Args:
         id: the client's permanent id, under which its reputation, turns and strikes are kept.
-        name: a readable name.
+        name: a readable name. Control characters and those that change the direction of text are escaped in it, since
+            it is shown in terminals and logs.
         key: its public key.
         term: strikes start from 0 when this number changes; raising it readmits a suspended client.
         revoked: whether the client may no longer take part. Its id is never reused.
@@ -134,6 +139,9 @@ class Member:
     term: int = 1
     revoked: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", visible(self.name))
+
     def __str__(self) -> str:
         return f"{self.id} ({self.name})" if self.name else str(self.id)
 
@@ -144,12 +152,16 @@ class Roster:
 
     Args:
         members: the clients in any order.
+        coordinator: the name of the coordinator, which its clients sign with each answer. A client answers only the
+            coordinator whose name it was given, so that nobody else can use its answer. Empty: the coordinator has no
+            name, and clients that were given none answer it.
 
     Raises:
         ValueError: two members share an id or a key.
     """
 
     members: tuple[Member, ...] = ()
+    coordinator: str = ""
 
     def __post_init__(self) -> None:
         owners = dict[tuple[str, str], list[Member]]()
@@ -173,7 +185,7 @@ class Roster:
     def adding(self, name: str, key: bytes) -> "Roster":
         """Return the roster with one more member, under the next id."""
         new = Member(max((m.id for m in self.members), default=-1) + 1, name, key)
-        return Roster((*self.members, new))
+        return replace(self, members=(*self.members, new))
 
     def changing(self, client: int, **fields: Any) -> "Roster":
         """Return the roster with fields of one member replaced.
@@ -184,7 +196,7 @@ class Roster:
         if client not in {m.id for m in self.members}:
             known = ", ".join(str(m.id) for m in self.members) or "none"
             raise ValueError(f"There is no client {client} in the roster. Its clients are: {known}.")
-        return Roster(tuple(replace(m, **fields) if m.id == client else m for m in self.members))
+        return replace(self, members=tuple(replace(m, **fields) if m.id == client else m for m in self.members))
 
     @classmethod
     def load(cls, path: Path) -> "Roster":
@@ -196,20 +208,42 @@ class Roster:
         if not path.is_file():
             raise ValueError(f"There is no roster {path}. Make one with `phalanx flower enrol`.")
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            content = load(decoded(contents(path, LARGEST), path.name), LARGEST)
             if not isinstance(content, Mapping) or not isinstance(content.get("clients"), list):
                 raise ValueError("it has no list `clients`. Name the file that `phalanx flower enrol` wrote.")
-            return cls(tuple(_member(entry) for entry in content["clients"]))
-        except (yaml.YAMLError, TypeError, ValueError) as error:
+            if type(coordinator := content.get("coordinator", "")) is not str:
+                raise ValueError(f"coordinator must be str, got {coordinator!r}")
+            return cls(tuple(_member(entry) for entry in content["clients"]), coordinator)
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a roster: {error}") from error
 
     def save(self, path: Path) -> None:
-        """Write the roster atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
+        """Write the roster, so that the file is the old or the new one at every moment; see `edit` for changes."""
         entries = [dict(_entry(m)) for m in sorted(self.members, key=lambda m: m.id)]
-        partial.write_text(yaml.safe_dump({"clients": entries}, sort_keys=False), encoding="utf-8")
-        partial.replace(path)
+        named = {"coordinator": self.coordinator} if self.coordinator else {}
+        text = yaml.safe_dump({**named, "clients": entries}, sort_keys=False, allow_unicode=True)
+        replace_durably(path, text.encode())
+
+    @classmethod
+    def edit(cls, path: Path, change: Callable[["Roster"], "Roster"], *, new: bool = False) -> "Roster":
+        """Change the roster in a file, and return it: nobody else changes it between reading and writing.
+
+        Args:
+            path: of the file.
+            change: gets the roster as it is in the file.
+            new: make the file if it does not exist, for a coordinator with a new random name.
+
+        Raises:
+            ValueError: the file is missing or is not a roster, or the change is impossible.
+            InfeasibleError: the file cannot be locked.
+        """
+        if not new and not path.is_file():
+            return cls.load(path)  # raises, and makes no lock file in a folder that was named by mistake
+        with locked(path):
+            fresh = new and not path.exists()
+            roster = change(cls(coordinator=secrets.token_hex(8)) if fresh else cls.load(path))
+            roster.save(path)
+        return roster
 
 
 def _entry(member: Member) -> Iterator[tuple[str, Any]]:

@@ -1,14 +1,16 @@
-"""A live view of a run with real clients: rounds, who is there, the last verdicts.
+"""A live view of a run with real clients: rounds, connected clients, the last verdicts.
 
-It reads what the server writes into its folder, so that it can be opened, closed and opened again, by anybody who may
-read there.  Where there is no terminal, each line of the history is one line of text.
+It reads the files in the server's folder, so that it can be opened, closed and opened again, by any user who may read
+there.  Without a terminal, each line of the history is one line of text.
 """
 
+import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -19,24 +21,31 @@ from rich.text import Text
 
 from phalanx.core import Verdict
 from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, read
-from phalanx.runs.record import HISTORY, SUMMARY, read_step
+from phalanx.runs.record import HISTORY, SUMMARY
 from phalanx.runs.schema import StepRecord
-from phalanx.wording import percent
+from phalanx.runs.steps import read_step
+from phalanx.wording import percent, visible
 
 LOOK = 0.5  # seconds between two looks at the folder
-QUIET = 3 * BEAT  # seconds without a sign of life, after which it is said
-ROUNDS, FEWEST = 8, 3  # rows of the table of rounds, at most, and where clients need the room
-AROUND = 7  # lines of a window that are no rows, but for what is said above: headings, and where the cursor is
-SIZE = (120, 40)  # columns and lines of a window of which nothing is known
+QUIET = 3 * BEAT  # seconds without a sign of life, after which the view says so
+ROUNDS, FEWEST = 8, 3  # largest numbers of rows of rounds, usually and if clients need the room
+AROUND = 7  # lines of a window that are no rows, apart from the text above: headings, and the line of the cursor
+SIZE = (120, 40)  # columns and lines of a window of unknown size
 COLOURS = {"here": "green", "missing": "yellow", "suspended": "red", "excluded": "red", "revoked": "dim"}
-FIRST = ("suspended", "missing", "excluded", "here", "revoked")  # who is shown where not all have room
+FIRST = (
+    "suspended",
+    "missing",
+    "excluded",
+    "here",
+    "revoked",
+)  # order in which clients are shown if there is no room for all
 UNUSED = ("not enrolled", "filtered", "invalid", "lost")
 
 
 def follow(folder: Path, console: Console, over: Callable[[], bool], known: int = 0) -> None:
-    """Shows a run until it is over: a live view in a terminal, elsewhere a line for each line of the history.
+    """Show a run until it is over: a live view in a terminal, elsewhere a line for each line of the history.
 
-    It says so where the server has given no sign of life for a while, and goes on looking: it may be started again.
+    If the server gives no sign of life for a while, it says so and goes on: the server may be started again.
 
     Args:
         folder: the run's.
@@ -46,14 +55,19 @@ def follow(folder: Path, console: Console, over: Callable[[], bool], known: int 
     """
     if not console.is_terminal:
         for text in _fresh(folder, over, known):
-            console.print(escape(text), soft_wrap=True)
+            console.print(escape(visible(text)), soft_wrap=True)
         return
-    with Live(view(None, []), console=console, auto_refresh=False) as live:
+    seen = Seen()
+    with (
+        closing(Tail(folder / HISTORY)) as tail,
+        Live(view(None, seen), console=console, auto_refresh=False) as live,
+    ):
         while True:
             ended = over()
-            picture = view(
-                status(folder), lines(folder), (console.width, console.height), 0.0 if ended else silence(folder)
-            )
+            if tail.look():
+                seen = Seen()
+            seen.add(tail.new())
+            picture = view(status(folder), seen, (console.width, console.height), 0.0 if ended else silence(folder))
             live.update(picture, refresh=True)
             if ended:
                 return
@@ -61,7 +75,7 @@ def follow(folder: Path, console: Console, over: Callable[[], bool], known: int 
 
 
 def ended(folder: Path) -> bool:
-    """Whether the run of a folder is over, or did not begin.
+    """Return whether the run of a folder is over, or did not begin.
 
     A summary that is there while a server waits for its clients is that of an earlier run.
     """
@@ -70,7 +84,7 @@ def ended(folder: Path) -> bool:
 
 
 def silence(folder: Path) -> float:
-    """Seconds since the server has last given a sign of life; 0 if it has given none yet."""
+    """Return the seconds since the server's last sign of life; 0 if there was none yet."""
     try:
         return max(0.0, time.time() - (folder / STATUS).stat().st_mtime)
     except FileNotFoundError:
@@ -78,25 +92,112 @@ def silence(folder: Path) -> float:
 
 
 def _fresh(folder: Path, over: Callable[[], bool], known: int) -> Iterator[str]:
-    """What there is to say, as it comes."""
+    """Yield new lines of text as they come."""
     shown, quiet = known, False
-    while True:
-        last, found = over(), lines(folder)
-        for step in found[shown if shown <= len(found) else 0 :]:  # fewer: another run has begun here
-            yield in_words(step)
-        shown = len(found)
-        if last:
-            return
-        if (silence(folder) >= QUIET) is not quiet:
-            quiet = not quiet
-            yield _without_sign(silence(folder)) if quiet else "The server gives signs of life again."
-        time.sleep(LOOK)
+    with closing(Tail(folder / HISTORY)) as tail:
+        while True:
+            last = over()
+            if tail.look() and tail.whole < shown:  # fewer: another run has begun here
+                shown = 0
+            for step in tail.new():
+                if tail.count > shown:
+                    yield in_words(step)
+                    shown = tail.count
+            if last:
+                return
+            if (silence(folder) >= QUIET) is not quiet:
+                quiet = not quiet
+                yield _without_sign(silence(folder)) if quiet else "The server gives signs of life again."
+            time.sleep(LOOK)
 
 
 def _without_sign(seconds: float) -> str:
     units = (("h", 3600), ("min", 60), ("s", 1))
     unit, size = next((unit, size) for unit, size in units if seconds >= 2 * size or size == 1)
     return f"No sign of life from the server for {seconds // size:.0f} {unit}. If it was killed, start it again."
+
+
+class Tail:
+    """The steps of a history as they are written; each look reads only what is new.
+
+    Args:
+        path: of the file, which need not exist yet, and can be replaced.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._offset = 0
+        self.count = 0  # lines of the present file that were read
+
+    def close(self) -> None:
+        """Close the file."""
+        self._turn_to(None)
+
+    def look(self) -> bool:
+        """Return whether there is another file than at the last look, which is read from its beginning."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:  # or the server removes it just now
+            return self._turn_to(None)
+        if self._file is not None:
+            known = os.fstat(self._file.fileno())  # open, so that no other file can have its number
+            if (known.st_dev, known.st_ino) == (found.st_dev, found.st_ino) and found.st_size >= self._offset:
+                return False
+        try:
+            return self._turn_to(self._path.open("rb"))
+        except FileNotFoundError:
+            return self._turn_to(None)
+
+    def _turn_to(self, file: BinaryIO | None) -> bool:
+        before, self._file, self._offset, self.count = self._file, file, 0, 0
+        if before is not None:
+            before.close()
+        return file is not before
+
+    @property
+    def whole(self) -> int:
+        """The number of whole lines in the file."""
+        if self._file is None:
+            return 0
+        self._file.seek(0)
+        return sum(line.endswith(b"\n") for line in self._file)
+
+    def new(self) -> Iterator[StepRecord]:
+        """Return the steps of the whole lines that were added since this was last asked for."""
+        if self._file is None:
+            return
+        self._file.seek(self._offset)
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                return
+            self._offset, self.count = self._offset + len(line), self.count + 1
+            yield read_step(line)
+
+
+class Seen:
+    """The part of a history in the view: the last rounds, and the outcome of each client's last update.
+
+    Args:
+        steps: the history so far.
+    """
+
+    def __init__(self, steps: Iterable[StepRecord] = ()) -> None:
+        self.last = deque[StepRecord](maxlen=ROUNDS)
+        self.fates = dict[int, tuple[str, str]]()  # by client: what happened, with the step; and why
+        self.add(steps)
+
+    def add(self, steps: Iterable[StepRecord]) -> None:
+        """Take in further steps."""
+        for step in steps:
+            self.last.append(step)
+            for client, verdict in step.verdicts.items():
+                word = "waits" if verdict.waits else "used" if verdict.accepted else "filtered"
+                score = "" if verdict.score is None else f", {verdict.score:.3g}"
+                self.fates[client] = (f"{word} @{step.step}{score}", verdict.reason)
+            unused = ("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)
+            for word, reasons in unused:
+                self.fates |= {client: (f"{word} @{step.step}", why) for client, why in reasons.items()}
 
 
 def lines(folder: Path) -> list[StepRecord]:
@@ -115,34 +216,35 @@ def status(folder: Path) -> RunStatus | None:
 
 def view(
     status: RunStatus | None,
-    history: Sequence[StepRecord],
+    history: Sequence[StepRecord] | Seen,
     size: tuple[int, int] = SIZE,
     silence: float = 0.0,
 ) -> RenderableType:
-    """The picture of a moment, in which rounds make room for clients with whom something is the matter.
+    """Return the view of a moment, in which clients in trouble take room from rounds.
 
     Args:
         status: of `status.json`; None before the run has begun.
-        history: the steps so far.
+        history: the steps so far, or what is shown of them.
         size: columns and lines of the window.
         silence: seconds without a sign of life from the server.
     """
     said = ["The server waits for its clients."] if status is not None and status.phase == "waiting" else []
     said += [_without_sign(silence)] if silence >= QUIET else []
     notes = [_on_one_line(f"[yellow]{text}[/]") for text in said]
-    if not history:
+    seen = history if isinstance(history, Seen) else Seen(history)
+    if not seen.last:
         return Group("Waiting for the run to begin.", *notes)
-    last = history[-1]
+    last = seen.last[-1]
     clients = {} if status is None else status.clients
     counts = Counter(client.standing for client in clients.values())
     words = [f"[{COLOURS[s]}]{counts[s]} {s}[/]" for s in STANDINGS if counts[s]]
     head = f"[bold]step {last.step}[/]  version {last.version}  {last.seconds:.1f} s   {'  '.join(words)}"
     parts: list[RenderableType] = [_on_one_line(head), *notes]
-    (width, height), rows = size, _rows(clients, history)
+    (width, height), rows = size, _rows(clients, seen.fates)
     room = max(height - AROUND - len(parts), 2 * FEWEST)
     troubled = sum(row.rank[0] == 0 for row in rows)
     rounds = max(FEWEST, min(ROUNDS, room - min(len(rows), max(troubled + 1, room // 2))))
-    shown = history[-rounds:]
+    shown = list(seen.last)[-rounds:]
     return Group(*parts, "", _rounds(shown), "", _clients(rows, room - len(shown), width))
 
 
@@ -171,16 +273,16 @@ def _rounds(history: Sequence[StepRecord]) -> Table:
 class Row(NamedTuple):
     """A client of the table."""
 
-    rank: tuple[int, int, int]  # 0 for those with whom something is the matter; place in `FIRST`; id
+    rank: tuple[int, int, int]  # 0 for clients in trouble; place in `FIRST`; id
     name: str
     standing: str
     fate: str  # of its last update
     why: str
 
 
-def _rows(clients: Mapping[int, ClientStatus], history: Sequence[StepRecord]) -> list[Row]:
-    """The clients in the order in which they are shown.  The first number of a rank is small for those in trouble."""
-    fates, rows = _fates(history), list[Row]()
+def _rows(clients: Mapping[int, ClientStatus], fates: Mapping[int, tuple[str, str]]) -> list[Row]:
+    """Return the clients in the order of the view.  The first number of a rank is small for those in trouble."""
+    rows = list[Row]()
     for client, about in clients.items():
         fate, why = fates.get(client, ("-", ""))
         standing = about.standing
@@ -191,7 +293,7 @@ def _rows(clients: Mapping[int, ClientStatus], history: Sequence[StepRecord]) ->
 
 
 def _clients(rows: Sequence[Row], room: int, width: int) -> Table:
-    """Who is there, and what became of the last update of each, on one line each."""
+    """Return the table of clients, with the last update of each, one per line."""
     table = _table()
     table.expand = True
     for heading in ("client", "name", "standing", "last update"):
@@ -201,24 +303,11 @@ def _clients(rows: Sequence[Row], room: int, width: int) -> Table:
     shown = rows if len(rows) <= room else rows[: room - 1]
     for row in shown:
         standing = f"[{COLOURS[row.standing]}]{row.standing}[/]"
-        table.add_row(str(row.rank[-1]), escape(row.name), standing, row.fate, escape(row.why))
+        table.add_row(str(row.rank[-1]), escape(visible(row.name)), standing, row.fate, escape(visible(row.why)))
     if left := rows[len(shown) :]:
         troubled = sum(row.rank[0] == 0 for row in left)
         table.add_row("", f"and {len(left)} more", f"{troubled} in trouble" if troubled else "")
     return table
-
-
-def _fates(history: Sequence[StepRecord]) -> dict[int, tuple[str, str]]:
-    """What happened to the last update of each client, with the step, and why."""
-    fates = dict[int, tuple[str, str]]()
-    for step in history:
-        for client, verdict in step.verdicts.items():
-            word = "waits" if verdict.waits else "used" if verdict.accepted else "filtered"
-            score = "" if verdict.score is None else f", {verdict.score:.3g}"
-            fates[client] = (f"{word} @{step.step}{score}", verdict.reason)
-        for word, reasons in (("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)):
-            fates |= {client: (f"{word} @{step.step}", why) for client, why in reasons.items()}
-    return fates
 
 
 def in_words(step: StepRecord) -> str:
@@ -234,5 +323,5 @@ def in_words(step: StepRecord) -> str:
 
 
 def _reason(verdict: Verdict) -> str:
-    """Why an update was not used, and by which figure."""
+    """Return why an update was not used, with its score."""
     return verdict.reason if verdict.score is None else f"{verdict.reason}; {verdict.score:.3g}"

@@ -22,7 +22,7 @@ from typing import Any
 from phalanx.core import InfeasibleError
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates, make_node_key, make_secret
 from phalanx.flower.identity import Roster, new_key, public_bytes
-from phalanx.flower.signals import undisturbed
+from phalanx.signals import undisturbed
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 MARK = "PHALANX_FEDERATION"  # environment variable that identifies the processes of a federation
@@ -59,7 +59,7 @@ class LocalFederation:
         self.address = f"{HOST}:{self.ports[0]}"
         self.node_address, self._ending = proxy or self.address, ending
         self.node_certificates = self.folder / "certificates" / CA  # that nodes trust
-        self.mark = secrets.token_hex(8)
+        self.mark, self.coordinator = secrets.token_hex(8), secrets.token_hex(8)
         self.environment = os.environ | QUIET | {MARK: self.mark, "FLWR_HOME": str(self.folder / "flwr")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         self.environment |= {"PATH": path, "PYTHONUNBUFFERED": "1"}
@@ -92,7 +92,7 @@ class LocalFederation:
             (self.folder / name).mkdir(parents=True)
         make_certificates(self.folder / "certificates", [HOST, "localhost"])
         make_secret(self.folder / "keys" / "superexec")
-        roster = Roster()
+        roster = Roster(coordinator=self.coordinator)
         for client in range(self.clients):
             key = new_key(self.folder / "keys" / f"client-{client}.pem")
             roster = roster.adding(f"client-{client}", public_bytes(key))
@@ -149,6 +149,7 @@ class LocalFederation:
         config = {
             "key": str(keys / f"client-{client}.pem"),
             "memory": str(self.folder / "memory" / str(client)),
+            "coordinator": self.coordinator,
             **self.node_config.get(client, {}),
         }
         node_config = " ".join(f"{name}={_quoted(value)}" for name, value in config.items())

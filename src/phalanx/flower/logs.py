@@ -5,6 +5,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from phalanx.wording import visible
+
 Form = Literal["text", "json"]
 log = logging.getLogger("phalanx")
 
@@ -26,6 +28,14 @@ def log_fields(
     return {name: value for name, value in given.items() if value is not None}
 
 
+class TextFormatter(logging.Formatter):
+    """One line per record, in which nothing moves a cursor or begins another line; an exception follows on its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name is that of the library)
+        """See `logging.Formatter`."""
+        return visible(super().formatMessage(record))
+
+
 class JSONFormatter(logging.Formatter):
     """One JSON object per record: `time` in UTC, `level`, `logger`, `message`, those of `log_fields`, `exception`."""
 
@@ -44,7 +54,7 @@ def configure_logs(form: Form) -> None:
 
     It does not reach the root logger: Flower sends what arrives there over the network, one request per line.
     """
-    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    text = TextFormatter("%(asctime)s %(levelname)s %(message)s")
     if not log.handlers:
         log.addHandler(logging.StreamHandler())
         log.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""Figures of a run for Prometheus, where they are asked for: `Coordinator(metrics=9464)`.
+"""Figures of a run for Prometheus, optional: `Coordinator(metrics=9464)`.
 
 They are served on the loopback address, without TLS and without a password, for a Prometheus on the same machine or
 behind the reverse proxy.  They hold counts and times, and no name and no id of a client.
@@ -33,7 +33,7 @@ class PrometheusMetrics:
     Counters begin with the process, as is usual: after a resumption at zero.
 
     Args:
-        counts: how many clients have each standing.
+        counts: returns the number of clients with each standing.
 
     Raises:
         ModuleNotFoundError: `prometheus_client` is not installed.
@@ -63,7 +63,7 @@ class PrometheusMetrics:
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`."""
         self._version.set(progress.state.version)
-        self._updates.labels("invalid").inc(len(progress.refused.keys() & progress.enrolled))
+        self._updates.labels("invalid").inc(len(progress.invalid.keys() & progress.enrolled))
         self._updates.labels("lost").inc(len(progress.lost))
         if progress.updates is not None:
             decided = [verdict for verdict in progress.state.verdicts.values() if not verdict.waits]
@@ -77,7 +77,7 @@ class PrometheusMetrics:
             self._last = progress.now
 
     def serve(self, port: int) -> int:
-        """Serves them at http://127.0.0.1:PORT/metrics; returns the port, of 0 one that is free.
+        """Serve them at http://127.0.0.1:PORT/metrics; return the port, a free one for port 0.
 
         Raises:
             InfeasibleError: the port is taken.
@@ -91,7 +91,7 @@ class PrometheusMetrics:
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """Serves no more."""
+        """Stop serving."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -1,8 +1,8 @@
-"""The models of a federation as files and modules: what clients begin with, and what they can be served in the end.
+"""The models of a federation as files and modules: the initial one, and those that clients can be served in the end.
 
-A server writes what it has: `model.pt`, the global model, and where clients are served others than that, `models/` with
-`offers.json`, which says who is offered which.  Whoever runs the server hands them out.  A client that is offered
-several chooses by its own examples.
+A server writes `model.pt`, the global model, and if clients are served others, `models/` with `offers.json`, which
+names the models of each client.  The operator of the server distributes them.  A client with several models chooses by
+its own examples.
 """
 
 import json
@@ -25,14 +25,14 @@ OFFERS = "offers.json"  # in it: for each client the files, the most general mod
 
 
 def save(folder: Path, model: FlatModule, algorithm: Algorithm, state: AnyState, clients: Iterable[int]) -> None:
-    """Writes the models that a run ends with.
+    """Write the final models of a run.
 
     Args:
         folder: of the run.
-        model: the module that they are models of; overwritten.
-        algorithm: the run's.
+        model: the module of the models; its values are overwritten.
+        algorithm: of the run.
         state: its last.
-        clients: who took part.
+        clients: that took part.
     """
     offers = {i: algorithm.candidate_models(state, i) for i in sorted(clients)}
     files = dict[int, dict[int, str]]()
@@ -50,7 +50,7 @@ def save(folder: Path, model: FlatModule, algorithm: Algorithm, state: AnyState,
 
 
 def _name(offers: Mapping[int, Mapping[int, Vector]], client: int, number: int) -> str:
-    """A file for all that are offered the same under this number; of a client's own where it is another for each."""
+    """Return the file name of a model: one for all clients with the same model of this number, or one for each."""
     mine = offers[client][number]
     shared = all(models[number] is mine for models in offers.values() if number in models)
     return f"{number}.pt" if shared else f"{number}-client-{client}.pt"
@@ -64,13 +64,13 @@ def _write(path: Path, model: FlatModule, vector: Vector) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Removes the models that another run left in the folder."""
+    """Remove the models that another run left in the folder."""
     (folder / MODEL).unlink(missing_ok=True)
     shutil.rmtree(folder / MODELS, ignore_errors=True)
 
 
 def offered(folder: Path, client: int) -> dict[int, Path]:
-    """The files of the models that a client can be served after a run, by number, the most general first.
+    """Return the files of the models that a client can be served after a run, by number, the most general first.
 
     Args:
         folder: of the run.
@@ -97,7 +97,7 @@ def choose(
     algorithm: Algorithm | None = None,
     buffers: BufferPolicy = "refuse",
 ) -> int:
-    """Loads the one of some models that has the least loss on a client's examples; of equals the most specific.
+    """Load the model with the least loss on a client's examples; at a tie the most specific.
 
     Args:
         files: of `offered`.
@@ -120,10 +120,10 @@ def choose(
 
 
 def hide(module: nn.Module, algorithm: Algorithm, buffers: BufferPolicy = "refuse") -> None:
-    """Transforms the values of a model as `Permuted` or `Rotated` do, for a server that must not see it in the clear.
+    """Transform the values of a model as `Permuted` or `Rotated` do, for a server that must not see it in the clear.
 
     Args:
-        module: what training begins with; overwritten.
+        module: the initial model; overwritten.
         algorithm: that of the clients.
         buffers: as of the `Participant`.
 

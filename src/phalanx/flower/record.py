@@ -1,7 +1,7 @@
-"""The summary of a run with real clients, in the form of a simulated one: `phalanx report` shows both alike.
+"""The summary of a run with real clients, in the form of a simulated one: `phalanx report` shows both.
 
-Nobody knows of real clients what they hold, or who of them attacks, and an accuracy there is only where the coordinator
-measures one (`Coordinator.measure`).  What is not known is left out of the summary, and the report shows a dash.
+The data of real clients, and which of them attack, are unknown, and there is an accuracy only if the coordinator
+measures one (`Coordinator.measure`).  Unknown fields are left out of the summary, and the report shows a dash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from phalanx.flower.identity import Roster
 from phalanx.runs.schema import ClientRecord, StepRecord
 from phalanx.runs.summary import Population, exclusions, invalid_updates, not_enrolled
 
-ENGINE = "flower"  # in run.json: by this a run with real clients is told from a simulated one
+ENGINE = "flower"  # in run.json: distinguishes a run with real clients from a simulated one
 
 
 def unknown(history: Sequence[StepRecord]) -> Population:
-    """Return what is known of real clients apart from what they report and do: nothing."""
+    """Return an empty population: nothing is known of real clients apart from their reports and answers."""
     return Population()
 
 
@@ -30,7 +30,7 @@ def population(
     *,
     tasks: Mapping[int, int],
 ) -> Population:
-    """Return who took part, who was excluded, and whose updates were invalid.
+    """Return the clients, the exclusions, and the invalid updates.
 
     Args:
         history: of the run.

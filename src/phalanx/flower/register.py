@@ -1,7 +1,7 @@
-"""Who is there: from which node each client is connected, how many examples it declares, and what is on record of it.
+"""The register of connected clients: the node of each, the size that it reports, and its strikes and misses.
 
-A node is asked who it is, with a fresh nonce, and a client says so with its signature.  Flower's number of a node leads
-a message to it and means nothing else; a client that comes back under another number is still that client.
+A node receives a fresh nonce, and its client proves its identity by a signature.  Flower's number of a node is only an
+address; a client that comes back under another number is still the same client.
 """
 
 import logging
@@ -27,17 +27,20 @@ from phalanx.flower.wire import GRACE, SPARE, Threads, failure, pull, short
 log = logging.getLogger("phalanx.flower")
 
 SERVED = "its sentence is over"
-AT_ONCE = 64  # nodes that nobody knows, of which it is being asked at one time who they are
-LONGEST_SIZE = 100  # characters of a declared size that is in words, since every checkpoint holds it
+AT_ONCE = 64  # introductions at one time: each costs a thread, and the SuperLink 9 ms per poll
+LONGEST_PAUSE = 600.0  # longest pause between two checks of a node that fails to prove its identity
+LISTED, PERIOD = 100, 3600.0  # nodes turned away that log and audit trail list, at most, in so many seconds
+REMEMBERED = 10_000  # nodes of which it is known that they are listed
+LONGEST_SIZE = 100  # characters of a reported size that is in words, since every checkpoint holds it
 WIDEST_SIZE = 64  # bits of one that is an integer, as many as Flower carries
 
 
 def forget(note: Note) -> None:
-    """Takes no notice."""
+    """Ignore the event."""
 
 
 class Register:
-    """Who is there.  Its methods may be called from any thread.
+    """The register of connected clients.  Its methods may be called from any thread.
 
     Args:
         grid: Flower's.
@@ -45,7 +48,7 @@ class Register:
         timeouts: how long it waits.
         suspension: who is suspended.
         came: is called when a client enrols, and when the roster has changed.
-        tell: is told of what becomes of clients.
+        tell: takes the events of clients.
     """
 
     def __init__(
@@ -64,14 +67,18 @@ class Register:
         self.roster = roster if isinstance(roster, Roster) else Roster.load(roster)
         self._file = roster if isinstance(roster, Path) else None
         self._stamp: tuple[int, int] | None = None  # of the file, as it was read
-        self.declared = dict[int, object]()  # sizes, unchecked, of all clients that ever enrolled
+        self.reported = dict[int, object]()  # sizes, unchecked, of all clients that ever enrolled
         self.standings = dict[int, Standing]()
         self.strangers = dict[int, str]()  # nodes that are connected and nobody in the roster, with the reason
-        self._asked = dict[int, float]()  # nodes that were asked in vain who they are: until when they are left alone
+        self._queue = dict[int, float]()  # unknown nodes in the order of their checks: not before this time
+        self._asking = dict[int, float]()  # nodes that are being asked: until when; a blocked pull can take longer
+        self._failures = dict[int, int]()  # how often a connected node has failed to say who it is
+        self._listed = dict[int, None]()  # nodes that were listed as turned away, the oldest first
+        self._period, self._count = -math.inf, 0  # begin of the present `PERIOD`, and how many were turned away in it
         self._at = dict[int, int]()  # client -> node
         self._present: frozenset[int] = frozenset()  # nodes that are connected
-        self._suspended = set[int]()  # clients of which nobody has been told yet that they are let in again
-        self._new = dict[int, object]()  # clients that came since this was last asked for
+        self._suspended = set[int]()  # suspended clients whose readmission is not reported yet
+        self._new = dict[int, object]()  # newcomers since the last call
         self._changed = threading.Condition()
         self._begun, self._closed = time.monotonic(), threading.Event()
         self._threads, self._watching = Threads(), False
@@ -82,21 +89,21 @@ class Register:
         return time.monotonic() - self._begun
 
     def begin(self, session: str) -> None:
-        """Looks who is connected from now on."""
+        """Start to check the connected nodes."""
         self.session = session
         if not self._watching:
             self._watching = True
             self._threads.begin(self._watch)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stop checking."""
         self._closed.set()
         self._threads.join(GRACE)
 
-    # What is asked of it
+    # Queries
 
     def wait_for(self, clients: Callable[[], set[int]]) -> list[Member]:
-        """Waits for clients to be there, as long as `Timeouts.enrolment`; returns those that are not."""
+        """Wait until clients are connected, at most `Timeouts.enrolment`; return those that are not."""
         with self._changed:
             self._changed.wait_for(lambda: not self._missing(clients()), timeout=self.timeouts.enrolment)
             return self._missing(clients())
@@ -105,36 +112,36 @@ class Register:
         return [m for i, m in self.roster.active.items() if i in clients and self._at.get(i) not in self._present]
 
     def enrolled(self) -> dict[int, object]:
-        """The sizes of all who have enrolled so far; who comes later is new, and the run begins now."""
+        """Return the sizes of all enrolled clients, and start the clock; clients that enrol later are newcomers."""
         with self._changed:
             self._begun, self._new = time.monotonic(), {}
-            return dict(self.declared)
+            return dict(self.reported)
 
     def set_clock(self, now: float) -> None:
-        """Goes on from so many seconds after the beginning."""
+        """Set the clock to this number of seconds after the beginning."""
         self._begun = time.monotonic() - now
         with self._changed:
             self._suspended = {client for client, standing in self.standings.items() if standing.until > now}
 
     def newcomers(self) -> dict[int, object]:
-        """The sizes of clients that enrolled for the first time since this was last asked for."""
+        """Return the sizes of clients that enrolled for the first time since the last call."""
         with self._changed:
             new, self._new = self._new, {}
             return new
 
     def node_of(self, client: int) -> int | None:
-        """Where a client is; None if it is not connected."""
+        """Return the node of a client; None if it is not connected."""
         with self._changed:
             node = self._at.get(client)
             return node if node in self._present else None
 
     def gone(self, node: int) -> None:
-        """Notes that a node is not connected, before the next look: nobody is to be asked there until it is back."""
+        """Note before the next check that a node is not connected: it gets no tasks until it is back."""
         with self._changed:
             self._present -= {node}
 
     def barred(self, client: int) -> str:
-        """Why a client is not to be asked; empty if it is."""
+        """Return why a client gets no tasks; empty if it does."""
         with self._changed:
             if client not in self.roster.active:
                 return "it is not, or no longer, in the roster"
@@ -142,10 +149,10 @@ class Register:
         left = standing.until - self.now
         return f"suspended for {left:.0f} s more after {standing.why}" if left > 0 else ""
 
-    # What is on record
+    # Strikes and misses
 
     def standing(self, client: int) -> Standing:
-        """What is on record about a client."""
+        """Return the standing of a client."""
         with self._changed:
             return self._standing(client)
 
@@ -156,19 +163,19 @@ class Register:
         return found if found is not None and found.term == term else Standing(term=term)
 
     def struck(self, client: int, why: str) -> None:
-        """Notes a signed answer that was refused."""
+        """Note a signed answer that was invalid."""
         self._note(client, lambda standing: self.suspension.struck(standing, self.now, why))
 
     def missed(self, client: int, why: str) -> None:
-        """Notes a task that brought nothing signed."""
+        """Note a task without a signed answer."""
         self._note(client, lambda standing: self.suspension.missed(standing, self.now, why))
 
     def answered(self, client: int) -> None:
-        """Notes an answer that was good."""
+        """Note a valid answer."""
         self._note(client, self.suspension.answered)
 
     def readmit(self, client: int) -> None:
-        """Wipes out what is on record about a client."""
+        """Clear the standing of a client."""
         self._note(client, lambda standing: Standing(term=standing.term))
         self._let_in_again(client, "what was on record is wiped out")
 
@@ -192,23 +199,23 @@ class Register:
         self._tell(Note("re-admitted", client, why))
 
     def _end_sentences(self) -> None:
-        """Tells of clients whose suspension is over."""
+        """Report clients whose suspension is over."""
         with self._changed:
             over = [client for client in sorted(self._suspended) if self._standing(client).until <= self.now]
         for client in over:
             self._let_in_again(client, SERVED)
 
     def kept(self, *, newcomers: bool = True) -> tuple[Mapping[int, object], Mapping[int, Standing]]:
-        """Sizes and standings, for the record.
+        """Return sizes and standings, for the record.
 
         Args:
-            newcomers: whether with those that nobody has asked for yet; from a snapshot without them they enrol anew.
+            newcomers: whether to include newcomers; after a snapshot without them they enrol again.
         """
         with self._changed:
-            sizes = {i: size for i, size in self.declared.items() if newcomers or i not in self._new}
+            sizes = {i: size for i, size in self.reported.items() if newcomers or i not in self._new}
             return sizes, dict(self.standings)
 
-    # Looking who is there
+    # Checks of connected nodes
 
     def _watch(self) -> None:
         while not self._closed.is_set():
@@ -226,20 +233,31 @@ class Register:
             self._closed.wait(self.timeouts.roll_call)
 
     def _unknown(self, nodes: frozenset[int]) -> list[int]:
-        """The nodes that are to be asked now who they are; notes who is connected."""
+        """Return the nodes whose identity is checked now; note which are connected.
+
+        They are checked in the order in which they came, or in which their pause ended: neither low numbers nor many
+        new nodes can keep a client waiting.  The order of those that are there from the beginning is random.
+        """
         now = time.monotonic()
         with self._changed:
             self._present = nodes
             self._changed.notify_all()
-            self._asked = {node: until for node, until in self._asked.items() if node in nodes}
             self.strangers = {node: why for node, why in self.strangers.items() if node in nodes}
-            free = AT_ONCE - sum(until == math.inf for until in self._asked.values())
-            new = sorted(n for n in nodes - set(self._at.values()) if self._asked.get(n, -math.inf) <= now)[:free]
-            self._asked |= dict.fromkeys(new, math.inf)
-        return new
+            self._failures = {node: count for node, count in self._failures.items() if node in nodes}
+            known = {*self._at.values(), *self._asking}
+            self._queue = {node: due for node, due in self._queue.items() if node in nodes and node not in known}
+            new = [*(nodes - known - self._queue.keys())]
+            secrets.SystemRandom().shuffle(new)
+            self._queue |= dict.fromkeys(new, now)
+            due = sorted((n for n, at in self._queue.items() if at <= now), key=self._queue.__getitem__)
+            asked = due[: max(0, AT_ONCE - sum(until > now for until in self._asking.values()))]
+            for node in asked:
+                del self._queue[node]
+                self._asking[node] = now + self.timeouts.introduction
+        return asked
 
     def _read_roster(self) -> None:
-        """Takes over a roster that has changed; a damaged one changes nothing, and is complained of."""
+        """Read a roster that has changed; a damaged one changes nothing, and is logged."""
         if self._file is None:
             return
         try:
@@ -257,8 +275,9 @@ class Register:
             for client in [*self._at]:
                 now, then = roster.active.get(client), before.active.get(client)
                 if now is None or then is None or now.key != then.key:
-                    del self._at[client]  # revoked, or under a new key: it has to say who it is
-            self._asked = {node: until for node, until in self._asked.items() if until == math.inf}
+                    del self._at[client]  # revoked, or under a new key: it must prove its identity
+            self._queue = dict.fromkeys(sorted(self._queue, key=self._queue.__getitem__), time.monotonic())
+            self._failures = {}
             self._changed.notify_all()
         self._came()
         for note in changes(before, roster, suspended):
@@ -268,9 +287,10 @@ class Register:
                 self._tell(note)
 
     def _meet(self, node: int) -> None:
-        """Asks a node who it is."""
+        """Check the identity of a node."""
         nonce = secrets.token_bytes(codec.NONCE)
-        task, limit = TaskMessage("enrol", self.session, nonce, -1, 0, 0, "float32"), self.timeouts.answer
+        name, limit = self.roster.coordinator, self.timeouts.introduction
+        task = TaskMessage("enrol", self.session, nonce, -1, 0, 0, "float32", name)
         try:
             message = Message(codec.task_content(task), node, MessageType.QUERY, ttl=limit + SPARE, group_id="enrol")
             (number,) = self.grid.push_messages([message])
@@ -279,19 +299,39 @@ class Register:
         except Exception as error:  # a node of which nothing is known can make Flower raise anything
             if self._closed.is_set():
                 return
-            with self._changed:
-                self.strangers[node] = short(error)
-                self._asked[node] = time.monotonic() + self.timeouts.absent
-            said = log_fields("turned away", node=node, step=self.step)
-            log.warning("node %d is not let in: %s", node, short(error), extra=said)
-            self._tell(Note("turned away", None, f"node {node}: {short(error)}"))
+            self._turn_away(node, short(error))
             return
         self._let_in(node, member, size)
 
+    def _turn_away(self, node: int, why: str) -> None:
+        """Leave a node alone for a while; list it the first time only."""
+        now = time.monotonic()
+        with self._changed:
+            self.strangers[node] = why
+            self._asking.pop(node, None)
+            failures = self._failures[node] = self._failures.get(node, 0) + 1
+            self._queue[node] = now + min(LONGEST_PAUSE, self.timeouts.absent * 2.0 ** min(failures - 1, 30))
+            if node in self._listed:
+                return
+            self._listed[node] = None
+            if len(self._listed) > REMEMBERED:
+                del self._listed[next(iter(self._listed))]
+            if now - self._period >= PERIOD:
+                self._period, self._count = now, 0
+            self._count += 1
+            count = self._count
+        if count > LISTED + 1:
+            return
+        said = log_fields("turned away", node=node, step=self.step)
+        what = f"node {node}" if count <= LISTED else f"node {node} and others"
+        more = "" if count <= LISTED else f" (no more are listed for {PERIOD / 60:.0f} min)"
+        log.warning("%s %s not let in: %s%s", what, "is" if count <= LISTED else "are", why, more, extra=said)
+        self._tell(Note("turned away", None, f"{what}: {why}{more}"))
+
     def _introduced(self, reply: Message | None, task: TaskMessage) -> tuple[Member, object]:
-        """Who a node is, and the size that it declares; Malformed if it is nobody."""
+        """Return the client of a node, and the size that it reports; raise Malformed if it is not in the roster."""
         if reply is None:
-            raise Malformed(f"it did not say who it is within {self.timeouts.answer:g} s")
+            raise Malformed(f"it did not say who it is within {self.timeouts.introduction:g} s")
         if reply.has_error():
             raise Malformed(failure(reply))
         answer = codec.read_answer(reply.content)
@@ -308,24 +348,25 @@ class Register:
         if type(size) is float or (type(size) is int and size.bit_length() <= WIDEST_SIZE):
             return member, size
         kind = f"{type(size).__name__} as its number of examples"
-        raise Malformed(f"client {member} declares a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
+        raise Malformed(f"client {member} reports a {kind}, expected an integer of {WIDEST_SIZE} bits at most")
 
     def _let_in(self, node: int, member: Member, size: object) -> None:
-        declares, said = short(repr(size)), log_fields("enrolled", client=member.id, node=node, step=self.step)
+        reports, said = short(repr(size)), log_fields("enrolled", client=member.id, node=node, step=self.step)
         with self._changed:
-            log.info("client %s is at node %d and declares %s examples", member, node, declares, extra=said)
+            log.info("client %s is at node %d and reports %s examples", member, node, reports, extra=said)
             self._at[member.id] = node
-            self._asked.pop(node, None)
+            self._asking.pop(node, None)
+            self._failures.pop(node, None)
             self.strangers.pop(node, None)
-            if member.id not in self.declared:
-                self.declared[member.id] = self._new[member.id] = size
-                self._tell(Note("enrolled", member.id, f"declares {declares} examples"))  # before the run can begin
+            if member.id not in self.reported:
+                self.reported[member.id] = self._new[member.id] = size
+                self._tell(Note("enrolled", member.id, f"reports {reports} examples"))  # before the run can begin
             self._changed.notify_all()
         self._came()
 
 
 def changes(before: Roster, now: Roster, suspended: Set[int]) -> Iterator[Note]:
-    """What a new roster changes for clients that the old one had.
+    """Yield the changes by a new roster for clients of the old one.
 
     Args:
         before: the old one.

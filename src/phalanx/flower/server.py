@@ -16,6 +16,7 @@ from torch import nn
 from phalanx.algorithms.hidden import hiding, unhidden
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.engine.guard import Guard
+from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
 from phalanx.flower import models
@@ -26,12 +27,12 @@ from phalanx.flower.lock import exclusive
 from phalanx.flower.logs import Form, configure_logs, log_fields
 from phalanx.flower.metrics import HOST, PrometheusMetrics
 from phalanx.flower.record import ENGINE, population, unknown
-from phalanx.flower.signals import passing_signals_on
 from phalanx.flower.status import STATUS, StatusBoard
 from phalanx.flower.suspension import Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.transport import FlowerTransport
 from phalanx.flower.upload_counter import ASKED, UploadCounter
+from phalanx.numerics.memory import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
 from phalanx.runs.history import Measure, nothing
@@ -39,6 +40,7 @@ from phalanx.runs.provenance import provenance
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
 from phalanx.runs.summary import Population, RunInfo
+from phalanx.signals import passing_signals_on
 from phalanx.training.vector import BufferPolicy, FlatModule
 from phalanx.version import VERSION
 
@@ -53,7 +55,7 @@ EVERY_STEP = Checkpoint(every_seconds=0)  # a step takes seconds, and clients re
 
 @dataclass(frozen=True, eq=False)
 class Coordinator:
-    """What the server does, and with whom.
+    """The configuration of the server.
 
     Args:
         algorithm: the same as the clients', but without what hides models from the server (`Permuted`, `Rotated`).
@@ -62,8 +64,9 @@ class Coordinator:
         until: when training ends; an integer counts steps.
         folder: where history.jsonl, checkpoints and the last model go. A server that was killed goes on from there.
             None: nothing is kept.
-        guard: what is refused.
-        sample: who is asked in a round.
+        guard: which replies and sizes are invalid.
+        sample: chooses the clients of a round.
+        lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
         timeouts: how long the server waits.
         suspension: who is suspended.
         transfer: in which form updates travel.
@@ -77,7 +80,7 @@ class Coordinator:
         log: how the log is written: lines for people, or one JSON object per line.
         metrics: the port of the loopback address at which figures for Prometheus are served; None: none are.
         name: of the run, for people; made from the algorithm if empty.
-        setup: what else the record says of the run's configuration, beside what the server knows.
+        setup: further settings of the run for its record, which the server does not know.
         known: what else its summary says, by its history: of a `Run` that everybody knows, who holds what and attacks.
     """
 
@@ -102,6 +105,7 @@ class Coordinator:
     setup: Mapping[str, Any] = field(default_factory=dict)
     known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
+    lost_rounds: LostRounds = LostRounds()
 
     def __post_init__(self) -> None:
         if (how := hiding(self.algorithm)) is not None:
@@ -120,7 +124,7 @@ class Coordinator:
         return self.name or f"{type(self.algorithm).__name__}{inner}, real clients"
 
     def config(self, dimension: int) -> dict[str, Any]:
-        """What decides whether a run can go on from another's checkpoint."""
+        """Return the settings that decide whether a run can go on from another's checkpoint."""
         return {
             "algorithm": canonical(self.algorithm, Algorithm),
             "dimension": dimension,
@@ -128,8 +132,8 @@ class Coordinator:
             "transfer": self.transfer,
         }
 
-    def told(self, dimension: int) -> dict[str, Any]:
-        """What the record says of the configuration."""
+    def recorded(self, dimension: int) -> dict[str, Any]:
+        """Return the configuration for the record."""
         parts: dict[str, Any] = {
             "algorithm": configuration(self.algorithm, Algorithm),
             "guard": configuration(self.guard, Guard),
@@ -137,21 +141,22 @@ class Coordinator:
             "timeouts": configuration(self.timeouts, Timeouts),
             "suspension": configuration(self.suspension, Suspension),
             "prefetch": self.prefetch,
+            "lost_rounds": configuration(self.lost_rounds, LostRounds),
         }
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
 
 
 def tell(progress: Progress) -> None:
-    """An observer that writes each step to the log."""
+    """Write each step to the log; an observer."""
     served = len(progress.updates) if progress.updates is not None else 0
-    failed = {**progress.lost, **progress.refused}
+    failed = {**progress.lost, **progress.invalid}
     without = f", without clients {', '.join(map(str, sorted(failed)))}" if failed else ""
     said = log_fields("step", step=progress.step)
     log.info("step %d after %.1f s: %d updates%s", progress.step, progress.now, served, without, extra=said)
 
 
 def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
-    """Trains with the clients that `grid` reaches; goes on where a killed server stopped.
+    """Train with the clients that `grid` reaches; go on where a killed server stopped.
 
     The folder holds a record as that of a simulated run, for `phalanx report`, also of a run that failed.  Of one that
     did not begin, `status.json` says why; a record that was there before stays.
@@ -169,10 +174,10 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 
 
 def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
-    """As `coordinate`, where nobody else works in the folder."""
+    """Do as `coordinate`, in a folder that is locked for this server."""
     model = FlatModule(coordinator.model, coordinator.buffers)
     start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
-    config = coordinator.told(len(start))
+    config = coordinator.recorded(len(start))
     origin = Origin(digest(coordinator.config(len(start))), source(algorithm), VERSION, {}, {})
 
     info = RunInfo(
@@ -232,6 +237,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             sample=coordinator.sample,
             guard=coordinator.guard,
             reference=coordinator.reference,
+            lost_rounds=coordinator.lost_rounds,
             observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
         )
         if folder is not None:
@@ -241,7 +247,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
 
 @contextmanager
 def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[PrometheusMetrics, ...]]:
-    """Figures for Prometheus, where they are asked for."""
+    """Serve figures for Prometheus, if a port is given."""
     if port is None:
         yield ()
         return
@@ -254,12 +260,12 @@ def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[PrometheusMe
 
 
 def name_of(transport: FlowerTransport, client: int) -> str:
-    """What the roster calls a client."""
+    """Return the name of a client in the roster."""
     return next((member.name for member in transport.register.roster.members if member.id == client), "")
 
 
 def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> ServerApp:
-    """Flower's app of the server.  Asked to end, as by `flwr stop`, it leaves the record of a run that was stopped.
+    """Return Flower's app of the server.  A stop signal, as by `flwr stop`, leaves the record of a stopped run.
 
     Args:
         coordinator: what it does; or what makes it from the context, which holds the configuration of the run.
@@ -271,6 +277,7 @@ def server_app(coordinator: Coordinator | Callable[[Context], Coordinator]) -> S
         configure_logs("text")
         made = coordinator if isinstance(coordinator, Coordinator) else coordinator(context)
         configure_logs(made.log)
+        return_freed_memory()  # this process is the app's own
         with passing_signals_on():
             coordinate(grid, made)
 

@@ -1,4 +1,4 @@
-"""Where a run is and who is there, in `status.json` beside the history, for whoever watches from another process."""
+"""The progress and the clients of a run, in `status.json` in its folder, for views in other processes."""
 
 import logging
 import threading
@@ -38,7 +38,7 @@ class ClientStatus(SchemaPart, frozen=True, kw_only=True):
 
 
 class RunStatus(SchemaPart, frozen=True, kw_only=True):
-    """What `status.json` holds.
+    """The content of `status.json`.
 
     Args:
         phase: of the run.
@@ -58,7 +58,7 @@ class RunStatus(SchemaPart, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> RunStatus | None:
-    """Return what the server says of its clients; None if it has said nothing yet.
+    """Return the status that the server wrote; None if there is none yet.
 
     Raises:
         ValueError: the file holds something else.
@@ -123,11 +123,11 @@ class StatusBoard:
             self._write(self.clients())
 
     def clients(self) -> dict[int, ClientStatus]:
-        """How it stands with each client of the roster, by id."""
+        """Return the status of each client of the roster, by id."""
         return {m.id: self._client(m.id, m.name) for m in sorted(self._register.roster.members, key=lambda m: m.id)}
 
     def counts(self) -> dict[Standing, int]:
-        """How many clients have each standing."""
+        """Return the number of clients with each standing."""
         found = Counter(client.standing for client in self.clients().values())
         return {standing: found[standing] for standing in STANDINGS}
 

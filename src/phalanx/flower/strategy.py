@@ -1,14 +1,15 @@
-"""Our rules in a Flower app that exists: one line of it changes.
+"""Phalanx rules in an existing Flower app, of which one line changes.
 
     strategy = PhalanxStrategy(aggregator=TrimmedMean(0.2), guard=Guard(max_norm=10.0), fraction_train=0.5)
 
-A reply that is malformed is refused, with the reason, and the round goes on.  What such an app cannot have are nonces
-and signatures, and deadlines of our own: who a reply is from is what Flower says, and a round waits for as long as
-Flower's `start(timeout=...)` says.  `phalanx.flower.server_app` has both.
+A malformed reply is invalid, with the reason, and the round goes on.  Such an app has no nonces and signatures, and no
+deadlines of Phalanx: the sender of a reply is the one that Flower names, and a round waits as long as Flower's
+`start(timeout=...)` says.  `phalanx.flower.server_app` has both.
 """
 
 import logging
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
@@ -20,13 +21,16 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.rounds import verdicts_of, warn_of_weights, weights_of
-from phalanx.core import InfeasibleError, Reply, Vector, Verdict
+from phalanx.algorithms.rounds import verdicts_of, weights_of
+from phalanx.core import InfeasibleError, Reply, StalledError, Vector, Verdict, lost_verdicts
+from phalanx.engine import guarantees
 from phalanx.engine.guard import Guard, Sent
+from phalanx.engine.lost import LostRounds
 from phalanx.flower.codec import Malformed, brief, entries_of
 from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
-from phalanx.weighting import AsReported, Preprocess
+from phalanx.weighting import AsReported, Preprocess, Truncate
+from phalanx.wording import plural
 
 log = logging.getLogger("phalanx.flower")
 
@@ -35,10 +39,12 @@ class PhalanxStrategy(FlowersFedAvg):
     """A strategy for `flwr.serverapp` with our rules, weights, guard and verdicts.
 
     Args:
-        aggregator: what is made of the updates of a round.
-        preprocess: what the declared numbers of examples count for. The first that a node declares with a fit update
-            holds. For the scope "population", the population is who has sent one so far.
-        guard: what is refused.
+        aggregator: the rule for the updates of a round.
+        preprocess: makes weights of the reported numbers of examples. The first that a node reports with a valid update
+            is used. For the scope "population", the population is all nodes that have sent one so far.
+        guard: which replies and sizes are invalid.
+        lost_rounds: after how many rounds in a row without a result the run ends with `StalledError`. Flower counts
+            every round, so that only "skip" can be meant.
         options: of Flower's `FedAvg`: whom to sample, and the names of records.
     """
 
@@ -47,70 +53,85 @@ class PhalanxStrategy(FlowersFedAvg):
         aggregator: Aggregator | None = None,
         preprocess: Preprocess | None = None,
         guard: Guard | None = None,
+        lost_rounds: LostRounds | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.aggregator, self.preprocess = aggregator or Mean(), preprocess or AsReported()
         self.guard = guard or Guard()
-        warn_of_weights(self.preprocess, self.aggregator)
+        self.lost_rounds = lost_rounds or LostRounds()
+        if self.lost_rounds.then != "skip":
+            raise ValueError('then must be "skip", got "wait": Flower counts every round. `server_app` can wait.')
+        if isinstance(self.preprocess, Truncate):
+            for remark in guarantees.weights(self.preprocess, self.aggregator):
+                warnings.warn(remark, stacklevel=2)
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and node
-        self.refused = dict[int, dict[int, str]]()  # by round and node
-        self.lost = dict[int, dict[int, str]]()  # by round and node: who failed, or did not answer
+        self.invalid = dict[int, dict[int, str]]()  # by round and node
+        self.lost = dict[int, dict[int, str]]()  # by round and node: failures, and missing answers
         self._own_metrics = bool(options.get("train_metrics_aggr_fn"))
         self._arrays, self._asked = ArrayRecord(), list[Message]()
-        self._sizes = dict[int, int]()  # of nodes that have answered with a fit update
+        self._sizes = dict[int, int]()  # of nodes that have answered with a valid update
         self._previous: Vector | None = None
+        self._lost_in_a_row = 0
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """See Flower's `Strategy`.  Notes who is asked."""
+        """See Flower's `Strategy`.  The sampled nodes are noted."""
         self._arrays, self._asked = arrays, list(super().configure_train(server_round, arrays, config, grid))
         return self._asked
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """See Flower's `Strategy`.  None, so that the model stays as it was, if no reply is fit, or too few are."""
-        base, refused, lost = _flat(self._arrays), dict[int, str](), dict[int, str]()
+        """See Flower's `Strategy`.  None, so that the model stays as it was, if the round is lost.
+
+        It is if no reply is fit, too few are, or the rule has no result for them.
+
+        Raises:
+            StalledError: too many rounds in a row were lost.
+        """
+        base, invalid, lost = _flat(self._arrays), dict[int, str](), dict[int, str]()
         contents, taken, sizes = dict[int, Message](), list[Reply](), dict[int, int]()
         asked = {m.metadata.message_id: m.metadata.dst_node_id for m in self._asked}  # Flower's ids, once it is sent
         sent = {node: Sent(server_round, base) for node in asked.values()}
         for message in replies:
             node = message.metadata.src_node_id
-            if message.has_error():  # told by the SuperLink, which is a node, too
+            if message.has_error():  # reported by the SuperLink, which is a node, too
                 lost[asked.get(message.metadata.reply_to_message_id, node)] = failure(message)
                 continue
             try:
-                delta, declared = self._read(message, base)
-                size = self._size(node, declared)
+                delta, reported = self._read(message, base)
+                size = self._size(node, reported)
             except Malformed as error:
-                refused.setdefault(node, str(error))
+                invalid.setdefault(node, str(error))
                 continue
             contents.setdefault(node, message)
             sizes.setdefault(node, size)
             taken.append(Reply(node, server_round, delta, 0.0))
         checked = self.guard.inspect(taken, sent, server_round, base)
-        self.refused[server_round] = refused = {**refused, **checked.refused}
-        silent = sent.keys() - contents.keys() - refused.keys() - lost.keys()
+        self.invalid[server_round] = invalid = {**invalid, **checked.invalid}
+        silent = sent.keys() - contents.keys() - invalid.keys() - lost.keys()
         self.lost[server_round] = lost = {**lost, **dict.fromkeys(silent, "it did not answer before the round ended")}
-        for what, nodes in (("refused", refused), ("lost", lost)):
+        for what, nodes in (("invalid", invalid), ("lost", lost)):
             for node, why in sorted(nodes.items()):
                 said = log_fields(what, node=node, step=server_round)
                 log.warning("round %d, node %d %s: %s", server_round, node, what, why, extra=said)
         updates = checked.updates
         if updates is None:
-            return None, None
+            return self._lose(server_round, (), "no reply is fit")
         self._sizes |= {node: sizes[node] for node in updates.clients}
         try:
-            weights = weights_of(self.preprocess.among(self.preprocess.enrolled(self._sizes), updates.clients), updates)
+            enrolled = self.preprocess.enrolled(self._sizes)
+            weights = weights_of(self.preprocess.among(enrolled, updates.clients), updates)
             delta, choice = self.aggregator.explained(
                 updates.deltas, weights, turn=server_round - 1, previous=self._previous
             )
         except InfeasibleError as error:
-            log.error("round %d changes nothing: %s", server_round, error)
-            return None, None
-        self._previous, self.verdicts[server_round] = delta, verdicts_of(updates, weights, choice)
+            return self._lose(server_round, updates.clients, str(error))
+        self._previous, self._lost_in_a_row = delta, 0
+        remark = self.preprocess.remark(enrolled, updates.clients)
+        self.verdicts[server_round] = verdicts_of(updates, weights, choice, remark)
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
         return _shaped(base + delta, self._arrays), self._metrics([(contents[i], w) for i, w in shares.items()])
 
@@ -119,8 +140,17 @@ class PhalanxStrategy(FlowersFedAvg):
         good = [m for m in replies if not m.has_error() and len(m.content.metric_records) == 1]
         return self._metrics([(m, 1.0) for m in {m.metadata.src_node_id: m for m in good}.values()])
 
+    def _lose(self, server_round: int, clients: Iterable[int], why: str) -> tuple[None, None]:
+        """Leave the model as it was; raise `StalledError` if that has happened too often in a row."""
+        log.error("round %d changes nothing, it is lost: %s", server_round, why)
+        self.verdicts[server_round] = lost_verdicts(clients, why)
+        self._lost_in_a_row += 1
+        if self._lost_in_a_row >= self.lost_rounds.most:
+            raise StalledError(f"{plural(self._lost_in_a_row, 'round')} in a row were lost, the last one because {why}")
+        return None, None
+
     def _read(self, message: Message, base: Vector) -> tuple[Vector, object]:
-        """The update that a reply holds, and the size that it declares; Malformed if it does not."""
+        """Return the update and the reported size of a reply; raise Malformed if it has none."""
         arrays, metrics = list(message.content.array_records.values()), list(message.content.metric_records.values())
         if (len(arrays), len(metrics)) != (1, 1):
             raise Malformed(f"holds {len(arrays)} ArrayRecords and {len(metrics)} MetricRecords, expected one of each")
@@ -135,17 +165,17 @@ class PhalanxStrategy(FlowersFedAvg):
             self.weighted_by_key
         )
 
-    def _size(self, node: int, declared: object) -> int:
-        """The size that counts for a node, the first that came with a fit update; Malformed if it is impossible."""
+    def _size(self, node: int, reported: object) -> int:
+        """Return the size of a node, the first that came with a valid update; raise Malformed if it is impossible."""
         if node in self._sizes:
             return self._sizes[node]
-        sizes, refused = self.guard.enroll({node: declared})
-        if refused:
-            raise Malformed(refused[node])
+        sizes, invalid = self.guard.enroll({node: reported})
+        if invalid:
+            raise Malformed(invalid[node])
         return sizes[node]
 
     def _metrics(self, weighed: list[tuple[Message, float]]) -> MetricRecord | None:
-        """The mean of each metric over those that report a finite number, unless the app has a function of its own."""
+        """Return the mean of each metric over nodes with a finite number, unless the app has a function of its own."""
         if not weighed:
             return None
         if self._own_metrics:
@@ -163,7 +193,7 @@ class PhalanxStrategy(FlowersFedAvg):
 
 
 def _flat(arrays: Mapping[str, Array]) -> Vector:
-    """All floating-point entries of the server's own arrays, one after the other."""
+    """Return all floating-point entries of the server's own arrays, one after another."""
     parts = [array.numpy().ravel() for array in arrays.values()]
     floating = [part for part in parts if np.issubdtype(part.dtype, np.floating)]
     if not floating:
@@ -172,7 +202,7 @@ def _flat(arrays: Mapping[str, Array]) -> Vector:
 
 
 def _shaped(vector: Vector, arrays: Mapping[str, Array]) -> ArrayRecord:
-    """The vector as arrays; those of whole numbers stay as they were."""
+    """Return the vector as arrays; those of whole numbers do not change."""
     out, begin = dict[str, Array](), 0
     for name, array in arrays.items():
         was = array.numpy()

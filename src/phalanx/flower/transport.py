@@ -1,15 +1,15 @@
 """Real clients: the transport over Flower's messages.
 
-What Flower brings is not believed: `phalanx.flower.register` says who is who, `courier` whom a reply is from, `codec`
-what it holds.  Each task in flight is pulled by a thread of its own, since one pull can block for minutes where a
-client announces a reply and uploads nothing; and each wait has a deadline of our own, since Flower notices a dead
-client late or never.  Only `get_node_ids`, `push_messages` and `pull_messages` of Flower's `Grid` are used.
+Data from Flower are not trusted: `phalanx.flower.register` checks the identity of nodes, `dispatcher` the sender of a
+reply, `codec` its content.  Each task in flight is pulled by its own thread, since one pull can block for minutes if a
+client announces a reply and uploads nothing; and each wait has its own deadline, since Flower notices a dead client
+late or never.  Only `get_node_ids`, `push_messages` and `pull_messages` of Flower's `Grid` are used.
 
 A client can hold one task beyond the one that it works on.  Flower 1.41 hands a node its messages in the order in which
 they were made, and a SuperNode takes the next one when it has sent the reply to the one before: it works on one at a
 time, in a process of its own for each, and sleeps for three seconds only where no other message waits.  So a client
-that remembers something from task to task has all of one task behind it before the next.  An answer to the second task
-that is there first all the same lies at Flower until the first is settled: nobody looks for it before.
+with a local state has completed one task before the next.  An answer to the second task that nevertheless arrives first
+stays at Flower until the first is settled: it is not fetched before.
 """
 
 import logging
@@ -28,6 +28,7 @@ from phalanx.core import Arrivals, InfeasibleError, Progress, Reply, Vector
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import TaskMessage, Transfer
+from phalanx.flower.deadlines import Deadlines
 from phalanx.flower.dispatcher import Dispatch, Dispatcher, Invalid, Outcome
 from phalanx.flower.identity import Roster
 from phalanx.flower.logs import log_fields
@@ -51,48 +52,48 @@ class Pending(NamedTuple):
 
 
 class Underway(NamedTuple):
-    """What the transport carries from step to step."""
+    """The state of the transport between steps."""
 
     session: str
     now: float  # seconds
-    turns: Mapping[int, int]  # how often each client was asked
+    turns: Mapping[int, int]  # number of tasks of each client
     pending: Mapping[int, Pending]
-    declared: Mapping[int, object]  # sizes, by those who have enrolled and been told of
+    reported: Mapping[int, object]  # sizes of the clients that have enrolled and been reported
     standings: Mapping[int, Standing]
-    ahead: Mapping[int, Pending] = {}  # what clients get to when they have answered what is pending
+    ahead: Mapping[int, Pending] = {}  # tasks of clients after the pending ones
 
 
 class Wait:
-    """What one wait has brought so far."""
+    """The results of one wait so far."""
 
     def __init__(self) -> None:
         self.replies = list[Reply]()
-        self.refused = dict[int, str]()
+        self.invalid = dict[int, str]()
         self.lost = dict[int, str]()
 
     def __bool__(self) -> bool:
-        return bool(self.replies or self.refused or self.lost)
+        return bool(self.replies or self.invalid or self.lost)
 
     @property
-    def told(self) -> set[int]:
-        """The clients of which it has brought something."""
-        return {*(reply.client for reply in self.replies), *self.refused, *self.lost}
+    def finished(self) -> set[int]:
+        """The clients with a result."""
+        return {*(reply.client for reply in self.replies), *self.invalid, *self.lost}
 
 
 class FlowerTransport:
-    """Brings downloads to real clients, and their updates back.
+    """A transport to real clients over Flower.
 
-    It is an `Observer` as well: among the observers of its run, it counts as strikes what the guard refuses.
+    It is an `Observer` as well: as one of the observers of its run, it counts invalid updates as strikes.
 
     Args:
         grid: Flower's, as a ServerApp is given it.
         roster: who may take part: a file, which is read again when it has changed, or the roster itself.
         timeouts: how long it waits.
-        suspension: who is suspended, and how often clients are asked.
+        suspension: rules of suspension, and the shortest time between two tasks.
         transfer: in which form updates travel.
         prefetch: whether a client is sent a second task while it works on the first, for a newer version, so that it
             has something to do while its answer travels. Updates are older for it. Asynchronous algorithms only.
-        tell: is told, from any thread, of what becomes of clients beside the steps.
+        tell: takes the events of clients between steps, from any thread.
         asked: counts the tasks that each client is given.
     """
 
@@ -111,19 +112,20 @@ class FlowerTransport:
         self.asked = asked or UploadCounter()
         self.timeouts, self.suspension, self.transfer = timeouts or Timeouts(), suspension or Suspension(), transfer
         self.register = Register(grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell)
-        self._courier, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
-        self._open = dict[int, Dispatch]()  # what each client works on
-        self._ahead = dict[int, Dispatch]()  # what some of these get to then
-        self._away = dict[int, str]()  # clients that were to be asked and could not be, with the reason
+        self._dispatcher, self.prefetch = Dispatcher(grid, self.register, self.timeouts), prefetch
+        self._open = dict[int, Dispatch]()  # the current task of each client
+        self._ahead = dict[int, Dispatch]()  # the next task of some of these
+        self._away = dict[int, str]()  # clients that were due a task and unavailable, with the reason
         self._least, self._rounds = 1, False
         self._turns = dict[int, int]()
         self._last_asked = dict[int, float]()  # by time.monotonic
-        self._joined = dict[int, object]()  # clients that enrolled, and were not told of yet
-        self._delivered: frozenset[int] = frozenset()  # clients of which the last arrivals held a reply
+        self._joined = dict[int, object]()  # clients that enrolled, and were not reported yet
+        self._deadlines = Deadlines(self.timeouts)
+        self._delivered: frozenset[int] = frozenset()  # clients with a reply in the last arrivals
 
     def _wake(self) -> None:
-        """Has a wait look who is there."""
-        self._courier.inbox.put(None)
+        """Wake up a wait, which then checks the connected clients."""
+        self._dispatcher.inbox.put(None)
 
     def __enter__(self) -> "FlowerTransport":
         return self
@@ -132,10 +134,15 @@ class FlowerTransport:
         self.close()
 
     def close(self) -> None:
-        """Ends all waiting; what is on its way is forgotten."""
+        """End all waiting; tasks in flight are dropped."""
         self.forget(self._open.keys())
         self.register.close()
-        self._courier.close()
+        self._dispatcher.close()
+
+    @property
+    def lossy(self) -> bool:
+        """See `Lossy`: a real client can always fail to answer in time."""
+        return True
 
     @property
     def now(self) -> float:
@@ -143,8 +150,8 @@ class FlowerTransport:
         return self.register.now
 
     def __call__(self, progress: Progress, /) -> None:
-        """See `Observer`: what the guard refused is a strike."""
-        for client, why in sorted(progress.refused.items()):
+        """See `Observer`: an update that the guard finds invalid is a strike."""
+        for client, why in sorted(progress.invalid.items()):
             if client not in progress.enrolled:
                 self._complain("not enrolled", client, f"not enrolled: {why}")
             elif client in self._delivered:
@@ -154,11 +161,11 @@ class FlowerTransport:
         self.register.step = progress.step
 
     def _complain(self, event: str, client: int, why: str) -> None:
-        """Writes to the log what is wrong with a client."""
+        """Log a problem with a client."""
         said = log_fields(event, client=client, step=self.register.step)
         log.warning("client %d: %s", client, why, extra=said)
 
-    # Who is there
+    # Availability
 
     def enroll(self) -> Mapping[int, object]:
         """See `Transport`.
@@ -168,24 +175,24 @@ class FlowerTransport:
         """
         self.register.begin(secrets.token_hex(16))
         missing = self.register.wait_for(lambda: set(self.register.roster.active))
-        declared = self.register.enrolled()
+        reported = self.register.enrolled()
         wanted = self.timeouts.least or len(self.register.roster.active)
-        if not declared or len(declared) < wanted:
+        if not reported or len(reported) < wanted:
             named = ", ".join(map(str, missing)) or "nobody, as the roster is empty"
             strangers = "".join(f"\n  node {n}: {why}" for n, why in sorted(self.register.strangers.items())[:10])
             raise InfeasibleError(
-                f"{len(declared)} of the {wanted} clients that are needed enrolled within "
+                f"{len(reported)} of the {wanted} clients that are needed enrolled within "
                 f"{self.timeouts.enrolment:g} s. Missing: {named}. Start them, wait longer (Timeouts.enrolment), or "
                 f"begin with fewer (Timeouts.least).{strangers}"
             )
         if missing:
             log.warning("begins without clients %s", ", ".join(map(str, missing)), extra=log_fields("begun"))
-        return declared
+        return reported
 
     def here(self, clients: Set[int]) -> Set[int]:
-        """See `Intermittent`: those who are connected, and neither suspended nor asked too lately.
+        """See `Intermittent`: clients that are connected, not suspended, and past the interval since their last task.
 
-        Nobody is, while fewer can be reached than `Timeouts.least`.
+        None, while fewer can be reached than `Timeouts.least`.
         """
         away = {client: why for client in clients if (why := self._away_because(client))}
         reached = clients - away.keys()
@@ -197,18 +204,18 @@ class FlowerTransport:
         return reached
 
     def _away_because(self, client: int) -> str:
-        """Why a client is not asked now; empty if it can be."""
+        """Return why a client gets no task now; empty if it can get one."""
         if why := self.register.barred(client):
             return why
         if self.register.node_of(client) is None:
             return "it is not connected"
         left = self._last_asked.get(client, -math.inf) + self.suspension.interval - time.monotonic()
         if left > 0 and not self._rounds:
-            return f"it is asked again in {left:.1f} s, every {self.suspension.interval:g} s at most"
+            return f"it gets its next task in {left:.1f} s, every {self.suspension.interval:g} s at most"
         return ""
 
     def _back(self) -> frozenset[int]:
-        """Clients that were not here, and are now."""
+        """Return the clients that were unavailable, and are available now."""
         back = frozenset(client for client in self._away if not self._away_because(client))
         return back if len(back | self._open.keys()) >= self._least else frozenset()
 
@@ -235,26 +242,35 @@ class FlowerTransport:
     def _set_out(self, client: int, pending: Pending, row: Vector) -> None:
         version, turn, download = pending
         nonce = secrets.token_bytes(codec.NONCE)  # and so nobody can guess Flower's id of the message, a hash
-        task = TaskMessage("train", self.register.session, nonce, client, version, turn, self.transfer)
+        name = self.register.roster.coordinator
+        task = TaskMessage("train", self.register.session, nonce, client, version, turn, self.transfer, name)
         now, node, first = time.monotonic(), self.register.node_of(client), self._open.get(client)
         begins = first.deadline if first is not None else now  # at the latest
-        dispatch = Dispatch(task, download, row, node or 0, begins + self.timeouts.answer)
+        limit = self._limit(client)
+        dispatch = Dispatch(task, download, row, node or 0, limit, begins + limit)
         self._last_asked[client] = now
         if node is None:
             dispatch.unsent = "it is not connected"
             dispatch.sent.set()
         else:
-            self._courier.send(dispatch)
+            self._dispatcher.send(dispatch)
         if first is None:
             self._begin(dispatch)
         else:
             self._ahead[client] = dispatch
 
+    def _limit(self, client: int) -> float:
+        """Return how many seconds a client has for its next answer."""
+        standing = self.register.standing(client)
+        last_chance = self.suspension.last_chance(standing)
+        return self._deadlines.of(client, standing.misses, last_chance=last_chance)
+
     def _begin(self, dispatch: Dispatch) -> None:
-        """It is this task's turn at its client."""
-        dispatch.deadline = time.monotonic() + self.timeouts.answer
+        """Start a task, which is now the first at its client."""
+        dispatch.begun = time.monotonic()
+        dispatch.deadline = dispatch.begun + dispatch.limit
         self._open[dispatch.task.client] = dispatch
-        self._courier.fetch(dispatch)
+        self._dispatcher.fetch(dispatch)
 
     def receive(self, *, every: bool) -> Arrivals:
         """See `Transport`."""
@@ -276,22 +292,22 @@ class FlowerTransport:
         self._delivered = frozenset(reply.client for reply in wait.replies)
         self._away = {i: why for i, why in self._away.items() if i not in back}
         joined, self._joined = self._joined, {}
-        return Arrivals(tuple(wait.replies), wait.refused, wait.lost, joined, back=back)
+        return Arrivals(tuple(wait.replies), wait.invalid, wait.lost, joined, back=back)
 
     def _pass(self, wait: Wait, patient: float) -> None:
-        """Waits for something to happen, and sees to it; not longer than to the next deadline."""
+        """Wait for an event, at most until the next deadline, and handle it."""
         now = time.monotonic()
         deadlines = [dispatch.deadline for dispatch in self._open.values()] or [patient]
         glance = now + min(GLANCE, self.timeouts.roll_call) if self._away else math.inf
         try:
-            event = self._courier.inbox.get(timeout=max(0.001, min(*deadlines, glance) - now))
+            event = self._dispatcher.inbox.get(timeout=max(0.001, min(*deadlines, glance) - now))
         except queue.Empty:
             return
         if event is not None:
             self._settle(*event, wait)
 
     def _settle(self, dispatch: Dispatch, outcome: Outcome, wait: Wait) -> None:
-        """Notes what became of a task, unless it is given up."""
+        """Note the outcome of a task, unless it is given up."""
         client = dispatch.task.client
         if self._open.get(client) is not dispatch:
             self._complain("late", client, f"what came for turn {dispatch.task.turn} came too late")
@@ -299,22 +315,23 @@ class FlowerTransport:
         self._end(dispatch)
         if isinstance(outcome, Reply):
             wait.replies.append(outcome)
+            self._deadlines.answered(client, time.monotonic() - dispatch.begun)
             self.register.answered(client)
             return
-        refused = isinstance(outcome, Invalid)
-        self._complain("invalid" if refused else "lost", client, outcome.why)
-        (wait.refused if refused else wait.lost)[client] = outcome.why
-        if dispatch.node:  # else it was never asked
+        invalid = isinstance(outcome, Invalid)
+        self._complain("invalid" if invalid else "lost", client, outcome.why)
+        (wait.invalid if invalid else wait.lost)[client] = outcome.why
+        if dispatch.node:  # otherwise the task was never sent
             note = self.register.struck if isinstance(outcome, Invalid) and outcome.signed else self.register.missed
             note(client, outcome.why)
 
     def _expire(self, wait: Wait) -> None:
-        """Gives up the tasks whose time is over, and those of clients that are suspended or revoked."""
-        now, told = time.monotonic(), wait.told
+        """Give up the tasks whose time is over, and those of clients that are suspended or revoked."""
+        now, finished = time.monotonic(), wait.finished
         for client, dispatch in [*self._open.items()]:
-            if client in told:
+            if client in finished:
                 continue
-            barred, why = self.register.barred(client), f"no answer within {self.timeouts.answer:g} s"
+            barred, why = self.register.barred(client), f"no answer within {round(dispatch.limit, 1):g} s"
             if not barred and (dispatch.deadline > now or dispatch.finished):  # an answer in time counts
                 continue
             self._end(dispatch)
@@ -324,7 +341,7 @@ class FlowerTransport:
                 self.register.missed(client, why)
 
     def _end(self, dispatch: Dispatch) -> None:
-        """A task is over; the one that its client was sent ahead is next."""
+        """Close a task; the one that its client was sent ahead is next."""
         client = dispatch.task.client
         dispatch.over.set()
         del self._open[client]
@@ -345,15 +362,15 @@ class FlowerTransport:
         """See `Resumable`."""
         pending, ahead = _pending(self._open), _pending(self._ahead)
         sizes, standings = self.register.kept(newcomers=False)
-        declared = {client: size for client, size in sizes.items() if client not in self._joined}
-        return Underway(self.register.session, self.now, dict(self._turns), pending, declared, standings, ahead)
+        reported = {client: size for client, size in sizes.items() if client not in self._joined}
+        return Underway(self.register.session, self.now, dict(self._turns), pending, reported, standings, ahead)
 
     def restore(self, snapshot: Underway, /) -> None:
         """See `Resumable`.  Tasks that had no answer are given again, to the same clients, with new nonces."""
         register, self._turns = self.register, dict(snapshot.turns)
-        register.declared, register.standings = dict(snapshot.declared), dict(snapshot.standings)
+        register.reported, register.standings = dict(snapshot.reported), dict(snapshot.standings)
         register.begin(snapshot.session)
-        if missing := register.wait_for(lambda: set(snapshot.declared)):
+        if missing := register.wait_for(lambda: set(snapshot.reported)):
             named = ", ".join(map(str, missing))
             log.warning("goes on without clients %s, who are not connected", named, extra=log_fields("resumed"))
         register.set_clock(snapshot.now)

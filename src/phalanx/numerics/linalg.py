@@ -301,6 +301,12 @@ def squared_distances_to(rows: Matrix, point: Vector) -> Weights:
     return squares
 
 
+def direction(vector: Vector) -> Vector | None:
+    """Return a vector at length one, of its own dtype; None if it is zero."""
+    length = float(torch.linalg.vector_norm(vector.double()))
+    return (vector.double() / length).to(vector.dtype) if length > 0 else None
+
+
 def cosine_similarity(rows: Matrix) -> Square:
     """Return cosines between all pairs of rows, in float64, symmetric, within [-1, 1], with ones on the diagonal.
 

@@ -1,7 +1,8 @@
-"""Settings of the memory allocator that make training faster on Linux, and memory for large matrices."""
+"""Settings of the memory allocator on Linux, for fast training or a small server, and memory for large matrices."""
 
 import ctypes
 import math
+import os
 import platform
 from collections.abc import Sequence
 
@@ -9,8 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from phalanx.core import InfeasibleError
+
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc, malloc.h
 LARGE = 1 << 22  # bytes from which NumPy asks Linux for huge pages
+SEPARATE = 1 << 20  # bytes from which `return_freed_memory` has blocks mapped separately
 LINE = 64  # bytes of a cache line
 
 
@@ -31,6 +35,33 @@ def keep_freed_memory() -> bool:
     # No block below 1 GiB is mapped separately, the heap is never trimmed, and it grows in steps of 256 MiB.
     settings = ((M_MMAP_THRESHOLD, 1 << 30), (M_TRIM_THRESHOLD, (1 << 31) - 1), (M_TOP_PAD, 256 << 20))
     return all(mallopt(name, value) for name, value in settings)
+
+
+def return_freed_memory() -> bool:
+    """Make this process return each large block that it frees to the kernel at once.
+
+    By default, glibc raises the size from which it does so with each block that is freed, up to 32 MiB, and keeps what
+    lies between blocks in use: a server that receives 100 updates of 4 MB in as many threads holds 130 to 150 MB
+    beyond them, and 70 MB with this setting (`benchmarks/flower.py memory`).  It holds for the whole process.
+
+    Returns:
+        Whether it was done: False on systems without glibc.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    return bool(ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, SEPARATE))
+
+
+def check_fits(size: int, what: str) -> None:
+    """Raise `InfeasibleError` if so many bytes are more than the memory of this machine, as far as it is known."""
+    try:
+        held = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return
+    if size > held > 0:
+        raise InfeasibleError(
+            f"{what} takes {size / 1e9:,.0f} GB of memory, and this machine has {held / 1e9:,.0f} GB. Make it smaller."
+        )
 
 
 def room(shape: Sequence[int], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Tensor:

@@ -1,7 +1,7 @@
 """Simulations on several machines, over Ray: the runs of a sweep, or the clients of one round.
 
-For machines that one owner trusts: whoever can reach a Ray cluster can run anything on it.  Clients that cannot be
-trusted are reached over `phalanx.flower`.
+For trusted machines only: anyone who can reach a Ray cluster can run any code on it.  Use `phalanx.flower` for
+untrusted clients.
 """
 
 from phalanx.installation import installation

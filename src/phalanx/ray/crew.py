@@ -1,7 +1,7 @@
-"""Workers on a Ray cluster: processes of one CPU and one thread each, that compute the same bits as this one.
+"""Workers on a Ray cluster: processes of one CPU and one thread each, with the same results to the bit as this one.
 
-A job of a worker that dies is done again by another; what is done depends on the job alone, so that the bits are the
-same.  A job that has cost several workers is not given to one more.
+A job of a worker that dies is done again by another; the result depends on the job alone, so that it is the same to the
+bit.  A job over which several workers have died is not given to another.
 """
 
 import logging
@@ -24,29 +24,29 @@ from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.ray")
 
-START = 180.0  # seconds that a worker has to begin, where no other is there
+START = 180.0  # seconds that a worker has to begin, if there is no other
 FREED = 5.0  # seconds after which the CPUs of workers that have ended are free
 REACH = 10.0  # seconds in which the head of a cluster must take a connection
-TRIES = 3  # workers that a task may cost
-STATISTICS = "RAY_USAGE_STATS_ENABLED"  # environment variable: whether Ray reports to its makers
+TRIES = 3  # workers that may die over a task
+STATISTICS = "RAY_USAGE_STATS_ENABLED"  # environment variable: whether Ray sends usage statistics
 CPU = torch.device("cpu")
 
 Conditions = Mapping[str, str | int]
-Job = Callable[[Any], Any]  # gives a worker something to do; returns Ray's reference to what will come of it
+Job = Callable[[Any], Any]  # gives a worker a job; returns Ray's reference to its result
 
 
 @contextmanager
 def joined(address: str) -> Iterator[None]:
-    """This process as one that gives out work on a Ray cluster.
+    """Connect this process to a Ray cluster, for the duration of the context.
 
     Args:
-        address: where the head of the cluster is, as `10.0.0.1:6379`; "auto" for the one to which this machine
+        address: of the head of the cluster, such as `10.0.0.1:6379`; "auto" for the one to which this machine
             belongs; "local" for one of this machine alone, which begins and ends with the context.
 
     Raises:
         InfeasibleError: there is no cluster.
     """
-    if ray.is_initialized():  # by the caller, who also ends it
+    if ray.is_initialized():  # by the caller, which also ends it
         yield
         return
     os.environ.setdefault(STATISTICS, "0")
@@ -63,7 +63,7 @@ def joined(address: str) -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Raises InfeasibleError if nobody listens at an address; Ray itself would try for minutes.
+    """Raise InfeasibleError if nobody listens at an address; Ray itself would try for minutes.
 
     "auto" and "local" are Ray's to find, as is an address with a scheme, such as `ray://head:10001`.
     """
@@ -77,7 +77,7 @@ def _reach(address: str) -> None:
 
 
 def _unreachable(address: str, error: BaseException) -> str:
-    """Why a cluster cannot be joined, and what to do."""
+    """Return why a cluster cannot be joined, and what to do."""
     if isinstance(error, AuthenticationError) or AuthenticationError.__name__ in str(error.__cause__):
         return (
             f"The Ray cluster at {address} does not let this machine in, for want of its token. Copy the file "
@@ -90,19 +90,19 @@ def _unreachable(address: str, error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, as a sentence."""
+    """Return the first line of an error, as a sentence."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].rstrip(".") + "."
 
 
 class RayWorker:
-    """What runs on the cluster, in a process of its own; subclasses say what it does."""
+    """A worker on the cluster, in a process of its own; subclasses define its methods."""
 
     def __init__(self) -> None:
         keep_freed_memory()
 
     def begin(self) -> tuple[str, Conditions]:
-        """Where it is, and what the bits that it computes depend on."""
+        """Return its host, and the conditions on which its results depend to the bit."""
         torch.set_num_threads(1)
         return socket.gethostname(), stated()
 
@@ -112,12 +112,12 @@ def _cpus(resources: Callable[[], Mapping[str, float]]) -> int:
 
 
 def stated() -> Conditions:
-    """What the bits depend on that this process computes on its CPU."""
+    """Return the conditions on which the results of this process depend to the bit, on its CPU."""
     return {"phalanx": VERSION, **conditions(CPU)}
 
 
 def check(host: str, there: Conditions, here: Conditions) -> None:
-    """Raises InfeasibleError if a worker on a host computes other bits than this process, as far as can be told."""
+    """Raise InfeasibleError if a worker on a host may compute other bits than this process, by its conditions."""
     differing = [f"{name} {there.get(name)}, and this is {value}" for name, value in here.items()
                  if there.get(name) != value]  # fmt: skip
     if differing:
@@ -130,13 +130,13 @@ def check(host: str, there: Conditions, here: Conditions) -> None:
 class Crew(Pool):
     """Workers on a Ray cluster that was joined, as a context.
 
-    A job is called with the worker that is to do it, and returns Ray's reference to the result.
+    A job is called with the worker that does it, and returns Ray's reference to the result.
 
     Args:
-        kind: what the workers are.
-        count: how many at most; as many as the cluster has free CPUs if None.
-        ahead: how many jobs a worker has at one time, the one that it does included.
-        here: what this process states of itself, which has to hold of each worker.
+        kind: class of the workers.
+        count: largest number of workers; the free CPUs of the cluster if None.
+        ahead: number of jobs that a worker has at one time, the current one included.
+        here: conditions of this process, which each worker must share.
         options: of Ray, for the workers.
     """
 
@@ -151,7 +151,7 @@ class Crew(Pool):
         super().__init__()
         self.kind, self.count, self.ahead, self.here, self.options = kind, count, ahead, here, options or {}
         self.places, self._seen = 0, 0.0  # number of workers for which there is room; when there was one last
-        self._starting = dict[Any, Any]()  # workers that are about to begin, by the reference to their first words
+        self._starting = dict[Any, Any]()  # workers that are about to begin, by the reference to their conditions
         self._flying = dict[Any, tuple[int, Any]]()  # number and worker of each job, by the reference to its result
         self._first: Job | None = None
 
@@ -172,7 +172,7 @@ class Crew(Pool):
         self._starting.clear()
 
     def _room(self) -> int:
-        """How many workers there can be; waits a little for CPUs of workers that have just ended."""
+        """Return the possible number of workers; wait a little for CPUs of workers that have just ended."""
         deadline = time.monotonic() + FREED
         while True:
             free, known = _cpus(ray.available_resources), _cpus(ray.cluster_resources)
@@ -189,7 +189,7 @@ class Crew(Pool):
         return min(free, wanted)
 
     def _wait_for_all(self) -> None:
-        """Waits for workers to begin; for all of them that begin within the time, and for one at least.
+        """Wait for workers to begin: all that begin within the time, and at least one.
 
         Raises:
             ConnectionError: none has begun.
@@ -204,7 +204,7 @@ class Crew(Pool):
             raise ConnectionError(f"No worker has begun on the Ray cluster within {START:g} s. Its logs tell why.")
 
     def prepare(self, first: Job) -> None:
-        """Has each worker do something before all that comes from now on, those who come later as well."""
+        """Make each worker do something before its next jobs, including workers that begin later."""
         self._first = first
         for worker in self.workers:
             first(worker)
@@ -235,7 +235,7 @@ class Crew(Pool):
         return [*filter(None, begun), *done]
 
     def _admitted(self, reference: Any) -> Ready | None:
-        """A worker that has begun; None if it could not."""
+        """Return a worker that has begun; None if it could not."""
         handle = self._starting.pop(reference)
         try:
             host, there = ray.get(reference)
@@ -252,13 +252,13 @@ class Crew(Pool):
         return Ready(handle)
 
     def _outcome(self, reference: Any) -> Message:
-        """What came of a job."""
+        """Return the event that ends a job."""
         number, worker = self._flying.pop(reference)
         try:
             return Done(number, ray.get(reference))
         except RayTaskError as error:
             return Failed(number, error.cause if isinstance(error.cause, Exception) else error)
-        except RayError as error:  # the worker is gone, or what it had computed
+        except RayError as error:  # the worker is gone, or its result is
             self.stop(worker)
             return Died(worker, first_line(error))
 

@@ -1,7 +1,7 @@
-"""The clients of one round on several machines, to the same bits as in one process.
+"""The clients of one round on several machines, with the same results to the bit as in one process.
 
-The examples of all clients are put once into the memory that the workers of a machine share, a model once for each
-round, and each worker takes a client when it has done another, those with the most examples first.
+The examples of all clients are put once into the shared memory of a machine's workers, a model once for each round, and
+each worker takes the next client when it has finished one, those with the most examples first.
 """
 
 import warnings
@@ -20,11 +20,11 @@ from phalanx.pool import Again, Done, Failed
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, log, stated
 from phalanx.simulation.executor import Blueprint, Executor, LocalTask, learnt
 
-AHEAD = 2  # clients that a worker is given, so that the next one is there when it is done with one
+AHEAD = 2  # clients that a worker is given at a time, so that it need not wait for the next one
 
 
 class Held(NamedTuple):
-    """A client's examples, as arrays that several processes can read at one place."""
+    """A client's examples, as arrays in memory that several processes can read."""
 
     x: np.ndarray
     y: np.ndarray
@@ -32,16 +32,16 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, data: Dataset) -> "Held":
-        """The arrays of a data set; who the examples are from plays no part in training."""
+        """Return the arrays of a data set, without writers, which training does not use."""
         return cls(as_array(data.x), as_array(data.y), data.classes)
 
     def dataset(self) -> Dataset:
-        """The data set, in the same memory."""
+        """Return the data set, in the same memory."""
         return Dataset(as_tensor(self.x), as_tensor(self.y), self.classes)
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The tensor as an array; raises InfeasibleError where NumPy has no such dtype."""
+    """Return the tensor as an array; raise InfeasibleError if NumPy has no such dtype."""
     try:
         found: np.ndarray = tensor.numpy()
     except TypeError as error:
@@ -52,23 +52,23 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """The array as a tensor in the same memory, which nobody is to write to."""
+    """Return the array as a tensor in the same memory, which must not be written."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(array)
 
 
 class Teacher(RayWorker):
-    """A worker that trains one client after the other."""
+    """A worker that trains one client after another."""
 
     def prepare(self, blueprint: Blueprint, data: Mapping[int, Held], exact: bool) -> None:
-        """Takes up the clients of a run."""
+        """Load the clients of a run."""
         self._trainer, self._exact = blueprint.trainer(), exact
         self._data = {client: held.dataset() for client, held in data.items()}
         self._row = torch.empty_like(self._trainer.model.values)
 
     def train(self, client: int, turn: int, version: int, start: np.ndarray) -> tuple[np.ndarray, float, list[str]]:
-        """The change that training makes, the loss, and what warnings there were."""
+        """Return the change by training, the loss, and the warnings."""
         task = LocalTask(client, turn, version, as_tensor(start), self._row)
         with warnings.catch_warnings(record=True) as caught:
             loss = learnt(self._trainer, task, self._data[client], exact=self._exact)
@@ -76,11 +76,11 @@ class Teacher(RayWorker):
 
 
 class RayExecutors:
-    """A Ray cluster as a place where the clients of a round train: `executors` of `phalanx.simulate`.  A context.
+    """A Ray cluster on which the clients of a round train: `executors` of `phalanx.simulate`.  A context.
 
     Args:
         address: of the cluster; see `phalanx.ray.joined`.
-        workers: how many at most; as many as the cluster has free CPUs if None.
+        workers: largest number; the free CPUs of the cluster if None.
     """
 
     def __init__(self, address: str, workers: int | None = None) -> None:
@@ -88,7 +88,7 @@ class RayExecutors:
         self._stack = ExitStack()
 
     def __enter__(self) -> "RayExecutors":
-        """Joins the cluster and begins the workers.
+        """Join the cluster and start the workers.
 
         Raises:
             InfeasibleError: there is no cluster, none of its CPUs is free, or a worker would compute other bits.
@@ -104,7 +104,7 @@ class RayExecutors:
         self._stack.close()
 
     def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
-        """See `phalanx.simulation.executor.ExecutorFactory`.  From now on the workers serve this run only."""
+        """See `phalanx.simulation.executor.ExecutorFactory`.  Afterwards the workers serve this run only."""
         held = ray.put({client: Held.of(examples) for client, examples in data.items()})
         self.crew.prepare(lambda worker: worker.prepare.remote(blueprint, held, exact))
         return _RayExecutor(self.crew, {client: len(examples) for client, examples in data.items()})
@@ -114,8 +114,8 @@ class _RayExecutor:
     """The clients of one run.
 
     Args:
-        crew: who trains them.
-        sizes: how many examples each client has.
+        crew: trains them.
+        sizes: number of examples of each client.
     """
 
     def __init__(self, crew: Crew, sizes: Mapping[int, int]) -> None:
@@ -132,10 +132,10 @@ class _RayExecutor:
         losses = dict[int, float]()
         for happening in self.crew.do([self._job(task, models) for task in order]):
             match happening:
-                case Done(job, (row, loss, told)):
+                case Done(job, (row, loss, texts)):
                     np.copyto(order[job].row.numpy(), row)
                     losses[order[job].client] = loss
-                    for text in told:
+                    for text in texts:
                         warnings.warn(text, stacklevel=2)
                 case Again(job, why):
                     log.warning("client %d is trained again by another worker: %s", order[job].client, why)
@@ -146,7 +146,7 @@ class _RayExecutor:
 
     @staticmethod
     def _job(task: LocalTask, models: dict[int, Any]) -> Job:
-        """What a worker is told; each model goes once to the cluster, however many clients are sent it."""
+        """Return a job for a worker; each model goes once to the cluster, however many clients are sent it."""
         client, turn, version, start, _ = task
         at = start.data_ptr()
         if at not in models:

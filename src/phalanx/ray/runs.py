@@ -1,7 +1,7 @@
-"""Runs on several machines: each record is in the store of this one as soon as its run ends.
+"""Runs on several machines: each record is in the store of this machine as soon as its run ends.
 
-A run whose worker dies is carried out again.  Where a worker sees the folder of results, as in a file system that all
-machines share, the run goes on from its last checkpoint; elsewhere it starts from the beginning.
+A run whose worker dies is carried out again.  If a worker sees the folder of results, as in a file system that all
+machines share, the run goes on from its last checkpoint; otherwise it starts from the beginning.
 """
 
 import tempfile
@@ -21,11 +21,11 @@ from phalanx.reproduce.store import Store
 from phalanx.reproduce.workers import Means, Outcome, SoFar, Workers, carried_out
 from phalanx.runs.plan import Run
 
-TALKING = {"max_concurrency": 2}  # options of Ray: a worker says how far it is while it computes
+TALKING = {"max_concurrency": 2}  # options of Ray: a worker reports its progress while it computes
 
 
 class Runner(RayWorker):
-    """A worker that carries out one run after the other."""
+    """A worker that carries out one run after another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,9 +36,9 @@ class Runner(RayWorker):
 
         Args:
             plan: the run.
-            folder: where it is saved on its way, if this worker sees the folder of results.
-            sign: a file that is there if it does.
-            means: how it is carried out.
+            folder: of its checkpoints, if this worker sees the folder of results.
+            sign: a file that exists if it does.
+            means: of carrying it out.
         """
         torch.set_num_threads(1)  # of this thread, which is not that of other methods
         self._say(SoFar(0.0, ()))
@@ -48,21 +48,21 @@ class Runner(RayWorker):
         self._so_far = so_far
 
     def so_far(self) -> SoFar:
-        """How far its run is."""
+        """Return the progress of its run."""
         return self._so_far
 
 
 class Runners(Crew):
-    """The workers of a sweep, which are asked how far they are whenever something has happened, or nothing for a while.
+    """The workers of a sweep, whose progress is queried after each event, and after a while without one.
 
     Args:
-        count: how many at most; as many as the cluster has free CPUs if None.
+        count: largest number; the free CPUs of the cluster if None.
     """
 
     def __init__(self, count: int | None) -> None:
         here = {name: value for name, value in stated().items() if name != "threads"}  # nothing is computed here
         super().__init__(Runner, count, 1, here, TALKING)
-        self._asked = dict[Any, Any]()  # Ray's reference to how far it is, by worker
+        self._queries = dict[Any, Any]()  # Ray's reference to the progress, by worker
 
     def wait(self, seconds: float) -> Sequence[Message]:
         """See `Pool`."""
@@ -71,32 +71,32 @@ class Runners(Crew):
         return [*messages, *said]
 
     def _said(self, number: int, worker: Any) -> Said | None:
-        """How far a worker is, if it has answered; then asks it again."""
-        asked = self._asked.pop(worker, None)
-        if asked is not None and not ray.wait([asked], timeout=0)[0]:
-            self._asked[worker] = asked
+        """Return the progress of a worker, if it has answered; then query it again."""
+        query = self._queries.pop(worker, None)
+        if query is not None and not ray.wait([query], timeout=0)[0]:
+            self._queries[worker] = query
             return None
-        self._asked[worker] = worker.so_far.remote()
+        self._queries[worker] = worker.so_far.remote()
         try:
-            return None if asked is None else Said(number, ray.get(asked))
-        except RayError:  # the worker is dead, which shows by its run
+            return None if query is None else Said(number, ray.get(query))
+        except RayError:  # the worker is dead, which the end of its run shows
             return None
 
     def give(self, worker: Any, number: int, job: Job) -> None:
-        """See `Pool`: what a worker says of the run before is not of this one."""
-        self._asked.pop(worker, None)
+        """See `Pool`: progress of the worker's previous run is dropped."""
+        self._queries.pop(worker, None)
         super().give(worker, number, job)
 
 
 @contextmanager
 def ray_workers(address: str, count: int | None, store: Store, means: Means) -> Iterator[Workers]:
-    """The workers of a Ray cluster.
+    """Start the workers of a Ray cluster.
 
     Args:
         address: of the cluster; see `phalanx.ray.joined`.
-        count: how many runs at a time at most; as many as the cluster has free CPUs if None.
+        count: largest number of runs at one time; the free CPUs of the cluster if None.
         store: takes the records.
-        means: how runs are carried out; data sets lie at the same place on all machines.
+        means: of carrying out runs; data sets are at the same place on all machines.
 
     Raises:
         InfeasibleError: there is no cluster, none of its CPUs is free, or a worker would compute other bits.

@@ -1,4 +1,4 @@
-"""Run records in, one self-contained HTML page out: `write(records, Path("report.html"), "Digits under attack")`."""
+"""One self-contained HTML page from run records: `write(records, Path("report.html"), "Digits under attack")`."""
 
 from phalanx.report.page import render, write
 

@@ -1,6 +1,7 @@
-"""The tasks of a run whose updates came one by one, or late: when each began, when it ended, and how."""
+"""The tasks of a run whose updates arrived one by one, or late: begin, end and outcome of each."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -12,16 +13,17 @@ DECIDED = {True: ACCEPTED, False: FILTERED}
 
 
 class Flight(NamedTuple):
-    """One task of a client, from the model that it was sent to what came of it.
+    """One task of a client, from its download to its outcome.
 
     Args:
         client: its id.
-        sent: seconds; when the client's task before was over or the model came about, whichever is later. That is when
-            it was sent, unless the client could not be reached then. The model of what was invalid or lost is unknown.
+        sent: seconds; the end of the client's previous task or the creation of the model, whichever is later. That is
+            the time of the download, unless the client was unavailable then. For an invalid or lost update the model
+            is unknown.
         came: seconds.
-        step: in which it came.
-        age: how many versions the server had gone on meanwhile; None for what was invalid or lost.
-        fate: ACCEPTED, FILTERED, UNDECIDED as long as no later step decided, INVALID or LOST.
+        step: in which it arrived.
+        age: number of new versions of the server meanwhile; None for an invalid or lost update.
+        fate: ACCEPTED, FILTERED, UNDECIDED as long as no later step decides, INVALID or LOST.
         weight: of the update in the step that used it; 0 if none did.
     """
 
@@ -35,14 +37,14 @@ class Flight(NamedTuple):
 
 
 def asynchronous(record: "Record") -> bool:
-    """Whether the history has the version that each update trained on."""
+    """Return whether the history has the version that each update trained on."""
     return any(step.versions for step in record.history)
 
 
 def flights(record: "Record") -> tuple[Flight, ...]:
-    """All tasks that were over, in the order in which they were; none if the history has no versions.
+    """Return all tasks that have ended, in this order; none if the history has no versions.
 
-    Where one verdict is on several updates of a client, as in Catalyst on a late one and a fresh one, it holds for each
+    If one verdict is on several updates of a client, as in Catalyst on a late one and a fresh one, it holds for each
     of them, and its weight is divided.
     """
     return tuple(_Reader().read(record.history)) if asynchronous(record) else ()
@@ -54,11 +56,11 @@ class _Reader:
     def __init__(self) -> None:
         self.out: list[Flight] = []
         self.version = 0  # of the line before
-        self.begun: dict[int, float] = {}  # when each version came about
-        self.free: dict[int, float] = {}  # when each client's last task was over
-        self.open: dict[int, list[int]] = defaultdict(list)  # for each client, its undecided flights by their place
+        self.begun: dict[int, float] = {}  # time at which each version was created
+        self.free: dict[int, float] = {}  # end of each client's last task
+        self.open: dict[int, list[int]] = defaultdict(list)  # for each client, the indices of its undecided flights
 
-    def read(self, history: "list[StepRecord]") -> list[Flight]:
+    def read(self, history: "Sequence[StepRecord]") -> list[Flight]:
         """Return the flights of all steps."""
         for step in history:
             self._arrive(step)

@@ -1,6 +1,6 @@
-"""What a run of clustered federated learning did: its tree of clusters, the splits, and what each cluster was like."""
+"""A run of clustered federated learning: its tree of clusters, the splits, and the figures of each cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.report.figures.series import Series, number
@@ -9,19 +9,19 @@ from phalanx.report.ledger import BYZANTINE, Ledger
 if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord
 
-LEAST = ("clusters", "parents", "born")  # what a state must hold
+LEAST = ("clusters", "parents", "born")  # required fields of a state
 
 
 class Node(NamedTuple):
-    """A cluster that is, or was.
+    """A present or former cluster.
 
     Args:
-        parent: the one that it was split off; None for the first.
-        born: the step in which that was; 0 for the first.
+        parent: the cluster from which it was split off; None for the first.
+        born: the step of that split; 0 for the first.
         ended: the step in which it was split itself; None if it was not.
-        clients: who is in it, or was last, without those who joined later; in order.
-        accuracy: mean over its clients whose accuracy is known of what they were served, by the last evaluation before
-            it was split, or of the run; None if there is none.
+        clients: its clients, or its last ones, without those that joined later; in order.
+        accuracy: mean over those of its clients whose accuracy is known, by the last evaluation before its split, or of
+            the run; None if there is none.
     """
 
     parent: int | None
@@ -35,11 +35,11 @@ class Split(NamedTuple):
     """One split.
 
     Args:
-        step: when.
-        cluster: which.
-        alpha: largest cosine across the parts; NaN where there is none.
+        step: of the split.
+        cluster: that was split.
+        alpha: largest cosine across the parts; NaN if there is none.
         smaller: clients of the smaller part.
-        torn: whether honest clients of one true group came apart; None if the truth is unknown.
+        torn: whether honest clients of one true group were separated; None if the truth is unknown.
     """
 
     step: int
@@ -66,15 +66,15 @@ class Clusters:
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """The clusters at the end, so that those that were split last stand side by side."""
+        """The clusters at the end, ordered so that those from the last split are adjacent."""
         return tuple(self._below(0)) if self.nodes else ()
 
     def children(self, node: int) -> tuple[int, ...]:
-        """The clusters that one was split in."""
+        """Return the clusters into which one was split."""
         return tuple(v for v, other in self.nodes.items() if other.parent == node)
 
     def curve(self, cluster: int, part: str, field: str) -> Series:
-        """A number that the state holds of a cluster, such as ("norms", "mean"), over the steps in which it does."""
+        """Return a figure of a cluster in the state, such as ("norms", "mean"), over the steps that have it."""
         figures = [(step.step, step.state.get(part, {}).get(cluster)) for step in self.steps]
         known = [(float(step), number(about.get(field))) for step, about in figures if about is not None]
         return Series([step for step, _ in known], [value for _, value in known])
@@ -123,11 +123,11 @@ class Clusters:
         return bool(groups[0] & groups[1])
 
 
-def measured(history: "list[StepRecord]") -> "list[StepRecord]":
+def measured(history: "Sequence[StepRecord]") -> "list[StepRecord]":
     """Return the steps whose state holds clusters."""
     return [step for step in history if all(step.state.get(part) for part in LEAST)]
 
 
 def colour(cluster: int) -> str:
-    """The name of a cluster's colour: the same in all pictures; ink for the first, then six in turn."""
+    """Return the name of a cluster's colour: the same in all pictures; ink for the first, then six in turn."""
     return "s6" if cluster == 0 else f"s{(cluster - 1) % 6}"

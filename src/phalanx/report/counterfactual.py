@@ -1,4 +1,4 @@
-"""What other weights would have meant for a run, in a table and in sentences, without any training."""
+"""A comparison of the weights of a run with other weightings, in a table and in sentences, without any training."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def columns(w: Weightings) -> tuple[str, ...]:
-    """What stands above the cells."""
+    """Return the headings of the cells."""
     K, tenth = len(w.sizes), top(0.1, len(w.sizes))
     byzantine = (f"Byzantine clients ({len(w.byzantine):,} of {K:,})",) if w.byzantine else ()
     held = (*byzantine, "Largest client", f"Heaviest 10 % ({tenth:,} of {K:,})")
@@ -39,7 +39,7 @@ def columns(w: Weightings) -> tuple[str, ...]:
 
 
 def rows(w: Weightings) -> tuple[Row, ...]:
-    """The weightings, one below the other."""
+    """Return the rows of the table, one for each weighting."""
     return tuple(Row(name, name == w.used, _cells(w, name)) for name in NAMES)
 
 
@@ -56,12 +56,12 @@ def _cells(w: Weightings, name: str) -> tuple[Cell, ...]:
 
 
 def _base(w: Weightings) -> str:
-    """The weighting with which others are compared: the one in use if it is among them."""
+    """Return the weighting with which others are compared: the one in use if it is among them."""
     return w.used if w.used in w.shares else REPORTED
 
 
 def sentences(w: Weightings) -> tuple[str, ...]:
-    """What the run weighed by, and what truncation did or would have done."""
+    """Return sentences on the weights of the run, and on the actual or possible effect of truncation."""
     return _usage(w), *_rule(w), _truncation(w), *_promise(w)
 
 
@@ -74,7 +74,7 @@ def _usage(w: Weightings) -> str:
     words = {
         REPORTED: "weighed clients by the sizes that they reported",
         TRUNCATED: "truncated reported sizes",
-        UNIFORM: "weighed all clients alike, whatever they reported",
+        UNIFORM: "gave all clients the same weight, whatever they reported",
     }
     cohort = ", in each step for the clients that took part in it. What follows is for all clients together"
     does = words.get(w.used, "weighed clients in none of the three ways below")
@@ -82,7 +82,7 @@ def _usage(w: Weightings) -> str:
 
 
 def _rule(w: Weightings) -> Iterator[str]:
-    """For rules that are more than the weighted mean."""
+    """Yield a sentence for rules other than the weighted mean."""
     rule = w.algorithm.part("aggregate")
     if w.preprocess.path and rule.path not in {"", import_path(Mean)}:
         yield f"These weights went to the rule {rule}, which decides how much each update weighs."
@@ -106,7 +106,7 @@ def _truncation(w: Weightings) -> str:
 
 
 def _harmless(w: Weightings) -> str:
-    """Why nothing needs truncation."""
+    """Return why nothing needs truncation."""
     alpha, K = w.truncate.alpha, len(w.sizes)
     return (
         f"the largest {100 * alpha:g} % of the clients ({top(alpha, K):,} of {K:,}) reported"
@@ -115,7 +115,7 @@ def _harmless(w: Weightings) -> str:
 
 
 def _named(who: Sequence[int], w: Weightings) -> str:
-    """Some clients at the beginning of a sentence."""
+    """Return some clients in words, for the beginning of a sentence."""
     noun = "Byzantine client" if w.byzantine.issuperset(who) else "client"
     if len(who) > FEW:
         return plural(len(who), noun)
@@ -123,7 +123,7 @@ def _named(who: Sequence[int], w: Weightings) -> str:
 
 
 def _promise(w: Weightings) -> Iterator[str]:
-    """Where there are more attackers than the bound is for."""
+    """Yield a sentence if there are more attackers than the bound is for."""
     meant = top(w.truncate.alpha, len(w.sizes))
     if len(w.byzantine) > meant and not isinstance(w.bound, InfeasibleError):
         yield (

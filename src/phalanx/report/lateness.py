@@ -1,4 +1,4 @@
-"""The verdicts on updates by their age, in a table: late ones are judged otherwise than fresh ones."""
+"""The verdicts on updates by their age, in a table, since late and fresh ones are judged differently."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ COLUMNS = ("Updates", "Accepted", "Filtered", "Undecided", "Mean weight")
 
 
 class Row(NamedTuple):
-    """Updates of one age, of clients of one truth.
+    """Updates of one age, of honest or of Byzantine clients.
 
     Args:
         age: in words: "fresh", "2 to 3".
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 def rows(ledger: Ledger) -> tuple[Row, ...]:
-    """The table: ages 0, 1, 2 to 3, 4 to 7, and so on, honest clients before Byzantine ones; no row is empty."""
+    """Return the table: ages 0, 1, 2 to 3, 4 to 7, and so on, honest clients before Byzantine ones; no row is empty."""
     known = [flight for flight in flights(ledger.record) if flight.age is not None]
     out = []
     for group in ledger.groups:
@@ -39,7 +39,7 @@ def rows(ledger: Ledger) -> tuple[Row, ...]:
 
 
 def _words(number: int) -> str:
-    """Ages of so many binary digits."""
+    """Return in words the ages of this number of binary digits."""
     if number < 2:
         return ("fresh", "1 version")[number]
     return f"{2 ** (number - 1)} to {2**number - 1} versions"

@@ -1,4 +1,4 @@
-"""What is read from a record: who the clients are, what each of them did, and who was excluded when."""
+"""The clients of a record: their truth, their updates, and the exclusions."""
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ TRUTH = {False: HONEST, True: BYZANTINE, None: UNKNOWN}
 
 
 class Group(NamedTuple):
-    """Clients that belong together: their name, "clients" where the truth is unknown, and their ids in order."""
+    """A group of clients: its name, "clients" if the truth is unknown, and their ids in order."""
 
     name: str
     clients: tuple[int, ...]
@@ -24,9 +24,9 @@ class Exclusions(NamedTuple):
     """Clients excluded in one step.
 
     Args:
-        step: when.
-        byzantine: how many of them are Byzantine.
-        others: how many are honest, or not known to be anything else.
+        step: of the exclusion.
+        byzantine: number of Byzantine ones.
+        others: number of honest ones, or of unknown truth.
     """
 
     step: int
@@ -35,16 +35,16 @@ class Exclusions(NamedTuple):
 
 
 class Ledger:
-    """A record client by client, from one pass over its history.
+    """A record client by client, read in one pass over its history.
 
     Attributes:
         record: the run.
-        clients: what the summary says of each client, and nothing of those that only the history names; by id.
+        clients: the summary of each client, empty for those that only the history names; by id.
         truth: for each client HONEST, BYZANTINE or UNKNOWN.
-        excluded: for each excluded client, when and why.
+        excluded: for each excluded client, the step and the reason.
         weight: for each client, the sum of the weights of its updates.
-        times: how often each client was ("accepted", client), "filtered", "invalid" or "lost".
-        accuracy: for each client whose accuracy under its own distribution of labels is known, the last such.
+        times: number of updates of each client that were ("accepted", client), "filtered", "invalid" or "lost".
+        accuracy: for each client, the last known accuracy under its own distribution of labels.
         shares: for each exclusion (step, client), the client's share of all weight up to then, where there was any.
     """
 
@@ -73,7 +73,7 @@ class Ledger:
 
     @property
     def total(self) -> float:
-        """All weight."""
+        """The sum of all weights."""
         return sum(self.weight.values())
 
     @property
@@ -90,19 +90,19 @@ class Ledger:
 
     @property
     def exclusions(self) -> list[Exclusions]:
-        """How many clients were excluded, by step."""
+        """The numbers of excluded clients, by step."""
         steps: dict[int, list[int]] = defaultdict(lambda: [0, 0])
         for client, exclusion in self.excluded.items():
             steps[exclusion.step][self.truth[client] != BYZANTINE] += 1
         return [Exclusions(step, *counts) for step, counts in sorted(steps.items())]
 
     def of(self, truth: str) -> tuple[int, ...]:
-        """The clients of that truth, by id."""
+        """Return the clients of that truth, by id."""
         return tuple(c for c, known in self.truth.items() if known == truth)
 
 
 def attacked(record: "Record") -> bool:
-    """Whether the run's configuration has an attack, and somebody to carry it out."""
+    """Return whether the run's configuration has an attack and Byzantine clients."""
     attackers = record.config.get("byzantine") != 0 or bool(record.config.get("byzantine_beside"))
     return record.config.get("attack") is not None and attackers
 

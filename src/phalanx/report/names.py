@@ -1,4 +1,4 @@
-"""Names under which the runs of one page can be told apart."""
+"""Distinct names for the runs of one page."""
 
 import dataclasses
 from collections import Counter
@@ -16,9 +16,9 @@ MOST = 3  # differences that a name may list
 
 
 def distinct(records: "Sequence[Record]") -> "list[Record]":
-    """The runs, those that share a name with what their configurations differ in: "FedAvg(Mean), seed=1".
+    """Return the runs with distinct names: equal ones get what differs in their settings, "FedAvg(Mean), seed=1".
 
-    Where that is too much or nothing, the beginning of the run's identity takes its place, and then a number.
+    If these are too many or none, the beginning of the run's identity is used instead, and then a number.
     """
     common = Counter(record.name for record in records)
     groups = {name: [r for r in records if r.name == name] for name, n in common.items() if n > 1}
@@ -31,7 +31,7 @@ def _named(record: "Record", name: str) -> "Record":
 
 
 def _labels(records: "Sequence[Record]") -> list[str]:
-    """What tells each of some runs from the others."""
+    """Return a label that distinguishes each of some runs from the others."""
     configs = [dict(_flat(record.config)) for record in records]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     differ = [key for key in keys if len({config.get(key) for config in configs}) > 1]
@@ -47,7 +47,7 @@ def _labels(records: "Sequence[Record]") -> list[str]:
 
 
 def _flat(config: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """The parameters of a configuration by their options: ("training.lr", "0.1"), ("algorithm", "FedAvg")."""
+    """Yield the parameters of a configuration by their options: ("training.lr", "0.1"), ("algorithm", "FedAvg")."""
     if isinstance(config, Mapping) and "class_path" in config:
         yield path, str(config["class_path"]).rpartition(".")[2]
         yield from _flat(config.get("init_args") or {}, path)

@@ -1,4 +1,4 @@
-"""The result of a run in sentences: what it reached, who was excluded when and why, and what that cost."""
+"""The result of a run in sentences: its accuracy, the exclusions with their reasons, and their cost."""
 
 import json
 from collections import defaultdict
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from phalanx.report.ledger import BYZANTINE, HONEST, UNKNOWN, Ledger, attacked
+from phalanx.report.troubles import lost_rounds
 from phalanx.report.words import NONE, duration, ids, percent
 from phalanx.wording import plural
 
@@ -29,7 +30,7 @@ class ExclusionRow:
 
 
 def sentence(ledger: Ledger) -> str:
-    """The result of a run, its name aside: "95.0 % at the end; 6 of 6 Byzantine clients excluded, no honest one"."""
+    """Return the result of a run: "95.0 % at the end; 6 of 6 Byzantine clients excluded, no honest one"."""
     record, excluded = ledger.record, set(ledger.excluded)
     steps, how = plural(record.summary.steps, "step"), record.summary.status
     if how == "failed":
@@ -52,7 +53,7 @@ def sentence(ledger: Ledger) -> str:
 
 
 def not_used(record: "Record") -> str:
-    """Which shares of the updates were not used; empty if all were, or it is not known."""
+    """Return the shares of updates that were not used; empty if all were, or if this is unknown."""
     bad, honest = record.summary.filtered.byzantine, record.summary.filtered.honest
     if not (bad or honest):
         return ""
@@ -65,12 +66,12 @@ def not_used(record: "Record") -> str:
 
 
 def error(record: "Record") -> str:
-    """Why the run failed, if it did."""
+    """Return why the run failed, or that no reason was recorded."""
     return (record.summary.error or "").strip() or "no reason recorded"
 
 
 def exclusions(ledger: Ledger) -> tuple[ExclusionRow, ...]:
-    """The excluded clients, those of one step and reason together, by step."""
+    """Return the excluded clients, those of one step and reason together, by step."""
     history = ledger.record.history
     seconds = {step.step: step.seconds for step in reversed(history)}
     measured = [(step.step, step.accuracy) for step in history if step.accuracy is not None]
@@ -96,13 +97,27 @@ def exclusions(ledger: Ledger) -> tuple[ExclusionRow, ...]:
 
 
 def costs(ledger: Ledger, records: "Sequence[Record]") -> tuple[str, ...]:
-    """What attack and defence cost, in sentences.
+    """Return sentences on the cost of attack and defence.
 
     Args:
         ledger: of the run.
         records: all runs of the report, for comparison.
     """
-    return (*_beside_twin(ledger.record, records), *_given_up(ledger), *_carried(ledger), *_unused(ledger))
+    return (
+        *_not_guaranteed(ledger),
+        *_beside_twin(ledger.record, records),
+        *_given_up(ledger),
+        *_carried(ledger),
+        *_unused(ledger),
+    )
+
+
+def _not_guaranteed(ledger: Ledger) -> Iterator[str]:
+    """Yield the guarantees that the run did not have, as it said at its start, and the rounds that it lost."""
+    for remark in ledger.record.summary.remarks:
+        yield f"Not guaranteed: {remark}"
+    if lost := lost_rounds(ledger.record.history):
+        yield lost
 
 
 def _beside_twin(record: "Record", records: "Sequence[Record]") -> Iterator[str]:
@@ -116,7 +131,7 @@ def _beside_twin(record: "Record", records: "Sequence[Record]") -> Iterator[str]
 
 
 def _twin(record: "Record", records: "Sequence[Record]") -> "Record | None":
-    """The same run without the attack, if the report has it and it ended."""
+    """Return the same run without the attack, if the report has it and it ended."""
 
     def rest(config: Mapping[str, Any]) -> str:
         kept = {k: v for k, v in config.items() if k not in {"attack", "byzantine", "byzantine_beside", "name"}}

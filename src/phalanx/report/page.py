@@ -1,6 +1,6 @@
-"""From run records to one HTML page that needs nothing else: no network, no fonts, no script to be read.
+"""One HTML page from run records, without other files: no network, no fonts, and readable without scripts.
 
-Everything that a client could have written (reasons, names) reaches the page through Jinja's escaping, and a content
+All text that a client could have written (reasons, names) reaches the page through Jinja's escaping, and a content
 security policy in the page forbids any script but its own.
 """
 
@@ -27,7 +27,7 @@ from phalanx.wording import plural
 if TYPE_CHECKING:
     from phalanx.runs.record import Record
 
-OPEN = 2  # reports of up to so many runs show every run unfolded
+OPEN = 2  # reports of up to this number of runs show every run unfolded
 
 # Sorts a table by a click on a header, and unfolds everything before printing.  The page reads the same without it.
 SCRIPT = """
@@ -52,7 +52,7 @@ addEventListener("beforeprint", () => { for (const d of document.querySelectorAl
 
 
 def write(records: "Sequence[Record]", path: Path, title: str) -> Path:
-    """Writes the report of some runs, whole or not at all.
+    """Write the report of some runs, whole or not at all.
 
     Args:
         records: the runs, at least one, in the order of the report.
@@ -78,7 +78,7 @@ def write(records: "Sequence[Record]", path: Path, title: str) -> Path:
 
 
 def render(records: "Sequence[Record]", title: str) -> str:
-    """The report of some runs as the text of one HTML file.  The same records give the same text.
+    """Return the report of some runs as the text of one HTML file.  The same records give the same text.
 
     Args:
         records: the runs, at least one, in the order of the report.
@@ -122,7 +122,7 @@ def render(records: "Sequence[Record]", title: str) -> str:
 
 
 def styles(records: "Sequence[Record]") -> list[Style]:
-    """A colour for each algorithm and a dash for each attack; or one for each run where those would not do."""
+    """Return a colour for each algorithm and a dash for each attack; or one style per run if these are ambiguous."""
     algorithms = [json.dumps(record.config.get("algorithm"), sort_keys=True, default=str) for record in records]
     pairs = [(algorithm, attacked(record)) for algorithm, record in zip(algorithms, records, strict=True)]
     order = list(dict.fromkeys(algorithms))
@@ -131,7 +131,7 @@ def styles(records: "Sequence[Record]") -> list[Style]:
 
 
 def _facts(ledgers: Sequence[Ledger]) -> tuple[str, ...]:
-    """What all runs share, for the head of the page."""
+    """Return the common facts of all runs, for the head of the page."""
     records = [ledger.record for ledger in ledgers]
     facts = [plural(len(records), "run")]
     data = {(d.name, d.train, d.test) for record in records if (d := record.summary.data)}

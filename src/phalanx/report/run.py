@@ -1,4 +1,4 @@
-"""The section of one run: all that the template shows of a record."""
+"""The section of one run: the parts of a record that the template shows."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,13 +36,13 @@ from phalanx.runs.schema import Summary
 if TYPE_CHECKING:
     from phalanx.runs.record import Record
 
-KINDS = 40  # rows of the table of what was filtered, invalid or lost, at most
+KINDS = 40  # largest number of rows in the table of filtered, invalid and lost updates
 
 SETUP = {
     "algorithm": "Algorithm",
     "attack": "Attack",
     "byzantine": "Byzantine clients",
-    "byzantine_beside": "Byzantine clients beside",
+    "byzantine_beside": "Additional Byzantine clients",
     "clients": "Clients",
     "data": "Data",
     "partition": "Partition",
@@ -59,7 +59,7 @@ SETUP = {
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """What the template shows of weights before any training."""
+    """The template's values on weights before any training."""
 
     sentences: tuple[str, ...]
     picture: Picture
@@ -69,7 +69,7 @@ class Counterfactual:
 
 @dataclass(frozen=True)
 class RunView:
-    """What the template shows of one record."""
+    """The template's values for one record."""
 
     anchor: str
     name: str
@@ -82,10 +82,10 @@ class RunView:
     costs: tuple[str, ...]
     exclusions: tuple[outcome.ExclusionRow, ...]
     pictures: tuple[Picture, ...]
-    late: tuple[lateness.Row, ...]  # verdicts on updates by age; empty where ages are not known
-    weights: Counterfactual | None  # None where reported sizes are not known
+    late: tuple[lateness.Row, ...]  # verdicts on updates by age; empty if ages are unknown
+    weights: Counterfactual | None  # None if reported sizes are unknown
     troubles: tuple[Trouble, ...]
-    hidden: int  # kinds of trouble that the table leaves out
+    hidden: int  # number of kinds of trouble that the table leaves out
     clients: tuple[tables.Client, ...]
     setup: tuple[tuple[str, str], ...]
     yaml: str
@@ -93,11 +93,11 @@ class RunView:
 
 
 def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: str) -> RunView:
-    """The section of the run.
+    """Return the section of the run.
 
     Args:
         ledger: of the run.
-        style: how it is drawn.
+        style: of its curves.
         records: all runs of the report.
         anchor: unique in the page, prefixes every id.
     """
@@ -163,7 +163,7 @@ def _weights(ledger: Ledger, anchor: str) -> Counterfactual | None:
 
 
 def _environment(summary: Summary) -> tuple[tuple[str, str], ...]:
-    """What computed the run, and on which data, as far as it is known."""
+    """Return the software, hardware and data of the run, as far as they are known."""
     parts = [summary.provenance, *([summary.data] if summary.data else [])]
     items = [item for part in parts for item in msgspec.to_builtins(part).items()]
     return tuple((name, describe(value)) for name, value in items if value is not None)

@@ -1,4 +1,4 @@
-"""Time to accuracy: when each run first reached so much of the best accuracy of them all, on its own clock."""
+"""Time to accuracy: when each run first reached a share of the best accuracy of all runs, on its own clock."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,12 +16,12 @@ NEVER = float("inf")
 
 
 class Speed(NamedTuple):
-    """What the template shows.
+    """The template's values.
 
     Args:
         best: the best accuracy of all runs, in words.
-        columns: what was to be reached.
-        rows: for each run its cells, one for each column.
+        columns: the accuracies to be reached.
+        rows: the cells of each run, one for each column.
     """
 
     best: str
@@ -30,7 +30,7 @@ class Speed(NamedTuple):
 
 
 def speed(records: "Sequence[Record]") -> Speed | None:
-    """The table; None if no run is asynchronous, or no accuracy was measured."""
+    """Return the table; None if no run is asynchronous, or no accuracy was measured."""
     curves = [series(record, "accuracy", "seconds") for record in records]
     best = max((y for curve in curves for y in curve.finite), default=0.0)
     if not best > 0 or not any(map(asynchronous, records)):

@@ -32,8 +32,8 @@ class Cell:
     """One number of a table.
 
     Args:
-        text: as it is shown.
-        value: as it is sorted.
+        text: that is shown.
+        value: by which rows are sorted.
         tone: "good", "bad" or nothing.
     """
 
@@ -63,11 +63,11 @@ class Client:
 
 
 def columns(rows: Sequence[Mapping[str, Cell]], clock: str) -> dict[str, str]:
-    """The columns of the comparison, without filtered updates, perplexity and attack success where there are none.
+    """Return the columns of the comparison; filtered updates, perplexity and attack success only if there are any.
 
     Args:
         rows: of the comparison.
-        clock: what the runs' seconds are; see `phalanx.report.words.clock`.
+        clock: name of the runs' clock; see `phalanx.report.words.clock`.
     """
     filtered = ("byzantine_filtered", "honest_filtered")
     shown = {key for key in COLUMNS if key not in (*filtered, "perplexity", "attack")}
@@ -79,7 +79,7 @@ def columns(rows: Sequence[Mapping[str, Cell]], clock: str) -> dict[str, str]:
 
 
 def comparison(ledger: Ledger) -> dict[str, Cell]:
-    """The run's row in the comparison, by the keys of COLUMNS."""
+    """Return the run's row in the comparison, by the keys of COLUMNS."""
     summary, final, best = ledger.record.summary, ledger.record.summary.final, ledger.record.summary.best
     found, filtered = summary.detection, summary.filtered
     wrong = None if found is None else found.false_positives
@@ -103,7 +103,7 @@ def comparison(ledger: Ledger) -> dict[str, Cell]:
 
 
 def _caught(found: DetectionCounts | None) -> Cell:
-    """How many of the Byzantine clients were excluded."""
+    """Return the cell on the number of excluded Byzantine clients."""
     if found is None or not (byzantine := found.true_positives + found.false_negatives):
         return Cell(NONE)
     share, tone = found.true_positives / byzantine, "bad" if found.false_negatives else "good"
@@ -111,7 +111,7 @@ def _caught(found: DetectionCounts | None) -> Cell:
 
 
 def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
-    """The run's main numbers: what each is, the number, and a word about it."""
+    """Return the run's main numbers: the name of each, the number, and a note."""
     row, summary = comparison(ledger), ledger.record.summary
     best = summary.best
     note = "" if best.accuracy is None else f"best {percent(best.accuracy)}, step {best.step}"
@@ -130,13 +130,13 @@ def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
     if attackers:
         out.append(("Byzantine weight", row["weight"], "of all weight in the run"))
     steps = plural(summary.steps, "step")
-    beside = "" if "engine" in ledger.record.config else f", {row['wall'].text} of computing"
-    out.append((clock([ledger.record.config]), row["seconds"], f"{steps}{beside}"))
+    computing = "" if "engine" in ledger.record.config else f", {row['wall'].text} of computing"
+    out.append((clock([ledger.record.config]), row["seconds"], f"{steps}{computing}"))
     return tuple(out)
 
 
 def clients(ledger: Ledger) -> tuple[Client, ...]:
-    """The table of clients."""
+    """Return the table of clients."""
     total = ledger.total
     return tuple(_client(ledger, client, total) for client in ledger.clients)
 

@@ -1,26 +1,29 @@
-"""Which updates were filtered, invalid or lost, and why: reasons that differ in nothing but numbers count as one."""
+"""The updates that were filtered, invalid or lost, by reason; reasons that differ only in numbers count as one."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from phalanx.core import ROUND_LOST
+from phalanx.wording import plural
+
 if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
-COUNTED = re.compile(r"(# (?:\w+ )?\w+?)s\b")  # "# updates", "# server updates": one of them is the same reason
+COUNTED = re.compile(r"(# (?:\w+ )?\w+?)s\b")  # "# updates", "# server updates": the singular is the same reason
 
 
 class Trouble(NamedTuple):
-    """Updates to which the same happened for the same reason, numbers aside.
+    """Updates of the same kind with the same reason, apart from numbers.
 
     Args:
         kind: "filtered" by the algorithm, "invalid" by the guard, "lost", or "remark" on an accepted one.
-        reason: the first that was seen, "" if none was recorded.
-        others: how many more reasons there are that differ in numbers only.
-        clients: whose updates, by id.
-        count: how many updates.
+        reason: the first one, "" if none was recorded.
+        others: number of further reasons that differ in numbers only.
+        clients: ids of their clients.
+        count: number of updates.
         first: step of the first.
         last: step of the last.
     """
@@ -35,11 +38,11 @@ class Trouble(NamedTuple):
 
 
 def troubles(history: "Iterable[StepRecord]", kinds: Sequence[str] = ("invalid", "lost")) -> list[Trouble]:
-    """The troubles of a run: by kind, the most frequent first.
+    """Return the troubles of a run: by kind, the most frequent first.
 
     Args:
         history: of a record.
-        kinds: which kinds, in the order of the result.
+        kinds: in the order of the result.
     """
     noted: dict[tuple[str, str], list[tuple[str, int, int]]] = defaultdict(list)
     for step in history:
@@ -54,8 +57,21 @@ def troubles(history: "Iterable[StepRecord]", kinds: Sequence[str] = ("invalid",
     return sorted(out, key=lambda t: (kinds.index(t.kind), -t.count, t.first, t.reason))
 
 
+def lost_rounds(history: "Iterable[StepRecord]") -> str:
+    """Return the number of rounds that were lost and the reason of the first, "" if none was."""
+    first = (next((why for why in _reasons(step) if why.startswith(ROUND_LOST)), "") for step in history)
+    lost = [why.removeprefix(ROUND_LOST) for why in first if why]
+    return f"{plural(len(lost), 'round')} lost, the first one because {lost[0]}" if lost else ""
+
+
+def _reasons(step: "StepRecord") -> Iterator[str]:
+    """Yield the reasons of verdicts and of lost updates."""
+    yield from (verdict.reason for verdict in step.verdicts.values())
+    yield from step.lost.values()
+
+
 def _in_step(step: "StepRecord") -> Iterator[tuple[str, int, str]]:
-    """Kind, client and reason of each trouble in a step."""
+    """Yield kind, client and reason of each trouble in a step."""
     for client, verdict in step.decided.items():
         if not verdict.accepted:
             yield "filtered", client, verdict.reason

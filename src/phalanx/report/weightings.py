@@ -1,4 +1,4 @@
-"""What a record says about weights before any training: reported sizes as they are, truncated, or ignored."""
+"""The weights of a record's clients before any training, by reported sizes: as they are, truncated, or ignored."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -36,23 +36,23 @@ class Part(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The class alone."""
+        """The name of the class without its module."""
         return self.path.rpartition(".")[2]
 
     def part(self, name: str) -> "Part":
-        """The object that an argument is."""
+        """Return the object of an argument."""
         return Part.of(self.arguments.get(name))
 
 
 @dataclass(frozen=True)
 class Weightings:
-    """The clients that took part, and what three weightings make of the sizes that they report.
+    """The clients that took part, and their shares under three weightings of their reported sizes.
 
     Args:
         sizes: number of examples that each of them reports, at least 1; by id.
         byzantine: those of them that are known to be Byzantine.
         algorithm: that of the run.
-        truncate: how sizes are truncated here: as in the run if it does that, else by the defaults.
+        truncate: the truncation of sizes: that of the run if it has one, else the default.
     """
 
     sizes: Mapping[int, int]
@@ -62,12 +62,12 @@ class Weightings:
 
     @property
     def count(self) -> str:
-        """How many clients there are: "1,000 clients"."""
+        """The number of clients in words: "1,000 clients"."""
         return f"{len(self.sizes):,} client" + ("" if len(self.sizes) == 1 else "s")
 
     @property
     def preprocess(self) -> Part:
-        """What the run made weights with; an empty path if its algorithm has nothing of the kind."""
+        """The run's preprocessing of sizes; an empty path if its algorithm has none."""
         return self.algorithm.part("preprocess")
 
     @property
@@ -78,11 +78,11 @@ class Weightings:
     @property
     def per_cohort(self) -> bool:
         """Whether the run made weights in each step, for the clients that took part in it."""
-        return self.preprocess.arguments.get("scope") == "cohort"
+        return self.preprocess.arguments.get("scope") in {"cohort", "subset"}
 
     @cached_property
     def bound(self) -> int | InfeasibleError:
-        """U* for all clients together, or why there is none."""
+        """The bound U* for all clients together, or why there is none."""
         try:
             return truncation_bound(self.sizes, self.truncate.alpha, self.truncate.alpha_star)
         except InfeasibleError as error:
@@ -90,7 +90,7 @@ class Weightings:
 
     @cached_property
     def shares(self) -> dict[str, dict[int, float]]:
-        """By weighting and client, the share of the weight; without "truncated" if that is infeasible."""
+        """The share of the weight by weighting and client; without "truncated" if that is infeasible."""
         weights: dict[str, Mapping[int, int]] = {REPORTED: self.sizes}
         if not isinstance(U := self.bound, InfeasibleError):
             weights[TRUNCATED] = {c: min(size, U) for c, size in self.sizes.items()}
@@ -100,7 +100,7 @@ class Weightings:
 
 
 def weightings(ledger: Ledger) -> Weightings | None:
-    """The weightings of a run; None if nobody took part, or the reported size of one of them is not known.
+    """Return the weightings of a run; None if no client took part, or a reported size is unknown.
 
     Raises:
         ValueError: the configuration truncates by shares that are out of range.
@@ -120,7 +120,7 @@ def weightings(ledger: Ledger) -> Weightings | None:
 
 
 def sizeless(algorithm: Part) -> bool:
-    """Whether it is an algorithm of this library, and one that never weighs by sizes."""
+    """Return whether it is an algorithm of this library that never uses sizes."""
     kind = getattr(algorithms, algorithm.name, None)
     if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or import_path(kind) != algorithm.path:
         return False

@@ -1,19 +1,19 @@
-"""Numbers, client ids and configurations as a reader wants to see them."""
+"""Readable numbers, client ids and configurations."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-NONE = "–"  # where there is no number
+NONE = "–"  # if there is no number
 
 
 def percent(value: object) -> str:
-    """A share in 0 .. 1 in words: 0.95 is "95.0 %"."""
+    """Return a share in 0 .. 1 in words: 0.95 is "95.0 %"."""
     number = finite(value)
     return NONE if number is None else f"{100 * number:.1f} %"
 
 
 def portion(value: object) -> str:
-    """A share in 0 .. 1 as in `percent`, with as many digits as tell it from 0 and from 1: 0.99986 is "99.99 %"."""
+    """Return a share as in `percent`, with enough digits to differ from 0 and from 1: 0.99986 is "99.99 %"."""
     number = finite(value)
     if number is None:
         return NONE
@@ -23,7 +23,7 @@ def portion(value: object) -> str:
 
 
 def duration(value: object) -> str:
-    """Seconds in words, to three digits or so."""
+    """Return seconds in words, to about three digits."""
     seconds = finite(value)
     if seconds is None:
         return NONE
@@ -34,19 +34,19 @@ def duration(value: object) -> str:
 
 
 def clock(configs: Iterable[Mapping[str, object]]) -> str:
-    """What the seconds of some runs are, by their configurations: virtual in a simulation, real with real clients."""
+    """Return the kind of time of some runs, by their settings: virtual in a simulation, real with real clients."""
     kinds = {"wall-clock time" if "engine" in config else "virtual time" for config in configs}
     return kinds.pop() if len(kinds) == 1 else "time on the run's clock"
 
 
 def finite(value: object) -> float | None:
-    """The number that `value` is, or None if it is none, or not finite."""
+    """Return the number that `value` is, or None if it is none, or not finite."""
     number = float(value) if isinstance(value, int | float) else math.nan
     return number if math.isfinite(number) else None
 
 
 def ids(clients: Sequence[int]) -> str:
-    """Client ids, runs of three and more drawn together: "0–4, 7, 9"."""
+    """Return client ids, with three and more consecutive ones as a range: "0–4, 7, 9"."""
     parts: list[str] = []
     start = 0
     for end in range(1, len(clients) + 1):
@@ -59,7 +59,7 @@ def ids(clients: Sequence[int]) -> str:
 
 
 def describe(value: object) -> str:
-    """A value of the configuration in one line: a class as its call, a mapping as its items."""
+    """Return a value of the configuration in one line: a class as its call, a mapping as its items."""
     if isinstance(value, Mapping):
         if "class_path" in value:
             arguments = ", ".join(f"{k}={describe(v)}" for k, v in (value.get("init_args") or {}).items())

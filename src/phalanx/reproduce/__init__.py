@@ -1,9 +1,9 @@
 """Tables and figures of papers, computed again: one folder for each paper.
 
-    phalanx reproduce                                   # what there is, and what it costs
+    phalanx reproduce                                   # lists the experiments and their costs
     phalanx reproduce client-weighting figure5          # trains what is missing, then draws and compares
 
-`phalanx.reproduce.experiment` says what such a module holds, `phalanx.reproduce.results` what it returns.
+`phalanx.reproduce.experiment` defines the contents of such a module, `phalanx.reproduce.results` its results.
 """
 
 from phalanx.reproduce.experiment import Context, Exhibit, Experiment, Paper, Scale

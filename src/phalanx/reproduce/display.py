@@ -1,4 +1,4 @@
-"""How far the runs are: bars in a terminal, a line for each run that has ended where the output is none."""
+"""The progress of runs: bars in a terminal; in other outputs a line for each run that has ended."""
 
 import time
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from phalanx.reproduce.workers import Advanced, Began, Ended, Event, Warned
 
 
 class Display:
-    """Shows what happens to some runs, as a context.
+    """A display of the progress of some runs, as a context.
 
     Args:
-        console: where.
-        names: of all runs that are to be carried out, by identity.
+        console: the output.
+        names: of all runs that will be carried out, by identity.
     """
 
     def __init__(self, console: Console, names: Mapping[str, str]) -> None:
@@ -45,7 +45,7 @@ class Display:
         self._bars.stop()
 
     def show(self, event: Event) -> None:
-        """Takes note of what has happened."""
+        """Show an event."""
         if isinstance(event, Began):
             self.shares[event.run] = 0.0
             name = self.names[event.plan.identity]
@@ -69,11 +69,11 @@ class Display:
             self.console.print(escape(line + (f" ({left})" if (left := self.left()) else "")), soft_wrap=True)
 
     def note(self) -> str:
-        """How many runs have ended, and how much time is left."""
+        """Return the number of runs that have ended, and the remaining time."""
         return f"{self.ended} of {len(self.names)} runs" + (f", {left}" if (left := self.left()) else "")
 
     def left(self) -> str:
-        """About how long it takes from now on, if all runs take equally long; "" before the start and at the end."""
+        """Return the estimated remaining time, if all runs take equally long; "" before the start and at the end."""
         done = self.ended + sum(self.shares.values())
         if not 0 < done < len(self.names):
             return ""
@@ -81,12 +81,12 @@ class Display:
 
 
 def outcome(trace: Trace) -> str:
-    """What came of a run, in few words."""
+    """Return the outcome of a run in few words."""
     if trace.failed:
         return f"failed: {first_line(trace.error)}"
     return f"accuracy {percent(trace.final())} in {duration(trace.wall_seconds)}"
 
 
 def first_line(error: str | None) -> str:
-    """What went wrong, without the details."""
+    """Return the first line of an error, without the details."""
     return (error or "").partition("\n")[0]

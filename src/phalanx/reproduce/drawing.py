@@ -1,7 +1,7 @@
 """The figures: curves over seeds in a grid of panels, readable in black and white and by the colour-blind.
 
-An experiment draws with `curves`, or with matplotlib itself: whatever it draws while it renders is in the style of
-`styled`, and comes out to the same bytes from the same records.
+An experiment draws with `curves`, or with matplotlib itself: all figures that it draws while it renders are in the
+style of `styled`, and equal records give equal bytes.
 """
 
 import math
@@ -36,12 +36,12 @@ DPI = 160  # of PNG files
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows.
+    """An axis of a figure.
 
     Args:
         label: with its unit.
-        low: where it begins; where the values do, if None.
-        high: where it ends.
+        low: its lower end; the smallest value if None.
+        high: its upper end; the largest value if None.
         shares: whether values are shares, shown in percent.
         whole: whether values are whole numbers.
     """
@@ -58,7 +58,7 @@ ACCURACY = Axis("test accuracy", 0.0, 1.0, shares=True)
 
 
 def styled() -> AbstractContextManager[None]:
-    """Matplotlib's settings for all figures, for as long as they are drawn and saved."""
+    """Set matplotlib's parameters for all figures, while they are drawn and saved."""
     import matplotlib  # noqa: PLC0415  (slow to import)
     from matplotlib.rcsetup import cycler  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def curves(
     y: Axis = ACCURACY,
     band: Band = "range",
 ) -> "Figure":
-    """A grid of panels with a curve for each label: the mean over seeds, and how far seeds differ.
+    """Draw a grid of panels with a curve for each label: the mean over seeds, and a band for their spread.
 
     A run that failed is no part of the mean: it is drawn alone, thin, up to a cross where it ended.
 
@@ -124,7 +124,7 @@ def curves(
 
 
 def _draw(axes: "Axes", k: int, label: str, traces: Sequence[Trace], how: tuple[str, str, Band]) -> None:
-    """The curve of one label."""
+    """Draw the curve of one label."""
     figure, over, band = how
     done = [trace for trace in traces if not trace.failed]
     where, values = together(done, figure, over)
@@ -146,7 +146,7 @@ def _draw(axes: "Axes", k: int, label: str, traces: Sequence[Trace], how: tuple[
 
 
 def together(traces: Sequence[Trace], figure: str, over: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Curves on one grid: the places at which any was measured, (p,), and a row of values for each trace, (n, p).
+    """Return curves on one grid: the places at which any was measured, (p,), and a row of values per trace, (n, p).
 
     Between two measurements values are interpolated; before the first and after the last they are NaN.
     """
@@ -158,7 +158,7 @@ def together(traces: Sequence[Trace], figure: str, over: str) -> tuple[NDArray[n
 
 
 def _points(trace: Trace, figure: str, over: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where a curve was measured, and its values, NaN where they were not finite."""
+    """Return the places at which a curve was measured, and its values, NaN where they were not finite."""
     y = [math.nan if value is None else value for value in trace.curves.get(figure, ())]
     return np.array(trace.curves[over] if y else (), dtype=float), np.array(y, dtype=float)
 
@@ -166,7 +166,7 @@ def _points(trace: Trace, figure: str, over: str) -> tuple[NDArray[np.float64], 
 def spread(
     values: NDArray[np.float64], band: Band
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Mean, lower and upper end of the band, over the rows of (n, p); NaN where any row is."""
+    """Return mean, lower and upper end of the band, over the rows of (n, p); NaN where any row is."""
     middle = values.mean(axis=0)
     if band == "range":
         return middle, values.min(axis=0), values.max(axis=0)
@@ -175,7 +175,7 @@ def spread(
 
 
 def _frame(axes: "Axes", shown: tuple[Axis, Axis], above: str, left: str, edges: tuple[bool, bool]) -> None:
-    """Titles, labels and limits of a panel; `edges` says whether it is in the first column, and in the last row."""
+    """Set titles, labels and limits of a panel; `edges`: whether it is in the first column, and in the last row."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
     x, y = shown
@@ -195,7 +195,7 @@ def _frame(axes: "Axes", shown: tuple[Axis, Axis], above: str, left: str, edges:
 
 
 def _legend(canvas: "Figure", grid: Sequence["Axes"], labels: Sequence[str], panels: Panels, band: Band) -> None:
-    """Below all panels: each label once, what the band is, and what a cross is."""
+    """Draw the legend below all panels: each label once, the band, and the cross."""
     from matplotlib.lines import Line2D  # noqa: PLC0415
     from matplotlib.patches import Patch  # noqa: PLC0415
 
@@ -217,7 +217,7 @@ def _legend(canvas: "Figure", grid: Sequence["Axes"], labels: Sequence[str], pan
 
 
 def save(figure: "Figure", stem: Path) -> list[Path]:
-    """Writes `stem`.svg and `stem`.png; the same figure gives the same bytes.
+    """Write `stem`.svg and `stem`.png; the same figure gives the same bytes.
 
     Returns:
         The files.

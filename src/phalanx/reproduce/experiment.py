@@ -1,18 +1,17 @@
-"""What an experiment is, and how experiments are found.
+"""Experiments, and the search for them.
 
 A paper is a package with `PAPER = Paper(...)`.  Each module in it that has a `TITLE` is an experiment, one table or
 figure of the paper, and holds
 
-* `TITLE`, what the table or figure shows;
-* `CLAIM`, what the paper says about it, in one sentence;
-* `MINUTES`, for each scale how long the runs of one seed take in one process, as measured;
-* `runs(scale, seed)`, the runs that it needs, by the name of the cell or curve that they are for; none if there is
-  nothing to train;
+* `TITLE`, the content of the table or figure;
+* `CLAIM`, the paper's statement about it, in one sentence;
+* `MINUTES`, for each scale the measured duration of the runs of one seed in one process;
+* `runs(scale, seed)`, the runs that it needs, by the name of their cell or curve; none if there is nothing to train;
 * `render(records, context)`, the tables and figures made from them.
 
 Its name on the command line is that of the module, with `-` for `_`.  A module of several experiments of one form has
-`EXPERIMENTS` instead: an `Exhibit` for each, by its name on the command line.  Other modules of the package are what
-experiments share.  The same run may occur in several experiments: it is carried out once.
+`EXPERIMENTS` instead: an `Exhibit` for each, by its name on the command line.  Other modules of the package are
+shared by experiments.  The same run may occur in several experiments: it is carried out once.
 """
 
 import difflib
@@ -37,19 +36,19 @@ from phalanx.runs.plan import Run
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 PACKAGE = "papers"  # next to `src` in the repository, and not in the wheel
-REPOSITORY = Path(__file__).parents[3]  # where the library runs from its repository
+REPOSITORY = Path(__file__).parents[3]  # if the library runs from its repository
 URL = "https://github.com/phalanx-fl/phalanx"
 ALL = "all"  # on the command line, in place of an experiment's name
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper of which tables and figures are computed again.
+    """A paper whose tables and figures are reproduced.
 
     Args:
         name: on the command line, and of its folder of results.
         title: of the paper.
-        citation: authors, title, where it appeared, year.
+        citation: authors, title, publication, year.
     """
 
     name: str
@@ -59,13 +58,13 @@ class Paper:
 
 @dataclass(frozen=True)
 class Context:
-    """What an experiment may need beside its records.
+    """The inputs of an experiment's rendering in addition to its records.
 
     Args:
         scale: of its runs.
         seeds: of its runs. Records of a seed can be missing.
         published: the numbers that the paper publishes.
-        data_dir: where data sets lie; they are downloaded if None.
+        data_dir: folder of the data sets; they are downloaded if None.
     """
 
     scale: Scale
@@ -76,12 +75,12 @@ class Context:
 
 @dataclass(frozen=True, eq=False)
 class Exhibit:
-    """What is shown: a table or figure, with the runs that it needs.
+    """A table or figure, with the runs that it needs.
 
     Args:
-        title: what the table or figure shows.
-        claim: what the paper says about it, in one sentence.
-        minutes: how long the runs of one seed take in one process, as measured, by scale.
+        title: of the table or figure.
+        claim: the paper's statement about it, in one sentence.
+        minutes: measured duration of the runs of one seed in one process, by scale.
         runs: returns the runs for a scale and a seed, by cell; none if there is nothing to train.
         render: returns tables and figures, from the traces of each cell by increasing seed, failed ones among them.
     """
@@ -94,7 +93,7 @@ class Exhibit:
 
     @classmethod
     def of(cls, module: ModuleType) -> "Exhibit":
-        """The only exhibit of a module; raises `InfeasibleError` if the module lacks something."""
+        """Return the only exhibit of a module; raise `InfeasibleError` if the module lacks something."""
         if missing := [name for name in MUST_HOLD if not hasattr(module, name)]:
             raise InfeasibleError(f"{module.__name__} is no experiment: it lacks {', '.join(missing)}.")
         return cls(*(getattr(module, name) for name in MUST_HOLD))
@@ -108,9 +107,9 @@ class Experiment:
     """One table or figure of a paper.
 
     Args:
-        paper: where it is from.
+        paper: its paper.
         name: on the command line.
-        exhibit: what it shows.
+        exhibit: its table or figure.
     """
 
     paper: Paper
@@ -119,7 +118,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """Paper and experiment as on the command line."""
+        """The names of paper and experiment on the command line."""
         return f"{self.paper.name} {self.name}"
 
 
@@ -128,7 +127,7 @@ class Study:
     """A paper with its experiments, by name.
 
     Args:
-        paper: which.
+        paper: the paper.
         experiments: found in its package.
         published: its numbers.
     """
@@ -139,13 +138,13 @@ class Study:
 
 
 def studies(package: str = PACKAGE) -> dict[str, Study]:
-    """All papers of a package, by name.
+    """Return all papers of a package, by name.
 
     Args:
         package: import path of a package that has a package for each paper, and may have a `published.yaml`.
 
     Raises:
-        InfeasibleError: there is no such package, or something in it is not what it must be.
+        InfeasibleError: there is no such package, or one of its modules is invalid.
     """
     inner = [module for module in _below(_imported(package)) if hasattr(module, "__path__")]
     numbers = published(package)
@@ -170,7 +169,7 @@ def _study(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Study:
 
 
 def _experiments(paper: Paper, module: ModuleType) -> list[Experiment]:
-    """The experiments in a module of a paper: one, several, or none."""
+    """Return the experiments in a module of a paper: one, several, or none."""
     exhibits: Mapping[str, Exhibit] = getattr(module, "EXPERIMENTS", {})
     if not exhibits and (hasattr(module, "TITLE") or hasattr(module, "render")):
         exhibits = {module.__name__.rpartition(".")[2].replace("_", "-"): Exhibit.of(module)}
@@ -203,26 +202,26 @@ def _imported(package: str) -> ModuleType:
 
 
 def _below(package: ModuleType) -> list[ModuleType]:
-    """The modules and packages right below a package."""
+    """Return the modules and packages right below a package."""
     names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """A key that sorts figure2 before figure10."""
+    """Return a key that sorts figure2 before figure10."""
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
-# What is meant by a name
+# Search by name
 
 Named = TypeVar("Named", Study, Experiment)
 
 
 def chosen(found: Mapping[str, Study], paper: str, experiment: str) -> tuple[Study, list[Experiment]]:
-    """The paper of that name, and its experiment of that name, or all of them.
+    """Return the paper of that name, and its experiment of that name, or all of them.
 
     Raises:
-        InfeasibleError: there is none of that name; the message lists those that there are, the most similar first.
+        InfeasibleError: there is none of that name; the message lists all names, the most similar first.
     """
     study = named(found, paper, "paper")
     if experiment == ALL:
@@ -231,7 +230,7 @@ def chosen(found: Mapping[str, Study], paper: str, experiment: str) -> tuple[Stu
 
 
 def named(known: Mapping[str, Named], name: str, what: str, others: Iterable[str] = ()) -> Named:
-    """The value of that name; InfeasibleError if there is none, with all names and `others`, the most similar first."""
+    """Return the value of that name; raise `InfeasibleError` with all names if there is none."""
     if name in known:
         return known[name]
     names = [*known, *others]

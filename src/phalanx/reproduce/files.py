@@ -1,4 +1,4 @@
-"""What an experiment leaves in a folder: a page in Markdown, a table in CSV, each plot as SVG and PNG."""
+"""The output files of an experiment: a page in Markdown, a table in CSV, each plot as SVG and PNG."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,12 +34,12 @@ def write(
     missing: Sequence[str],
     folder: Path,
 ) -> list[Path]:
-    """Writes all files of an experiment, in place of older ones; equal records give equal bytes.
+    """Write all files of an experiment, in place of older ones; equal records give equal bytes.
 
     Args:
-        rendering: what it has returned.
-        experiment: which.
-        context: in which.
+        rendering: the result of the experiment.
+        experiment: the experiment.
+        context: of the rendering.
         records: its traces, by cell.
         missing: names of the runs that were not carried out.
         folder: of the paper's results.
@@ -64,7 +64,7 @@ def _stem(stem: Path, plot: Plot) -> Path:
 
 
 def _blocks(rendering: Rendering, experiment: Experiment, drawn: Mapping[str, Sequence[Path]]) -> list[str]:
-    """What the page shows, as Markdown."""
+    """Return the blocks of the page, as Markdown."""
     exhibit, paper = experiment.exhibit, experiment.paper
     blocks = [f"# {paper.title}: {experiment.name}", exhibit.title, f"{paper.citation}", f"The paper: {exhibit.claim}"]
     blocks += map(markdown_table, map(flat, rendering.tables))
@@ -75,7 +75,7 @@ def _blocks(rendering: Rendering, experiment: Experiment, drawn: Mapping[str, Se
 
 
 def _origin(experiment: Experiment, context: Context, records: Records) -> str:
-    """The command, and what it was computed with."""
+    """Return the command, and the software and hardware of the runs."""
     options = f"--scale {context.scale} --seeds {len(context.seeds)}"
     command = f"phalanx reproduce {experiment.paper.name} {experiment.name} {options}"
     traces = list(_once(records))
@@ -83,25 +83,25 @@ def _origin(experiment: Experiment, context: Context, records: Records) -> str:
         return f"Made by `{command}`."
     seconds = duration(sum(trace.wall_seconds for trace in traces))
     made = Counter(map(_computed_with, traces))
-    told = "; ".join(
+    used = "; ".join(
         f"{plural(n, 'run')} with {words}" if len(made) > 1 else f"with {words}" for words, n in made.items()
     )
-    return f"Made by `{command}` from {plural(len(traces), 'run')} that took {seconds} of one process in all, {told}."
+    return f"Made by `{command}` from {plural(len(traces), 'run')} that took {seconds} of one process in all, {used}."
 
 
 def _computed_with(trace: Trace) -> str:
-    """`phalanx 0.1.0, numerics version 1, torch 2.13.0`, as far as it is known."""
+    """Return `phalanx 0.1.0, numerics version 1, torch 2.13.0`, as far as it is known."""
     values = {name: getattr(trace.provenance, field) for field, name in SHOWN.items()}
     return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
 
 
 def _once(records: Records) -> Iterable[Trace]:
-    """Each trace once, in whatever cells it stands."""
+    """Return each trace once, even if it is in several cells."""
     return {trace.identity: trace for traces in records.values() for trace in traces}.values()
 
 
 def _gaps(records: Records, missing: Sequence[str]) -> list[str]:
-    """Runs that are missing, and runs that failed."""
+    """Return sentences on the runs that are missing, and on those that failed."""
     failed = [
         f"Failed: {cell} (seed {trace.seed}): {_in_one_line(trace.error)}"
         for cell, traces in records.items()
@@ -112,11 +112,11 @@ def _gaps(records: Records, missing: Sequence[str]) -> list[str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first ten names, and how many more there are."""
+    """Return the first ten names, and the number of the others."""
     more = f"; and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     return "; ".join(names[:LISTED]) + more
 
 
 def _in_one_line(error: str | None) -> str:
-    """The lines of an error as clauses."""
+    """Return the lines of an error as clauses."""
     return "; ".join(line.strip() for line in (error or "").splitlines())

@@ -1,4 +1,4 @@
-"""Which records the pages of a paper are made of: `manifest.json` in its folder of results."""
+"""The records from which the pages of a paper are made: `manifest.json` in its folder of results."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from phalanx.reproduce.experiment import Scale
 
 @dataclass(frozen=True)
 class Page:
-    """What a page is made of.
+    """The records from which a page is made.
 
     Args:
         seeds: of its runs.
@@ -24,7 +24,7 @@ class Page:
 
     @classmethod
     def of(cls, seeds: int) -> "Page":
-        """Return a page of so many seeds, counted from 0."""
+        """Return a page of this number of seeds, counted from 0."""
         return cls(tuple(range(seeds)))
 
 
@@ -39,7 +39,7 @@ class Manifest:
         self.path = folder / "manifest.json"
 
     def page(self, experiment: str, scale: Scale) -> Page | None:
-        """Return what a page is made of; None if there is no such page.
+        """Return the records of a page; None if there is no such page.
 
         Raises:
             ValueError: the file holds something else.
@@ -47,7 +47,7 @@ class Manifest:
         return self._pages().get(f"{experiment}-{scale}")
 
     def keep(self, experiment: str, scale: Scale, page: Page) -> None:
-        """Write what a page is made of, in place of an older entry."""
+        """Write the records of a page, in place of an older entry."""
         pages = self._pages() | {f"{experiment}-{scale}": page}
         entries = (f" {json.dumps(name)}: {json.dumps(_form(pages[name]))}" for name in sorted(pages))
         partial = self.path.with_suffix(f".{os.getpid()}.partial")

@@ -1,4 +1,4 @@
-"""The runs that experiments need, and the records that there are of them."""
+"""The runs that experiments need, and their existing records."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Needed:
         plans: by identity.
         names: the first place where each is used, by identity.
         cells: identity by experiment, cell and seed.
-        pages: what the page of each experiment is made of.
+        pages: the records of each experiment's page.
     """
 
     plans: dict[str, Run] = field(default_factory=dict)
@@ -73,13 +73,13 @@ class Needed:
         }
 
     def page(self, experiment: Experiment, known: Traces) -> Page:
-        """Return what the page of an experiment is made of."""
+        """Return the records of an experiment's page."""
         cells = self.cells[experiment.name].items()
         absent = {c: tuple(s for s, i in seeds.items() if not self._shown(experiment, i, known)) for c, seeds in cells}
         return Page(self.pages[experiment.name].seeds, {cell: seeds for cell, seeds in absent.items() if seeds})
 
     def numerics(self, experiment: Experiment, known: Traces, computed: set[str]) -> Counter[int]:
-        """Return how many records of each numerics version an experiment has when some runs have been computed."""
+        """Return the number of an experiment's records of each numerics version after some runs have been computed."""
         there = (known[i].provenance.numerics for i in self._runs(experiment) if i in known and i not in computed)
         return Counter([*there, *(NUMERICS for i in self._runs(experiment) if i in computed)])
 
@@ -87,7 +87,7 @@ class Needed:
         return {i: None for seeds in self.cells[experiment.name].values() for i in seeds.values()}
 
     def _shown(self, experiment: Experiment, identity: str, known: Traces) -> bool:
-        """Whether a run has a record, and the page is to show it."""
+        """Return whether a run has a record that the page shows."""
         cells, without = self.cells[experiment.name], self.pages[experiment.name].without
         absent = {cells[cell].get(seed) for cell, seeds in without.items() if cell in cells for seed in seeds}
         return identity in known and identity not in absent

@@ -1,4 +1,4 @@
-"""Renderings for people and for programs: in the terminal, as Markdown, as CSV."""
+"""Tables in the terminal, as Markdown and as CSV."""
 
 import csv
 import io
@@ -13,21 +13,21 @@ from phalanx.reproduce.published import Published
 from phalanx.reproduce.results import Comparison, Table
 from phalanx.wording import plural
 
-NUMERIC = ("ours", "best", "published", "difference")  # headings of columns that are set flush right
+NUMERIC = ("ours", "best", "published", "difference")  # headings of right-aligned columns
 
 
 class Flat(NamedTuple):
-    """A table of nothing but text."""
+    """A table of text only."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
     notes: list[str]
-    right: list[bool]  # for each column, whether it is set flush right
+    right: list[bool]  # for each column, whether it is right-aligned
 
 
 def flat(table: Table) -> Flat:
-    """The table as text: a single column of comparisons as several, more of them each as one."""
+    """Return the table as text: a single column of comparisons as several, more of them each as one."""
     compared = _compared(table)
     if len(compared) == 1:
         columns, rows, right = _expanded(table, compared[0])
@@ -38,12 +38,12 @@ def flat(table: Table) -> Flat:
 
 
 def _compared(table: Table) -> list[int]:
-    """The columns that hold comparisons."""
+    """Return the columns that hold comparisons."""
     return [c for c in range(len(table.columns)) if any(isinstance(row[c], Comparison) for row in table.rows)]
 
 
 def _expanded(table: Table, c: int) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Headings and rows with the comparisons of column c taken apart, without parts that no row has."""
+    """Return headings and rows with the comparisons of column c in parts, without parts that no row has."""
     parts = [_parts(row[c], table.tolerance) for row in table.rows]
     names = [name for name in PARTS if name == "ours" or any(part[name] for part in parts)]
     shown = {"ours": f"{table.columns[c]}: ours"}
@@ -60,7 +60,7 @@ PARTS = ("ours", "best", "published", "difference", "remark")
 
 
 def _parts(cell: str | Comparison, tolerance: float | None) -> dict[str, str]:
-    """The parts of a comparison as text; a text stands in the first."""
+    """Return the parts of a comparison as text; a cell of text is the first part."""
     if isinstance(cell, str):
         return dict.fromkeys(PARTS, "") | {"ours": cell}
     best = cell.best.text(cell.decimals) if cell.best is not None and cell.best.n else ""
@@ -69,14 +69,14 @@ def _parts(cell: str | Comparison, tolerance: float | None) -> dict[str, str]:
 
 
 def _difference(cell: Comparison, tolerance: float | None) -> str:
-    """`-4.2 lower`."""
+    """Return the difference, such as `-4.2 lower`."""
     if cell.difference is None:
         return ""
     return " ".join(filter(None, (f"{cell.difference:+.{cell.decimals}f}", cell.verdict(tolerance))))
 
 
 def _brief(cell: str | Comparison, tolerance: float | None) -> str:
-    """`84.1 ± 0.3 (88.3, -4.2 lower)`."""
+    """Return the comparison in one cell, such as `84.1 ± 0.3 (88.3, -4.2 lower)`."""
     if isinstance(cell, str):
         return cell
     inner = ", ".join(filter(None, (cell.published.text if cell.published else "", _difference(cell, tolerance))))
@@ -84,7 +84,7 @@ def _brief(cell: str | Comparison, tolerance: float | None) -> str:
 
 
 def _remarks(table: Table) -> list[str]:
-    """The remarks of comparisons, each with the labels of its row and its column."""
+    """Return the remarks of comparisons, each with the labels of its row and its column."""
     out = []
     for row in table.rows:
         labels = [cell for cell in row if isinstance(cell, str) and cell]
@@ -95,7 +95,7 @@ def _remarks(table: Table) -> list[str]:
 
 
 def _legend(table: Table) -> list[str]:
-    """What the numbers are, how far is far, and where the published ones stand."""
+    """Return the meaning of the numbers, the tolerance, and the sources of the published ones."""
     cells = [cell for row in table.rows for cell in row if isinstance(cell, Comparison)]
     counts = sorted({cell.ours.n for cell in cells if cell.ours.n})
     if not counts:
@@ -113,7 +113,7 @@ def _legend(table: Table) -> list[str]:
 
 
 def _sources(numbers: Iterable[Published | None]) -> list[str]:
-    """Where published numbers stand, each place once."""
+    """Return the sources of published numbers, each once."""
     return list(dict.fromkeys(number.source for number in numbers if number is not None and number.where))
 
 
@@ -121,7 +121,7 @@ def _sources(numbers: Iterable[Published | None]) -> list[str]:
 
 
 def terminal_table(table: Flat) -> TerminalTable:
-    """The table for `rich`, without its notes."""
+    """Return the table for `rich`, without its notes."""
     out = TerminalTable(title=escape(table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for heading, right in zip(table.columns, table.right, strict=True):
         out.add_column(escape(heading), justify="right" if right else "left", overflow="fold")
@@ -134,7 +134,7 @@ def terminal_table(table: Flat) -> TerminalTable:
 
 
 def markdown_table(table: Flat) -> str:
-    """The table with its title and notes."""
+    """Return the table with its title and notes."""
     rule = ["---:" if right else "---" for right in table.right]
     lines = [_line(table.columns), "| " + " | ".join(rule) + " |", *map(_line, table.rows)]
     notes = [f"* {note}" for note in table.notes]
@@ -152,10 +152,10 @@ TEXTS = ("remark", "source")
 
 
 def csv_text(tables: Sequence[Table]) -> str:
-    """All tables, one line for each row, with the title of its table in front and every number in a column of its own.
+    """Return all tables, one line per row, with the title of its table first and each number in a column of its own.
 
-    A single column of comparisons gives columns "mean", "sd", ...; several give "HEADING: mean", ... each.  What a
-    table does not have is empty.
+    A single column of comparisons gives columns "mean", "sd", ...; several give "HEADING: mean", ... each.  Cells that
+    a table does not have are empty.
     """
     lines = [line for table in tables for line in _lines(table)]
     columns = list(dict.fromkeys(name for line in lines for name in line))
@@ -182,7 +182,7 @@ def _lines(table: Table) -> Iterable[dict[str, Any]]:
 
 
 def _values(cell: str | Comparison, tolerance: float | None) -> Mapping[str, Any]:
-    """All that a comparison knows, None where it does not; a text is a remark."""
+    """Return all numbers of a comparison, None if it has none; a text is a remark."""
     if isinstance(cell, str):
         return dict.fromkeys((*NUMBERS, *TEXTS)) | {"remark": cell}
     published, best = cell.published, cell.best

@@ -1,7 +1,7 @@
 """A pool of processes on this machine.
 
-Every process has a pipe of its own to the one that gives out the jobs.  So a process that dies, however it dies, is
-noticed at once, takes one job with it, and blocks nobody; and when the one that gives out jobs is gone, the others end.
+Every process has its own pipe to the parent, which assigns the jobs.  So the death of a process is noticed at once,
+loses one job, and blocks no other; and when the parent is gone, the others end.
 """
 
 import multiprocessing
@@ -16,17 +16,20 @@ import torch
 
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.pool import Died, Done, Message, Pool, Said
+from phalanx.signals import ignore_stop_signals
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
-Task = Callable[[Any, Callable[[Any], None]], Any]  # of a job, and of what says how far it is; returns its result
+Task = Callable[
+    [Any, Callable[[Any], None]], Any
+]  # the arguments are a job, and a function that takes reports of its progress; returns the result
 
 
 class Processes(Pool):
-    """Processes that do jobs, of one thread each.  All of them end on leaving the context, whatever they do.
+    """Processes that do jobs, of one thread each.  All of them end on leaving the context, also in the middle of a job.
 
     Args:
-        count: how many at most.
-        task: does a job; made anew in each process by its import path.
+        count: largest number of processes.
+        task: does a job; created in each process by its import path.
     """
 
     def __init__(self, count: int, task: Task) -> None:
@@ -54,7 +57,7 @@ class Processes(Pool):
 
     def give(self, worker: Connection, number: int, job: Any) -> None:
         """See `Pool`."""
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has died already, which the next wait finds
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has died already; the next wait reports it
             worker.send((number, job))
 
     def wait(self, seconds: float) -> Sequence[Message]:
@@ -70,7 +73,7 @@ class Processes(Pool):
         return message
 
     def stop(self, worker: Connection) -> int | None:
-        """See `Pool`; returns how the process ended."""
+        """See `Pool`; return how the process ended."""
         process = self.processes.pop(worker)
         process.kill()
         process.join()
@@ -84,11 +87,11 @@ class Processes(Pool):
 
 
 def work(connection: Connection, task: Task) -> None:
-    """Do the jobs that come through a pipe, until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that gives out jobs decides
+    """Do the jobs received through a pipe, until it is closed."""
+    ignore_stop_signals()  # Ctrl-C, and SIGTERM by SLURM, reach all processes; the parent decides
     torch.set_num_threads(1)
     keep_freed_memory()
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there who could give out more
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         while True:
             number, job = connection.recv()
             connection.send(Done(number, task(job, partial(_say, connection, number))))
@@ -100,7 +103,7 @@ def _say(connection: Connection, number: int, what: Any) -> None:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Processes that start meanwhile do not hear Ctrl-C, not even before their first line."""
+    """Let processes that start in this context ignore Ctrl-C, even before their first line."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -109,7 +112,7 @@ def _deaf() -> Iterator[None]:
 
 
 def _death(code: int | None) -> str:
-    """How a process ended, in words."""
+    """Return in words how a process ended."""
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         memory = ", as the operating system does when memory runs out: give fewer --jobs" * (name == "SIGKILL")

@@ -1,8 +1,8 @@
-"""The numbers that papers publish, each with where it is from.
+"""The numbers that papers publish, each with its source.
 
-They lie in `published.yaml` of a package of experiments, a section for each paper, an entry for each table or figure.
-An entry says where its numbers stand, of which `kind` they are ("printed" in the paper, or "figure": read off a curve,
-`within` so much of what was meant), whose runs they come from, what they measure, and what the levels of `values` are
+They are in `published.yaml` of a package of experiments, a section for each paper, an entry for each table or figure.
+An entry has the source of its numbers, their `kind` ("printed" in the paper, or "figure": read off a curve, with an
+error of at most `within`), whose runs they come from, the measured quantity, and the meaning of the levels of `values`
 (`keys`).  It may have a `note` on all numbers, and `remarks` on some.  A list in place of the last level has the labels
 1, 2, ...; a pair of numbers is a mean and a standard deviation; null is a cell of the paper without a number.  A figure
 of which no number is known has a `claim`.
@@ -34,10 +34,10 @@ class Published:
         deviation: standard deviation, if the paper gives one.
         where: paper, and table or figure.
         kind: "printed", or "read off the figure".
-        within: how far it can be from what was meant, in its own unit; 0 for a printed one.
+        within: largest error of reading, in its own unit; 0 for a printed one.
         whose: whose runs it comes from.
-        note: what must be known about all numbers of the table; "" if nothing.
-        remark: what must be known about it; "" if nothing.
+        note: on all numbers of the table; "" if there is none.
+        remark: on this number; "" if there is none.
     """
 
     value: float | None
@@ -51,29 +51,29 @@ class Published:
 
     @property
     def text(self) -> str:
-        """The number as it is published; "/" if there is none."""
+        """The published number as text; "/" if there is none."""
         if self.value is None:
             return "/"
         return f"{self.value:g}" + ("" if self.deviation is None else f" ± {self.deviation:g}")
 
     @property
     def source(self) -> str:
-        """Where it stands, and how sure it is, in words."""
+        """The source of the number, and its accuracy, in words."""
         accuracy = f", within {self.within:g}" if self.within else ""
         return f"{self.where}, {self.kind}{accuracy}; runs of {self.whose}." + (f" {self.note}" if self.note else "")
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """What a paper publishes in one table or figure.
+    """The numbers that a paper publishes in one table or figure.
 
     Args:
         name: of the entry, such as "figure5".
         where: "Figure 5".
-        what: what the numbers measure, and their unit.
-        keys: what the labels of a number say, from the first to the last.
+        what: the measured quantity, and its unit.
+        keys: the meaning of the labels of a number, from the first to the last.
         numbers: by labels.
-        claim: what the paper says where there are no numbers, or beside them.
+        claim: the paper's statement, instead of numbers or in addition to them.
         setting: hyper-parameters and the like.
     """
 
@@ -86,21 +86,21 @@ class PublishedTable:
     setting: str = ""
 
     def of(self, *labels: str) -> Published:
-        """The number with these labels, one for each of `keys`.
+        """Return the number with these labels, one for each of `keys`.
 
         Raises:
-            KeyError: there is none; the message lists the labels that there are, the most similar first.
+            KeyError: there is none; the message lists the known labels, the most similar first.
         """
         if labels in self.numbers:
             return self.numbers[labels]
-        told = ", ".join(labels)
-        known = sorted(map(", ".join, self.numbers), key=lambda k: -difflib.SequenceMatcher(None, told, k).ratio())
-        raise KeyError(f"{self.name} has no number for {told!r} ({', '.join(self.keys)}). There are: {known[:5]}.")
+        sought = ", ".join(labels)
+        known = sorted(map(", ".join, self.numbers), key=lambda k: -difflib.SequenceMatcher(None, sought, k).ratio())
+        raise KeyError(f"{self.name} has no number for {sought!r} ({', '.join(self.keys)}). There are: {known[:5]}.")
 
 
 @dataclass(frozen=True)
 class PublishedPaper:
-    """What a paper publishes.
+    """The numbers that a paper publishes.
 
     Args:
         name: of the paper, such as "client-weighting".
@@ -115,7 +115,7 @@ class PublishedPaper:
     setting: str = ""
 
     def of(self, table: str, *labels: str) -> Published:
-        """The number of a table or figure with these labels; KeyError if there is none."""
+        """Return the number of a table or figure with these labels; raise KeyError if there is none."""
         if table not in self.tables:
             raise KeyError(f"{FILE} has no {table!r} of {self.name}. There are: {', '.join(self.tables)}.")
         return self.tables[table].of(*labels)
@@ -123,10 +123,10 @@ class PublishedPaper:
 
 @cache
 def published(package: str) -> Mapping[str, PublishedPaper]:
-    """The numbers that lie in a package, by paper; none if it has no `published.yaml`.
+    """Return the published numbers of a package, by paper; none if it has no `published.yaml`.
 
     Raises:
-        InfeasibleError: an entry is not what it must be.
+        InfeasibleError: an entry is invalid.
     """
     file = importlib.resources.files(package) / FILE
     if not file.is_file():
@@ -165,7 +165,7 @@ def _table(name: str, short: str, entry: Mapping[str, Any]) -> PublishedTable:
 
 
 def _check(name: str, entry: Mapping[str, Any]) -> None:
-    """Raises InfeasibleError where an entry holds something unknown, or lacks something."""
+    """Raise InfeasibleError if an entry holds something unknown, or lacks something."""
     if unknown := sorted(entry.keys() - ENTRY):
         raise InfeasibleError(f"{FILE}: {name} holds {', '.join(unknown)}. Known are: {', '.join(sorted(ENTRY))}.")
     held = [part for part in NEEDED if part in entry]
@@ -182,7 +182,7 @@ def _check(name: str, entry: Mapping[str, Any]) -> None:
 def _numbers(
     values: Any, depth: int, source: Published, name: str, labels: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Published]]:
-    """The numbers below a node of `values`, with their labels."""
+    """Yield the numbers below a node of `values`, with their labels."""
     if len(labels) < depth:
         if len(labels) == depth - 1 and isinstance(values, list):
             values = dict(enumerate(values, 1))
@@ -193,8 +193,8 @@ def _numbers(
         return
     pair = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
     if not all(v is None or isinstance(v, (int, float)) for v in pair) or len(pair) not in (1, 2):
-        told = ", ".join(labels)
-        raise InfeasibleError(f"{FILE}: {name}, {told} must be a number, or [mean, deviation], got {values!r}.")
+        place = ", ".join(labels)
+        raise InfeasibleError(f"{FILE}: {name}, {place} must be a number, or [mean, deviation], got {values!r}.")
     mean, deviation = (*map(_float, pair), None)[:2]
     yield labels, replace(source, value=mean, deviation=deviation)
 
@@ -204,7 +204,7 @@ def _float(value: float | None) -> float | None:
 
 
 def _remarks(values: Any, depth: int, labels: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The remarks below a node, with their labels; "*" stands for any."""
+    """Yield the remarks below a node, with their labels; "*" is any label."""
     if not isinstance(values, Mapping):
         yield (*labels, *("*",) * (depth - len(labels))), str(values)
         return

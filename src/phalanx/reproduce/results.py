@@ -1,4 +1,4 @@
-"""What an experiment returns: tables that set our numbers beside the published ones, and plots."""
+"""The results of an experiment: tables that compare our numbers with the published ones, and plots."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sample:
-    """Values over seeds, in short.
+    """Mean and standard deviation of values over seeds.
 
     Args:
         mean: None if there are no values.
@@ -28,13 +28,13 @@ class Sample:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Sample":
-        """Mean and standard deviation (ddof = 1) of the values."""
+        """Return mean and standard deviation (ddof = 1) of the values."""
         known = [float(value) for value in values]
         mean = statistics.fmean(known) if known else None
         return cls(mean, statistics.stdev(known) if len(known) > 1 else None, len(known))
 
     def text(self, decimals: int = 1) -> str:
-        """`84.1 ± 0.3`, the mean alone for one value, a dash for none."""
+        """Return `84.1 ± 0.3`, the mean alone for one value, a dash for none."""
         if self.mean is None:
             return "-"
         return f"{self.mean:.{decimals}f}" + ("" if self.deviation is None else f" ± {self.deviation:.{decimals}f}")
@@ -42,15 +42,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A cell of a table: our number beside the published one.
+    """A cell of a table: our number and the published one.
 
     Args:
         ours: at the end of training, over seeds, in the unit of the published number.
         best: the best during training, over seeds.
-        published: what the paper has.
-        remark: what must be known to compare them.
-        failed: how many further runs of this cell failed; they are not in `ours`.
-        decimals: that are shown of our numbers.
+        published: the paper's number.
+        remark: on the comparison.
+        failed: number of further runs of this cell that failed; they are not in `ours`.
+        decimals: of our numbers in the text.
     """
 
     ours: Sample
@@ -76,7 +76,7 @@ class Comparison:
         return "failed" if self.failed else "missing"
 
     def verdict(self, tolerance: float | None) -> str:
-        """How ours lies to the published: "higher" or "lower" if beyond the tolerance, else ""."""
+        """Return "higher" or "lower" if ours differs from the published by more than the tolerance, else ""."""
         if tolerance is None or self.difference is None or abs(self.difference) <= tolerance:
             return ""
         return "higher" if self.difference > 0 else "lower"
@@ -89,15 +89,15 @@ Cell = str | Comparison
 class Table:
     """Rows of text and comparisons.
 
-    One column of comparisons is shown as five: ours, best, published, difference, remark.  Where there are more, each
-    cell shows ours, and published with the difference in brackets; remarks stand below.
+    One column of comparisons is shown as five: ours, best, published, difference, remark.  If there are more, each
+    cell shows ours, and published with the difference in brackets; remarks are below.
 
     Args:
-        title: what it shows.
+        title: of the table.
         columns: headings, with units.
         rows: a cell for each column.
         notes: sentences below the table.
-        tolerance: differences that are larger are called "higher" or "lower", in the unit of the cells.
+        tolerance: larger differences are called "higher" or "lower", in the unit of the cells.
     """
 
     title: str
@@ -118,8 +118,8 @@ class Plot:
 
     Args:
         figure: drawn; see `phalanx.reproduce.drawing`.
-        part: tells it from other figures of the same experiment, and is part of its file's name; "" if it is alone.
-        caption: how to read it.
+        part: distinguishes it from other figures of the same experiment, in its file's name; "" if it is alone.
+        caption: explains the figure.
     """
 
     figure: "Figure"
@@ -129,12 +129,12 @@ class Plot:
 
 @dataclass(frozen=True)
 class Rendering:
-    """All that comes of an experiment.
+    """All results of an experiment.
 
     Args:
         tables: in order.
         plots: in order, each with a `part` of its own.
-        notes: sentences at the end: where we differ from the paper, and why.
+        notes: sentences at the end: our differences from the paper, and the reasons.
     """
 
     tables: Sequence[Table] = ()
@@ -157,19 +157,19 @@ def compared(
     decimals: int = 1,
     lowest: bool = False,
 ) -> Comparison:
-    """The comparison of the runs of one cell, over seeds: the last and the best measured value, of those that finished.
+    """Return the comparison of one cell over seeds: the last and the best measured values of finished runs.
 
     Args:
         traces: of the cell.
-        published: what the paper has for it.
-        remark: what must be known to compare them; the published number's own remark is added.
+        published: the paper's number for it.
+        remark: on the comparison; the published number's own remark is added.
         figure: the measured curve.
-        scale: what its values are multiplied with: 100 makes shares percent.
-        decimals: that are shown.
-        lowest: whether less is better.
+        scale: factor on its values: 100 makes shares percent.
+        decimals: in the text.
+        lowest: whether smaller is better.
     """
     done = [trace for trace in traces if not trace.failed]
     final = [scale * value for trace in done if (value := trace.final(figure)) is not None]
     best = [scale * value for trace in done if (value := trace.best(figure, lowest=lowest)) is not None]
-    told = " ".join(filter(None, (remark, published.remark if published else "")))
-    return Comparison(Sample.of(final), Sample.of(best), published, told, len(traces) - len(final), decimals)
+    remarks = " ".join(filter(None, (remark, published.remark if published else "")))
+    return Comparison(Sample.of(final), Sample.of(best), published, remarks, len(traces) - len(final), decimals)

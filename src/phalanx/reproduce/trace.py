@@ -1,7 +1,7 @@
-"""What is kept of a run for tables and figures: a value of some ten kilobytes.
+"""The short record of a run for tables and figures: a value of some ten kilobytes.
 
-A record (`phalanx.runs.record.Record`) holds every client in every step.  A trace keeps the curves, the outcome and who
-was excluded, so that hundreds of runs fit in one folder and can be drawn without training.
+A record (`phalanx.runs.record.Record`) holds every client in every step.  A trace keeps the curves, the outcome and the
+excluded clients, so that hundreds of runs fit in one folder and can be drawn without training.
 """
 
 import json
@@ -22,12 +22,12 @@ from phalanx.runs.summary import ending
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
 BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
-SMALL = 12  # numbers that an observed figure of the algorithm may consist of to be kept
+SMALL = 12  # largest number of values of an observed figure of the algorithm that is kept
 
 
 @dataclass(frozen=True)
 class Excluded:
-    """A client that was excluded, from which step on, and why."""
+    """An excluded client, with the step and the reason."""
 
     client: int
     step: int
@@ -36,7 +36,7 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Invalid:
-    """A client whose updates the guard found invalid: how many, and why the last one was."""
+    """A client with invalid updates: their number, and the reason of the last one."""
 
     client: int
     times: int
@@ -45,19 +45,19 @@ class Invalid:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run that ended, in short.
+    """The short record of a run that ended.
 
     Args:
-        name: for people.
+        name: a readable name.
         identity: of the run: the SHA-256 of its settings.
         source: of the classes from outside the library that it uses; see `phalanx.runs.canonical.source`.
-        settings: what was set of the run other than by default: its canonical form, of which `identity` is the digest.
-        seed: the run's.
-        clients: number of clients, with those who attack in addition.
+        settings: the settings of the run other than defaults: its canonical form, of which `identity` is the digest.
+        seed: of the run.
+        clients: number of clients, additional attackers included.
         status: "finished" or "failed".
         error: why it failed; None if it did not.
-        provenance: what computed it.
-        wall_seconds: how long it took.
+        provenance: the software and hardware that computed it.
+        wall_seconds: its duration.
         data: name, numbers of examples and fingerprints of the data set.
         dimension: number of parameters of the model.
         steps: server steps taken.
@@ -107,15 +107,15 @@ class Trace:
 
     @property
     def failed(self) -> bool:
-        """Whether the run had to stop before its end."""
+        """Whether the run failed before its end."""
         return self.status == "failed"
 
     def final(self, figure: str = "accuracy") -> float | None:
-        """The last measured value of a curve; None if it was not finite, or never measured."""
+        """Return the last measured value of a curve; None if it was not finite, or never measured."""
         return self.curves[figure][-1] if self.curves.get(figure) else None
 
     def best(self, figure: str = "accuracy", *, lowest: bool = False) -> float | None:
-        """The largest value of a curve, or the smallest; None if there is no finite one."""
+        """Return the largest value of a curve, or the smallest; None if there is no finite one."""
         known = [value for value in self.curves.get(figure, ()) if value is not None]
         return (min if lowest else max)(known, default=None)
 
@@ -147,7 +147,7 @@ class Trace:
 
     @classmethod
     def of_failure(cls, plan: Run, error: BaseException | str, seconds: float = 0.0) -> "Trace":
-        """A run of which nothing is known but that it failed, and why: it could not begin, or its process died."""
+        """Return the trace of a run that failed without any result: it could not begin, or its process died."""
         status, why = ("failed", error) if isinstance(error, str) else ending(error)
         return cls(
             name=plan.title,
@@ -164,7 +164,7 @@ class Trace:
         )
 
     def save(self, path: Path) -> None:
-        """Writes the trace, so that a kill leaves either all of it or nothing; equal traces give equal bytes."""
+        """Write the trace, so that a kill leaves either all of it or nothing; equal traces give equal bytes."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
         form = {f.name: _form(getattr(self, f.name)) for f in fields(self)}
@@ -174,10 +174,10 @@ class Trace:
 
     @classmethod
     def load(cls, path: Path) -> "Trace":
-        """Reads what `save` has written.
+        """Read a trace that `save` has written.
 
         Raises:
-            ValueError: the file is not what it should be, or not the record of the run that its name tells.
+            ValueError: the file is invalid, or the record of another run than its name says.
         """
         try:
             form = json.loads(path.read_text(encoding="utf-8"))
@@ -203,7 +203,7 @@ def _unusable(path: Path, why: str) -> ValueError:
 
 
 def _form(value: Any) -> Any:
-    """The value of a field in the types of JSON."""
+    """Return the value of a field in the types of JSON."""
     if isinstance(value, Provenance):
         return value.form
     if isinstance(value, (Excluded, Invalid)):
@@ -269,7 +269,7 @@ SUMMARY = ("identity", "source", "status", "error", "provenance", "wall_seconds"
 
 
 def _curves(record: Record) -> dict[str, tuple[float | None, ...]]:
-    """The lines of the history in which something was measured, column by column."""
+    """Return the evaluated lines of the history, column by column."""
     measured = [(step, step.metrics) for step in record.history if step.metrics is not None]
     columns: dict[str, tuple[float | None, ...]] = {
         "step": tuple(step.step for step, _ in measured),
@@ -289,13 +289,13 @@ def _curves(record: Record) -> dict[str, tuple[float | None, ...]]:
 
 
 def _received_accuracy(record: Record) -> dict[int, float]:
-    """What each honest client's model was worth when it was evaluated last."""
+    """Return the accuracy of each honest client's model in its last evaluation."""
     known = [m.received_accuracy for step in record.history if (m := step.metrics) and m.received_accuracy]
     return {i: accuracy for i, accuracy in (known[-1] if known else {}).items() if accuracy is not None}
 
 
 def _state(record: Record) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
-    """The observed figures of the algorithm, step by step, and the names of those that are too large."""
+    """Return the observed figures of the algorithm, step by step, and the names of those that are too large."""
     steps = [step for step in record.history if step.state]
     names = list(steps[0].state) if steps else []
     small = [name for name in names if all(_count(step.state[name]) <= SMALL for step in steps)]
@@ -305,7 +305,7 @@ def _state(record: Record) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]
 
 
 def _count(value: Any) -> int:
-    """How many numbers a value in the types of JSON consists of."""
+    """Return the number of numbers in a value in the types of JSON."""
     if isinstance(value, Mapping):
         return sum(map(_count, value.values()))
     return sum(map(_count, value)) if isinstance(value, list) else 1

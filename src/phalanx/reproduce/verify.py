@@ -1,4 +1,4 @@
-"""Whether a stored record comes out again: to the bit, or by how much each figure differs."""
+"""Verification of stored records: are they reproduced to the bit, or by how much does each figure differ."""
 
 import itertools
 import math
@@ -48,7 +48,7 @@ def _kept(experiment: Experiment, scale: Scale, store: Store) -> Iterator[tuple[
 
 
 def differences(stored: Trace, computed: Trace) -> dict[str, float]:
-    """Return by how much the figures of two records of one run differ, the largest difference of each figure.
+    """Return the largest difference of each figure between two records of one run.
 
     Figures that are equal to the bit are left out, and so are those that older records lack.  A difference is infinite
     where the two cannot be subtracted: curves of other lengths, other clients.
@@ -70,14 +70,14 @@ def distance(one: Any, other: Any) -> float:
 
 
 def conditions(stored: Trace, computed: Trace) -> list[str]:
-    """Return what may make the bits of two records differ: versions, device, instructions, if both say what it was."""
+    """Return the differing conditions of two records: versions, device, instructions, as far as both have them."""
     before, after = stored.provenance, computed.provenance
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in CONDITIONS]
     return [f"{name} {then}, now {now}" for name, then, now in pairs if None not in (then, now) and then != now]
 
 
 def _figures(trace: Trace) -> dict[str, Any]:
-    """Return all that a record says of the outcome, and of who took part."""
+    """Return all figures of a record on the outcome, and on the clients."""
     return {
         "status": trace.status,
         "steps": trace.steps,

@@ -20,7 +20,7 @@ from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
 
-PAUSE = 0.2  # seconds between two reports of how far a run is
+PAUSE = 0.2  # seconds between two reports of a run's progress
 
 
 class Began(NamedTuple):
@@ -31,7 +31,7 @@ class Began(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """A run is so far."""
+    """A run has made progress."""
 
     run: int
     share: float  # from 0 to 1
@@ -57,12 +57,12 @@ Event = Began | Advanced | Warned | Ended
 
 @dataclass(frozen=True)
 class Means:
-    """How runs are carried out; no part of their identity.
+    """The means by which runs are carried out; no part of their identity.
 
     Args:
-        data_dir: where data sets lie; they are downloaded if None.
-        device: where they compute.
-        resume: whether a run goes on that was killed on its way. If not, it starts from the beginning.
+        data_dir: folder of the data sets; they are downloaded if None.
+        device: the torch device.
+        resume: whether a run that was killed goes on. If not, it starts from the beginning.
     """
 
     data_dir: Path | None = None
@@ -70,18 +70,18 @@ class Means:
     resume: bool = True
 
 
-# Where a run is carried out
+# In a worker
 
 
 class SoFar(NamedTuple):
-    """How far a run is: the share that is done, from 0 to 1, and all its warnings."""
+    """The progress of a run: the share that is done, from 0 to 1, and all its warnings."""
 
     share: float
     warnings: tuple[str, ...]
 
 
 class Report:
-    """Says how far a run is, as an observer and as what shows warnings.
+    """Reports of the progress of a run, as an observer and a handler of warnings.
 
     Progress is reported no more often than a reader can see it.
 
@@ -105,7 +105,7 @@ class Report:
         self._report(SoFar(min(1.0, max(steps, seconds)), self.so_far.warnings))
 
     def show(self, message: Warning | str, *_: Any) -> None:
-        """Takes the place of `warnings.showwarning`."""
+        """Replace `warnings.showwarning`."""
         self._report(SoFar(self.so_far.share, (*self.so_far.warnings, str(message))))
 
     def _report(self, so_far: SoFar) -> None:
@@ -114,12 +114,12 @@ class Report:
 
 
 class Outcome(NamedTuple):
-    """What came of a run.
+    """The outcome of a run.
 
     Args:
         trace: of the run, also if it could not be carried out.
-        kept: whether the trace is to be kept: the run would come to the same end again.
-        warnings: all that there were.
+        kept: whether the trace is stored: the run would have the same outcome again.
+        warnings: all warnings of the run.
     """
 
     trace: Trace
@@ -128,13 +128,13 @@ class Outcome(NamedTuple):
 
 
 def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoFar], object]) -> Outcome:
-    """Carry out a run in this process; whatever is wrong with it, the others go on.
+    """Carry out a run in this process; if it fails, the others go on.
 
     Args:
         plan: the run.
-        folder: where it is saved on its way; None: nowhere.
-        means: how it is carried out.
-        say: is shown how far it is.
+        folder: of its checkpoints; None: no checkpoints.
+        means: of carrying it out.
+        say: takes reports of the progress.
     """
     begun, report = time.monotonic(), Report(plan, say)
     warnings.showwarning = report.show  # type: ignore[assignment]
@@ -150,7 +150,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoF
         return Outcome(Trace.of(plan, record), True, report.so_far.warnings)
     except (BrokenPipeError, ConnectionResetError):  # nobody waits for the run any more
         raise
-    except Exception as error:  # whatever is wrong with one run, the others go on
+    except Exception as error:  # if one run fails, the others go on
         if not isinstance(error, (InfeasibleError, StalledError, ValueError, OSError)):
             last = traceback.extract_tb(error.__traceback__)[-1]
             error.add_note(f"at line {last.lineno} of {last.filename}")
@@ -158,7 +158,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoF
         return Outcome(trace, False, report.so_far.warnings)
 
 
-# Where runs are given out
+# In the parent
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Workers:
 
 @contextmanager
 def local_workers(count: int, store: Store, means: Means) -> Iterator[Workers]:
-    """Processes of this machine, at most so many, of which all end with the context."""
+    """Start up to this number of processes on this machine, which all end with the context."""
     with Processes(count, partial(_task, means)) as pool:
         yield Workers(pool, lambda plan: (plan, store.underway(plan)), store)
 

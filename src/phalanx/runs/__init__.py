@@ -1,1 +1,1 @@
-"""One run: what it is, how it is carried out, and what is recorded of it."""
+"""A run: its settings, its execution, and its record."""

@@ -1,9 +1,9 @@
-"""What the noise of `Private` guarantees, by Google's dp-accounting (extra `privacy`).
+"""The privacy guarantee of the noise of `Private`, by Google's dp-accounting (extra `privacy`).
 
-Local differential privacy of whole clients: whatever two sets of examples a client might hold, the server, and all who
-see what it sees, can tell them apart by its T uploads no better than (epsilon, delta).  Two clipped updates differ by
+Local differential privacy of whole clients: for any two sets of examples that a client might hold, the server, and all
+that see its data, can distinguish them by its T uploads no better than (epsilon, delta).  Two clipped updates differ by
 2 clip at most, so noise of standard deviation z clip is a Gaussian mechanism of multiplier z / 2, composed T times.
-Nothing is gained by sampling clients, as the server knows whom it has asked, nor by other clients' noise.
+Sampling of clients does not improve it, as the server knows the sampled ones, nor does other clients' noise.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from phalanx.installation import installation
 from phalanx.runs.record import Record
 from phalanx.wording import plural
 
-MOST, LEAST = 2.0**20, 2.0**-4  # multipliers between which one is looked for
+MOST, LEAST = 2.0**20, 2.0**-4  # range of the search for a multiplier
 
 
 def epsilon(noise_multiplier: float, uploads: int, delta: float = 1e-5) -> float:
-    """The epsilon of so many uploads of one client.
+    """Return the epsilon of this number of uploads of one client.
 
     Args:
         noise_multiplier: of `Private`; at least 0, which guarantees nothing: infinity.
@@ -46,7 +46,7 @@ def epsilon(noise_multiplier: float, uploads: int, delta: float = 1e-5) -> float
 
 
 def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e-5) -> float:
-    """The least noise_multiplier, to 1 in 1000, by which so many uploads have an epsilon of at most so much.
+    """Return the least noise_multiplier, to 1 in 1000, with which the uploads have at most this epsilon.
 
     Raises:
         InfeasibleError: not even a multiplier of a million is enough.

@@ -38,7 +38,7 @@ def configuration(value: Any, declared: Any = None) -> Any:
         declared: the type that the field has. A dataclass of exactly this type needs no name.
 
     Raises:
-        TypeError: something in it has no form in JSON, so that it could not be told apart from something else.
+        TypeError: something in it has no form in JSON, so that it could not be distinguished from another value.
     """
     return _form(value, declared, import_path, _all_fields)
 
@@ -107,7 +107,7 @@ def defaults(kind: Any) -> dict[str, Any]:
 
 
 def _number(value: int | float, declared: tuple[Any, ...]) -> int | float | str:
-    """One form for numbers that are equal: what is declared as a float is one, and 3.0 is 3 where both are allowed."""
+    """Return one form for equal numbers: a declared float is one, and 3.0 is 3 where both are allowed."""
     if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     if float in declared and int not in declared:
@@ -116,7 +116,7 @@ def _number(value: int | float, declared: tuple[Any, ...]) -> int | float | str:
 
 
 def configurable(kind: type) -> bool:
-    """Whether a configuration file can make one: not where `canonical` stands for what a file does not hold."""
+    """Return whether a configuration file can make one: not if `canonical` replaces data that a file does not hold."""
     return not hasattr(kind, "canonical")
 
 
@@ -131,8 +131,11 @@ def identity_of(form: Any, version: int = FORM) -> str:
 
 
 def digest(form: Any) -> str:
-    """The SHA-256 of JSON, in hexadecimal; the same when it has been written and read again."""
-    read = json.loads(json.dumps(form))
+    """Return the SHA-256 of JSON, in hexadecimal; the same after it has been written and read."""
+    try:
+        read = json.loads(json.dumps(form))
+    except RecursionError as error:
+        raise ValueError("A configuration is nested too deeply to have an identity.") from error
     return hashlib.sha256(json.dumps(read, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -143,7 +146,7 @@ def public_name(kind: type) -> str:
 
 @cache
 def import_path(kind: type) -> str:
-    """The shortest path from which the class can be imported: `phalanx.algorithms.FedAvg`, wherever its file is."""
+    """Return the shortest path from which a class can be imported: `phalanx.algorithms.FedAvg`, for any file in it."""
     parts = kind.__module__.split(".")
     for length in range(1, len(parts) + 1):
         module = importlib.import_module(".".join(parts[:length]))
@@ -152,16 +155,16 @@ def import_path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-# What a value is made by
+# The source of a value's classes
 
-INSTALLED = {"site-packages", "dist-packages"}  # folders of what comes in versions
+INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages
 PAPERS = Path(__file__).parents[3] / "papers"  # of a checkout; `phalanx.runs.provenance` covers them, as the library
 
 
 def source(value: Any) -> str | None:
-    """The SHA-256 of the files that define the classes of a value, of those from outside this library.
+    """Return the SHA-256 of the files that define the classes of a value from outside this library.
 
-    With a file come the files beside it, or in its package, from which it imports, unless it is an installed one.
+    A file includes those in its folder, or in its package, from which it imports, unless it is an installed one.
     None if all classes are this library's.
     """
     waiting = {name for name in _modules(value) if _foreign(name)}
@@ -176,7 +179,7 @@ def source(value: Any) -> str | None:
 
 
 def _modules(value: Any) -> Iterator[str]:
-    """The modules that define the classes of a value, and of all that is in it."""
+    """Yield the modules that define the classes of a value, and of all its parts."""
     yield from getattr(value, "source_modules", ())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield from (base.__module__ for base in type(value).__mro__)
@@ -188,7 +191,7 @@ def _modules(value: Any) -> Iterator[str]:
 
 
 def _foreign(name: str) -> bool:
-    """Whether a module is neither Python's, nor the library's, nor of the papers in its repository."""
+    """Return whether a module is neither Python's, nor the library's, nor of the papers in its repository."""
     package = name.partition(".")[0]
     if package == PAPERS.name:
         return (file := _file(package)) is None or file.parent != PAPERS
@@ -196,7 +199,7 @@ def _foreign(name: str) -> bool:
 
 
 def _file(name: str) -> Path | None:
-    """The file of a module; None if it has none, or cannot be imported, which is for others to complain about."""
+    """Return the file of a module; None if it has none, or cannot be imported, which others report."""
     try:
         path = getattr(sys.modules.get(name) or importlib.import_module(name), "__file__", None)
     except ImportError:
@@ -205,7 +208,7 @@ def _file(name: str) -> Path | None:
 
 
 def _beside(name: str, folder: Path) -> set[str]:
-    """The modules from which a module has imported something, of those in its folder or its package."""
+    """Return the modules in its folder or its package from which a module imports."""
     values = list(vars(sys.modules[name]).values())
     names = {v.__name__ if inspect.ismodule(v) else getattr(v, "__module__", None) for v in values}
     near = {n for n in names if isinstance(n, str) and n in sys.modules and _foreign(n)}
@@ -213,7 +216,7 @@ def _beside(name: str, folder: Path) -> set[str]:
     return {n for n in near if n.partition(".")[0] == package or ((file := _file(n)) and file.parent == folder)}
 
 
-# What a value must not be made of
+# Checks of fields
 
 PLAIN: dict[Any, tuple[type, str]] = {
     int: (Integral, "an integer"),
@@ -225,14 +228,14 @@ PLAIN: dict[Any, tuple[type, str]] = {
 
 
 def check_fields(value: Any, remedies: Mapping[str, str]) -> None:
-    """Looks whether the fields of a dataclass hold what they declare.
+    """Check that the fields of a dataclass have their declared types.
 
     Args:
         value: the dataclass.
         remedies: for a field, what to do if it holds something else.
 
     Raises:
-        TypeError: a field holds something else, or a class where an instance belongs, however deep.
+        TypeError: a field holds something else, or, at any depth, a class instead of an instance.
     """
     declared = typing.get_type_hints(type(value))
     for f in dataclasses.fields(value):
@@ -245,7 +248,7 @@ def check_fields(value: Any, remedies: Mapping[str, str]) -> None:
 
 
 def _check_instance(value: Any, path: str) -> None:
-    """Raises TypeError where a class stands for one of its instances, in a value or in its fields."""
+    """Raise TypeError if a class is given instead of an instance, in a value or in its fields."""
     if isinstance(value, type):
         name = value.__name__
         raise TypeError(f"{path} must be a value, got the class {name}. Write {name}(), with its arguments if any.")
@@ -255,7 +258,7 @@ def _check_instance(value: Any, path: str) -> None:
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """The types of a union, or the type alone."""
+    """Return the types of a union, or the type alone."""
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if union else (kind,)
 

@@ -1,8 +1,8 @@
-"""Checkpoints: a run that was killed goes on, and its bits are those of a run that nobody disturbed.
+"""Checkpoints: a run that was killed goes on, with the same results to the bit as without the interruption.
 
-All that a run carries from one step to the next is in one `phalanx.engine.Snapshot`: the algorithm's state, the books,
-and what the transport has under way.  Random streams have names and no state, so that they need not be kept.  The
-snapshot is written beside the history as one file, which is at every moment the old one or the new one, whole:
+The whole state of a run between steps is in one `phalanx.engine.Snapshot`: the algorithm's state, the ledger, and the
+unfinished work of the transport.  Random streams have names and no state, so that they need not be kept.  The snapshot
+is written to the folder of the history as one file, which is at every moment the whole old one or the whole new one:
 
     magic, the length of the header in 8 bytes, the header in JSON, memory from border to border, SHA-256 of all that
 
@@ -19,8 +19,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple, get_type_hints
 
+import msgspec
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
@@ -40,7 +41,7 @@ SPEED = 1e8  # bytes per second; how fast a disk is, until one has been seen at 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """When a run is saved on its way.
+    """The schedule of checkpoints of a run.
 
     It is also saved when Ctrl-C or a mistake ends it, as it was at the last step; for that, what the state and the
     clients carried before the present step is held in memory until the step is done.
@@ -48,7 +49,7 @@ class Checkpoint:
     Args:
         every_seconds: wall time between two checkpoints at least; more where they are large, so that a run spends no
             more than 1 % of its time on them. 0 saves every step, whatever that costs.
-        resume: whether a run goes on from the checkpoint that its folder holds. If not, it starts anew.
+        resume: whether a run goes on from the checkpoint that its folder holds. If not, it starts over.
     """
 
     every_seconds: float = 60.0
@@ -64,7 +65,7 @@ EVERY_MINUTE = Checkpoint()
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What decides about the bits of a run.
+    """The conditions that determine the bits of a run.
 
     Args:
         identity: of the run.
@@ -81,7 +82,7 @@ class Origin:
     conditions: Mapping[str, str | int]
 
     def outdated(self, here: "Origin") -> str:
-        """Why a run from here is another than one of the same identity from `here`; empty if it is not."""
+        """Return why a run from here differs from one of the same identity from `here`; empty if it does not."""
         if self.phalanx != here.phalanx:
             return f"its results are by Phalanx {self.phalanx}, this is {here.phalanx}"
         if self.source != here.source:
@@ -89,15 +90,15 @@ class Origin:
         return ""
 
     def differences(self, here: "Origin") -> str:
-        """What makes the same run give other bits in `here`; empty if nothing does."""
+        """Return the conditions that make the same run give other bits in `here`; empty if there are none."""
         names = sorted(self.conditions.keys() | here.conditions.keys())
         pairs = [(name, self.conditions.get(name), here.conditions.get(name)) for name in names]
-        told = [f"{name} {before}, and this is {now}" for name, before, now in pairs if before != now]
-        return "; ".join([*told, *(["other data"] if self.data != here.data else [])])
+        differing = [f"{name} {before}, and this is {now}" for name, before, now in pairs if before != now]
+        return "; ".join([*differing, *(["other data"] if self.data != here.data else [])])
 
 
 class Header(NamedTuple):
-    """What a checkpoint says of itself."""
+    """The header of a checkpoint."""
 
     origin: Origin
     step: int
@@ -118,7 +119,7 @@ class Held(NamedTuple):
 
 
 class CheckpointWriter:
-    """Holds the last snapshot of a run, and writes it now and then.
+    """A holder of the last snapshot of a run, which it writes from time to time.
 
     Args:
         folder: the run's; None: nothing is held.
@@ -135,22 +136,36 @@ class CheckpointWriter:
         self.origin, self.history, self.begun = origin, history, begun
         self.every = when.every_seconds if when else math.inf
         self.step = 0  # that of the file; 0 if this run has written none
+        self.holds_this_step = True  # whether it holds a snapshot of the present step, or is to hold none
         self._held: Held | None = None
         self._written: Held | None = None
         self._next_look = math.inf if self.path is None else 0.0
         self._last_write, self._cost = time.perf_counter(), 0.0  # seconds
 
-    def __call__(self, take: Callable[[], Snapshot[Any]]) -> None:
-        """See `phalanx.engine.OnSnapshot`."""
+    def __call__(self, take: Callable[[], Snapshot[Any]], *, now: bool = False) -> None:
+        """See `phalanx.engine.OnSnapshot`.
+
+        Args:
+            take: takes a snapshot.
+            now: hold this one, whatever that costs: the run is to be left.
+        """
+        wanted = self._next_look < math.inf and (now or time.perf_counter() >= self._next_look)
+        self.holds_this_step = wanted or self._next_look == math.inf
+        if wanted:
+            self._look(take)
+
+    def _look(self, take: Callable[[], Snapshot[Any]]) -> None:
+        """Hold a snapshot, and write it if it is time to."""
         now = time.perf_counter()
-        if now < self._next_look:
-            return
         try:
             snapshot = take()
             packed = pack(snapshot)
         except Unpackable as error:
             self._next_look = math.inf
-            warnings.warn(f"This run is not saved on its way, and starts anew if it is killed: {error}", stacklevel=3)
+            warnings.warn(
+                f"This run is not saved on its way, and starts over if it is killed: {error}",
+                stacklevel=3,
+            )
             return
         header = Header(self.origin, snapshot.step, *self.history.mark(), now - self.begun, packed.form)
         self._held = held = Held(header, packed)
@@ -159,7 +174,7 @@ class CheckpointWriter:
             self._write(held)
 
     def leave(self) -> None:
-        """Writes what it holds, unless somebody has written to a tensor of it since."""
+        """Write the snapshot, unless a tensor of it has been changed since."""
         held = self._held
         if held is None or held is self._written or not (held.header.step and held.packed.unchanged):
             return
@@ -169,7 +184,7 @@ class CheckpointWriter:
             warnings.warn(f"The run could not be saved, to go on after step {held.header.step}: {error}", stacklevel=3)
 
     def discard(self) -> None:
-        """Removes the file: the run is over."""
+        """Remove the file: the run is over."""
         if self.path is not None:
             for path in (self.path, _partial(self.path)):
                 path.unlink(missing_ok=True)
@@ -185,7 +200,7 @@ class CheckpointWriter:
         self._cost = self._last_write - begun
 
     def _pause(self, packed: Packed) -> float:
-        """Seconds that have to pass between the last checkpoint and one of this."""
+        """Return the seconds that must pass between the last checkpoint and the next one."""
         return max(self.every, max(self._cost, packed.size / SPEED) / WRITING) if self.every else 0.0
 
 
@@ -193,7 +208,7 @@ class CheckpointWriter:
 
 
 class Resumption(NamedTuple):
-    """Where a run goes on; at the beginning, if nothing else is said."""
+    """The point from which a run goes on; the beginning by default."""
 
     snapshot: Snapshot[Any] | None = None
     lines: Sequence[StepRecord] = ()  # of history, up to there
@@ -201,7 +216,7 @@ class Resumption(NamedTuple):
 
 
 def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, device: torch.device) -> Resumption:
-    """Where a run goes on, by what its folder holds; warns if that is of another run.
+    """Return the point from which a run goes on, by its folder; warn if the folder is of another run.
 
     Args:
         folder: the run's; None: at the beginning.
@@ -219,12 +234,12 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
     origin, step = saved.origin, saved.step
     why = "it is another" if origin.identity != here.identity else origin.outdated(here)
     if why:
-        warnings.warn(f"{folder} held a run that came to step {step}. This one starts anew: {why}.", stacklevel=4)
+        warnings.warn(f"{folder} held a run that came to step {step}. This one starts over: {why}.", stacklevel=4)
         return Resumption()
     if why := origin.differences(here):
         raise InfeasibleError(
             f"{folder} holds this run up to step {step}, computed with {why}: it would not give the same bits. "
-            "Compute it as before to go on, or start it anew: `phalanx run --again`, or Checkpoint(resume=False)."
+            "Compute it as before to go on, or start it over: `phalanx run --again`, or Checkpoint(resume=False)."
         )
     header, pieces = _read(folder / CHECKPOINT)
     lines = read_lines(folder / HISTORY, header.lines, header.digest)
@@ -236,7 +251,7 @@ def resumption(folder: Path | None, when: Checkpoint | None, here: Origin, devic
 
 
 def peek(folder: Path) -> Header | None:
-    """The header of the checkpoint that a folder holds, or None.
+    """Return the header of the checkpoint in a folder, or None.
 
     Raises:
         ValueError: the file is damaged.
@@ -252,22 +267,26 @@ def peek(folder: Path) -> Header | None:
 
 
 def write(path: Path, header: Header, packed: Packed) -> None:
-    """Writes a checkpoint: to the disk before it takes the place of the one before."""
+    """Write a checkpoint: it is on the disk before it replaces the previous one."""
     text = json.dumps(header._asdict() | {"origin": dataclasses.asdict(header.origin)}).encode()
-    with _partial(path).open("wb") as file:
-        digest = hashlib.sha256()
-        for part in _parts(text, packed):
-            file.write(part)
-            digest.update(part)
-        file.write(digest.digest())
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with _partial(path).open("wb") as file:
+            digest = hashlib.sha256()
+            for part in _parts(text, packed):
+                file.write(part)
+                digest.update(part)
+            file.write(digest.digest())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        _partial(path).unlink(missing_ok=True)  # on a full disk it would take the room that others need
+        raise
     _partial(path).replace(path)
     settle(path.parent)
 
 
 def settle(folder: Path) -> None:
-    """Has on the disk which files a folder holds: a new one that is there may have no name yet."""
+    """Write the entries of a folder to the disk: a new file may have no name there yet."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -285,18 +304,24 @@ def _parts(text: bytes, packed: Packed) -> Iterator[bytes | memoryview]:
 
 
 def _read(path: Path) -> tuple[Header, list[UInt8[Tensor, "_"]]]:
-    """The header, and the memory, each piece of its own."""
+    """Return the header, and the memory, each piece separate."""
     _check(path)
     with path.open("rb") as file:
         header = _header(path, file)
-        pieces = [torch.empty(size, dtype=torch.uint8) for size, _ in header.form["pieces"]]
+        try:
+            sizes = msgspec.convert(header.form["pieces"], list[tuple[Annotated[int, msgspec.Meta(ge=0)], bool]])
+        except (KeyError, msgspec.ValidationError) as error:
+            raise _damaged(path, "its header cannot be read") from error
+        if sum(size for size, _ in sizes) > path.stat().st_size:
+            raise _damaged(path, "it is shorter than its header says")
+        pieces = [torch.empty(size, dtype=torch.uint8) for size, _ in sizes]
         for piece in pieces:
             file.readinto(piece.numpy().data)
     return header, pieces
 
 
 def _check(path: Path) -> None:
-    """Raises ValueError if the file is not as it was written, to the last bit."""
+    """Raise ValueError if the file is not exactly as it was written."""
     digest, left = hashlib.sha256(), path.stat().st_size - hashlib.sha256().digest_size
     with path.open("rb") as file:
         while left > 0:
@@ -312,9 +337,11 @@ def _header(path: Path, file: BinaryIO) -> Header:
         raise _damaged(path, "it begins with something else")
     try:
         length = int.from_bytes(file.read(8), "little")
-        told = json.loads(file.read(min(length, path.stat().st_size)))
-        return Header(**told | {"origin": Origin(**told["origin"])})
-    except (ValueError, LookupError, TypeError) as error:
+        fields, kinds = json.loads(file.read(min(length, path.stat().st_size))), get_type_hints(Header)
+        if set(fields) != set(kinds):
+            raise ValueError(f"expected {', '.join(kinds)}")
+        return Header(**{name: msgspec.convert(fields[name], kind) for name, kind in kinds.items()})
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise _damaged(path, "its header cannot be read") from error
 
 
@@ -324,6 +351,6 @@ def _partial(path: Path) -> Path:
 
 def _damaged(path: Path, why: str) -> ValueError:
     return ValueError(
-        f"{path} is not a whole checkpoint: {why}. Delete it, or start the run anew: "
+        f"{path} is not a whole checkpoint: {why}. Delete it, or start the run over: "
         "`phalanx run --again`, `phalanx flower up --again`, or Checkpoint(resume=False)."
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
+from phalanx.engine.guarantees import preprocess_of
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.plan import Run
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
@@ -19,17 +20,18 @@ from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
 from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate, least_loss, metrics_of
 from phalanx.training.sgd import ServerTraining, Trainer
-from phalanx.training.vector import FlatModule
+from phalanx.training.vector import FlatModule, check_size
+from phalanx.weighting import Truncate
 
 
 class Federation:
-    """A run made concrete: its data dealt out, its model built, its clients ready.
+    """The objects of a run: partitioned data, model, and clients.
 
     Args:
         plan: the run.
-        data_dir: where data sets lie; they are downloaded if not given.
-        device: where it computes.
-        executors: has the clients of a round train elsewhere, on CPUs; in this process if not given.
+        data_dir: folder of the data sets; they are downloaded if not given.
+        device: the torch device.
+        executors: trains the clients of a round elsewhere, on CPUs; in this process if not given.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Federation:
         self.honest = [i for i in range(plan.population) if i not in self.byzantine]
         attacked = plan.attack if self.byzantine else None
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
+        check_size(plan.model, tuple(self.train.x.shape[1:]), self.train.classes)
         with borrowed(plan.seed, "model"):
             module = plan.model.build(tuple(self.train.x.shape[1:]), self.train.classes)
         self.model = FlatModule(module, plan.buffers, self.device)
@@ -84,16 +87,27 @@ class Federation:
             deadline=plan.deadline,
             seed=plan.seed,
             elsewhere=self._elsewhere(executors) if executors else None,
+            most_examples=self._most_examples if plan.train_truncated else None,
         )
 
+    def _most_examples(self, reported: Mapping[int, object]) -> dict[int, int]:
+        """Return the number of examples that the weight of each enrolled client counts: its truncated size."""
+        sizes, _ = self.plan.guard.enroll(reported)
+        truncate, whole = preprocess_of(self.plan.algorithm), self.plan.smallest_set
+        if not isinstance(truncate, Truncate) or not sizes:
+            return {}
+        fixed = truncate.scope == "population"
+        U = max(truncate(sizes).values()) if fixed else truncate.bound(sizes, whole.full)
+        return {client: int(min(size, U)) for client, size in sizes.items()}
+
     def _elsewhere(self, executors: ExecutorFactory) -> Callable[[Mapping[int, Dataset]], Executor]:
-        """What makes, from what clients train on, what trains them elsewhere."""
+        """Return a function from the clients' data to the executor that trains them elsewhere."""
         plan, shape = self.plan, tuple(self.train.x.shape[1:])
         blueprint = Blueprint(plan.model, shape, self.train.classes, plan.buffers, plan.training, plan.seed)
         return partial(executors.executor, blueprint, exact=plan.algorithm.exact_losses)
 
     def _reserved(self, examples: int) -> tuple[Int[Tensor, "s"], Int[Tensor, "r"]]:
-        """The numbers of the examples that the server holds, drawn by the stream "server", and of the rest."""
+        """Return the indices of the examples that the server holds, drawn by the stream "server", and of the rest."""
         count = self.plan.server_examples
         if not count:
             return torch.empty(0, dtype=torch.int64), torch.arange(examples)
@@ -103,7 +117,7 @@ class Federation:
         return order[:count].sort().values, order[count:].sort().values
 
     def _beside(self, parts: Sequence[Int[Tensor, "_"]], examples: int) -> list[Int[Tensor, "_"]]:
-        """What those hold who attack beside the clients: examples drawn by the stream "beside" of each."""
+        """Return the data of additional attackers: examples drawn by the stream "beside" of each."""
         plan = self.plan
         size = max(1, round(sum(len(part) for part in parts) / plan.clients))
         streams = (numpy_generator(plan.seed, "beside", i) for i in range(plan.clients, plan.population))
@@ -111,11 +125,11 @@ class Federation:
         return [torch.from_numpy(part).sort().values for part in drawn]
 
     def seen(self, group: int, data: Dataset) -> Dataset:
-        """The data as a group of clients sees them."""
+        """Return the data as a group of clients sees them."""
         return self.plan.groups.seen_by(group, data) if self.plan.groups else data
 
     def _try_out(self) -> None:
-        """Raises ValueError if the model does not give one score per class for each label of each example."""
+        """Raise ValueError if the model does not give one score per class for each label of each example."""
         x, classes, positions = self.test.x[:2], self.test.classes, tuple(self.test.y.shape[1:])
         self.model.module.eval()
         try:
@@ -195,20 +209,20 @@ class Federation:
         return {i: self._best(i, models) for i, models in offers.items() if len(models) > 1}
 
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:
-        """The number of the model with the least loss on what a client keeps; of equals the last one."""
+        """Return the number of the model with the least loss on a client's validation data; at a tie the last one."""
         served = {k: self.transport.model_of(client, model) for k, model in models.items()}
         return least_loss(self.model, served, self.kept[client])
 
 
 def _traced(**parts: Latency | Availability | None) -> dict[str, str]:
-    """The fingerprints of the files that these parts of a run read."""
+    """Return the fingerprints of the files that these parts of a run read."""
     return {name: found for name, part in parts.items() if part is not None and (found := part.fingerprint)}
 
 
 def withheld(plan: Run, client: int, held: Dataset) -> tuple[Dataset, Dataset]:
-    """What a client trains on and what it keeps from training, drawn by the stream "validation" of the client.
+    """Return a client's training and validation examples, drawn by the stream "validation" of the client.
 
-    Nobody keeps the last example from training; who has two and is to keep any keeps one at least.
+    At least one example is for training; of two or more, a positive share is at least one for validation.
     """
     count = min(max(round(plan.validation * len(held)), 1), len(held) - 1) if plan.validation and len(held) else 0
     if count == 0:
@@ -219,12 +233,12 @@ def withheld(plan: Run, client: int, held: Dataset) -> tuple[Dataset, Dataset]:
 
 
 def population(federation: Federation, history: Sequence[StepRecord]) -> Population:
-    """Return who took part, who was excluded, whose updates were not used, and how well that agrees with the truth."""
+    """Return the clients, the exclusions, the unused updates, and their agreement with the truth."""
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
     byzantine = federation.byzantine
     clients = {
         i: ClientRecord(
-            reported=_whole(federation.transport.declared[i]),
+            reported=_whole(federation.transport.reported[i]),
             size=len(part),
             classes=tuple(federation.holdings[i].tolist()),
             byzantine=i in byzantine,
@@ -248,5 +262,5 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
 
 
 def _whole(size: object) -> int | None:
-    """The reported size, if it is a whole number."""
+    """Return the reported size, if it is a whole number."""
     return size if type(size) is int else None

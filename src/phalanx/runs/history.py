@@ -3,14 +3,15 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from phalanx.core import AnyState, Progress, Updates, Verdict
-from phalanx.runs.record import as_lines, write
 from phalanx.runs.schema import StepRecord, from_json, plain, to_json
+from phalanx.runs.steps import StoredSteps
 from phalanx.training.evaluation import Metrics
 
 Measure = Callable[[Progress], Metrics | None]
@@ -27,9 +28,11 @@ class History:
         observed: fields of the algorithm's state to record.
         measure: evaluates a state; called before the first and after each step. None where nothing was measured.
         path: of the file, to which each line is written as it comes, so that a killed run leaves all its steps. It is
-            made with the first line, and open until the context of the history is left.
+            made with the first line, and open until the context of the history is left. None: the steps are kept in
+            memory.
         prepare: called before the file is made.
-        lines: the steps so far, of a resumed run. Its first call only says where it goes on.
+        lines: the steps so far, of a resumed run, as `read_lines` returns them. Its first call only says where it goes
+            on.
     """
 
     def __init__(
@@ -38,14 +41,16 @@ class History:
         measure: Measure = nothing,
         path: Path | None = None,
         prepare: Callable[[], None] = lambda: None,
-        lines: Iterable[StepRecord] = (),
+        lines: Sequence[StepRecord] = (),
     ) -> None:
-        self.lines = list(lines)
-        self._digest = sha256(as_lines(self.lines))
+        self.lines: list[StepRecord] | StoredSteps = lines if isinstance(lines, StoredSteps) else list(lines)
+        self._digest = sha256()
+        for step in self.lines:
+            self._digest.update(to_json(step) + b"\n")
         self._begun = False
         self._observed, self._measure = tuple(observed), measure
         self._path, self._prepare = path, prepare
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
         self._last: Progress | None = None
 
     def __enter__(self) -> "History":
@@ -62,7 +67,7 @@ class History:
         if self.lines and not self._begun:
             self._begin()
             return
-        refused, enrolled = progress.refused.items(), progress.enrolled
+        invalid, enrolled = progress.invalid.items(), progress.enrolled
         self._write(
             StepRecord(
                 step=progress.step,
@@ -70,14 +75,15 @@ class History:
                 seconds=progress.now,
                 metrics=None if progress.updates is None and progress.step else self._measure(progress),
                 **({} if progress.updates is None else self._decided(before, progress.state, progress.updates)),
-                not_enrolled={client: why for client, why in refused if client not in enrolled},
-                invalid={client: why for client, why in refused if client in enrolled},
+                not_enrolled={client: why for client, why in invalid if client not in enrolled},
+                invalid={client: why for client, why in invalid if client in enrolled},
                 lost=progress.lost,
+                remarks=progress.remarks,
             )
         )
 
     def _decided(self, before: Progress | None, state: AnyState, updates: Updates) -> dict[str, Any]:
-        """What a step that was taken adds to its record."""
+        """Return the fields that a completed step adds to its record."""
         late = before is not None and min(updates.versions) < before.state.version
         versions = zip(updates.clients, updates.versions, strict=True) if late or len(updates) == 1 else ()
         observed = plain({name: getattr(state, name) for name in self._observed})
@@ -106,21 +112,57 @@ class History:
         if self._path is not None:
             self._prepare()
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write(self._path, as_lines(self.lines))
-            self._file = self._path.open("ab")
+            partial = self._path.with_suffix(".partial")
+            with partial.open("wb") as file:
+                lengths = [file.write(to_json(step) + b"\n") - 1 for step in self.lines]
+            if isinstance(self.lines, StoredSteps):
+                self.lines.close()
+            partial.replace(self._path)
+            self._file = self._path.open("r+b", buffering=0)
+            self._file.seek(0, os.SEEK_END)
+            if isinstance(self.lines, StoredSteps):
+                self.lines.move_to(self._path)
+            else:
+                self.lines = StoredSteps(self._path, lengths)
+
+    def _append(self, text: bytes) -> int:
+        """Write a line to the file, whole or not at all; return its length without its end."""
+        assert self._file is not None
+        before, left = self._file.tell(), memoryview(text + b"\n")
+        try:
+            while left:
+                left = left[self._file.write(left) or 0 :]
+        except BaseException:
+            self._file.truncate(before)
+            self._file.seek(before)
+            raise
+        return len(text)
 
     def _write(self, step: StepRecord) -> None:
-        text = to_json(step) + b"\n"
+        text = to_json(step)
         if not self._begun:
             self._begin()
         if self._file is not None:
-            self._file.write(text)
-            self._file.flush()
-        self._digest.update(text)
-        self.lines.append(from_json(text, StepRecord))  # as it is read back: with None for what is not finite
+            self._append(text)
+        if isinstance(self.lines, StoredSteps):
+            self.lines.note(len(text))
+        else:
+            self.lines.append(from_json(text, StepRecord))  # as it is read back: with None for what is not finite
+        self._digest.update(text + b"\n")
+
+    def settled(self) -> Sequence[StepRecord]:
+        """Return the steps of a run that is over: a list, unless they are many and in the file."""
+        return self.lines.settled() if isinstance(self.lines, StoredSteps) else self.lines
+
+    def cut(self, count: int) -> None:
+        """Leave out all but the first lines: a run that goes on from a checkpoint makes them again."""
+        if self._file is not None and isinstance(self.lines, StoredSteps):
+            self.lines.cut(count)
+            self._file.truncate(self.lines.size)
+            self._file.seek(self.lines.size)
 
 
 def _verdicts(verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:
-    """The verdicts by client, in order, with 0 for a weight that is not finite."""
+    """Return the verdicts by client, in order, with 0 for a weight that is not finite."""
     known = sorted(verdicts.items())
     return {i: v if math.isfinite(v.weight) else dataclasses.replace(v, weight=0.0) for i, v in known}

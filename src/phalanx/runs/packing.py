@@ -1,13 +1,13 @@
-"""Values as JSON and bytes, and back: what a run carries from step to step, written down without pickle.
+"""Values as JSON and bytes, and back: the state of a run between steps, without pickle.
 
-`pack` takes apart whatever is made of numbers, text, None, tensors, lists, tuples, sets, mappings, NamedTuples and
-frozen dataclasses, however deep; `unpack` makes an equal value of the same types.  Three things are kept that a plain
-copy loses: tensors that share memory share it again; memory is kept once, and only what some tensor looks into; and
-each tensor begins at its old distance from a 64-byte border, on which the last bits of a product can depend.
+`pack` converts any value of numbers, text, None, tensors, lists, tuples, sets, mappings, NamedTuples and frozen
+dataclasses, at any depth; `unpack` makes an equal value of the same types.  Three properties are kept that a plain copy
+loses: tensors that share memory share it again; memory is kept once, and only the parts that some tensor uses; and each
+tensor begins at its old distance from a 64-byte border, on which the last bits of a product can depend.
 
-Unpacking runs nobody's code: a class is looked up among the modules that are loaded already, must be a NamedTuple or a
-frozen dataclass, and is filled without its constructor.  Fields that were added to it at its end since, with defaults,
-have these.
+Unpacking runs no foreign code: a class is looked up among the modules that are loaded already, must be a NamedTuple or
+a frozen dataclass, and is filled without its constructor.  Fields that were appended to it since, with defaults, have
+these.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class Unpackable(TypeError):
 
 
 class Piece(NamedTuple):
-    """A stretch of memory that tensors look into."""
+    """A range of memory that tensors use."""
 
     memory: UInt8[Tensor, "bytes"]  # all that was allocated together
     start: int  # in bytes
@@ -49,29 +49,29 @@ class Piece(NamedTuple):
 
     @property
     def lead(self) -> int:
-        """Bytes between the last border and the beginning."""
+        """Number of bytes between the last border and the beginning."""
         return (self.memory.data_ptr() + self.start) % ALIGNMENT
 
     @property
     def size(self) -> int:
-        """Bytes from border to border."""
+        """Number of bytes from border to border."""
         return -(-(self.lead + self.stop - self.start) // ALIGNMENT) * ALIGNMENT
 
     def read(self) -> tuple[bytes, UInt8[Tensor, "held"], bytes]:
-        """What lies between the borders, in the CPU's memory: zeros, the content, zeros."""
+        """Return the bytes between the borders, in the CPU's memory: zeros, the content, zeros."""
         held = self.stop - self.start
         return bytes(self.lead), self.memory[self.start : self.stop].cpu(), bytes(self.size - self.lead - held)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Packed:
-    """A value taken apart; its tensors are not copied.
+    """A packed value; its tensors are not copied.
 
     Args:
         form: all but the content of tensors, as JSON.
         pieces: the content of tensors.
         tensors: the distinct ones.
-        writes: how often each had been written to; None where torch does not count that.
+        writes: number of writes to each so far; None if torch does not count them.
     """
 
     form: dict[str, Any]
@@ -81,20 +81,20 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Bytes that the content of the tensors takes."""
+        """Number of bytes of the tensors' content."""
         return sum(piece.size for piece in self.pieces)
 
     @property
     def unchanged(self) -> bool:
-        """Whether the tensors are known to hold what they held when they were packed."""
+        """Whether the tensors are known to be unchanged since they were packed."""
         pairs = zip(self.tensors, self.writes, strict=True)
         return all(writes is not None and tensor._version == writes for tensor, writes in pairs)
 
 
 def pack(value: object) -> Packed:
-    """Takes a value apart.
+    """Pack a value.
 
-    A set comes back equal, but may be walked in another order.
+    An unpacked set is equal, but its order of iteration may differ.
 
     Raises:
         Unpackable: something in it is of a kind that is not kept.
@@ -116,7 +116,7 @@ def pack(value: object) -> Packed:
 
 
 def unpack(form: dict[str, Any], pieces: Sequence[UInt8[Tensor, "_"]], device: torch.device | str = "cpu") -> Any:
-    """Makes the value again.
+    """Return the value of a packed form.
 
     Args:
         form: as packed.
@@ -124,14 +124,14 @@ def unpack(form: dict[str, Any], pieces: Sequence[UInt8[Tensor, "_"]], device: t
         device: takes the tensors that were not in the CPU's memory.
 
     Raises:
-        ValueError: the form is not one that `pack` made, or a class is not there, or not as it was.
+        ValueError: the form is not one that `pack` made, or a class is missing, or has changed.
     """
     try:
         places = [p if on_cpu else p.to(device) for p, (_, on_cpu) in zip(pieces, form["pieces"], strict=True)]
         tensors = [_tensor(places[k], *described) for k, *described in form["tensors"]]
         classes = [_class(path, fields) for path, fields in form["classes"]]
         return _Unpacker(tensors, classes).visit(form["tree"])
-    except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+    except (LookupError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
         raise ValueError(f"it does not describe a value ({type(error).__name__}: {error})") from error
 
 
@@ -145,7 +145,7 @@ class _Packer:
         self._numbers = dict[tuple[Any, ...], int]()
 
     def visit(self, value: Any) -> Any:
-        """The value as JSON: a plain one as itself, others as a list that begins with a tag."""
+        """Return the value as JSON: a plain one as itself, others as a list that begins with a tag."""
         kind = type(value)
         if kind in PLAIN:
             return value
@@ -191,7 +191,7 @@ class _Unpacker(NamedTuple):
     classes: Sequence[type]
 
     def visit(self, tree: Any) -> Any:
-        """The value of a tree."""
+        """Return the value of a tree."""
         if not isinstance(tree, list):
             return tree
         tag, *items = tree
@@ -212,7 +212,7 @@ class _Unpacker(NamedTuple):
 
 
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """The names of the fields of a NamedTuple or a frozen dataclass; None for other classes."""
+    """Return the names of the fields of a NamedTuple or a frozen dataclass; None for other classes."""
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return tuple(kind._fields)
     if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
@@ -221,7 +221,7 @@ def _fields(kind: type) -> tuple[str, ...] | None:
 
 
 def _filled(kind: type, values: Sequence[object]) -> Any:
-    """A record of that class; fields that it did not have when it was packed have their defaults."""
+    """Return a record of that class; fields that it did not have when it was packed have their defaults."""
     names = _fields(kind) or ()
     if len(values) < len(names):
         defaults = _defaults(kind)
@@ -236,7 +236,7 @@ def _filled(kind: type, values: Sequence[object]) -> Any:
 
 
 def _defaults(kind: Any) -> dict[str, Any]:
-    """The defaults of those fields of a NamedTuple or a frozen dataclass that have one."""
+    """Return the defaults of those fields of a NamedTuple or a frozen dataclass that have one."""
     if issubclass(kind, tuple):
         return dict(kind._field_defaults)
     made = {f.name: f.default for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING}
@@ -249,7 +249,7 @@ def _path(kind: type) -> str:
 
 
 def _found(path: str) -> object:
-    """What is at a path in the modules that are loaded; None if there is nothing."""
+    """Return the object at a path in the loaded modules; None if there is none."""
     module, _, name = path.partition(":")
     place: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -271,7 +271,7 @@ def _class(path: str, fields: list[str]) -> type:
 
 
 def _pieces(tensors: Sequence[Tensor]) -> tuple[tuple[Piece, ...], list[tuple[int, int]]]:
-    """The memory that tensors look into, and where in it each begins: the number of the piece, and bytes in that."""
+    """Return the memory that tensors use, and the place of each in it: the number of the piece, and its offset."""
     spans = sorted((t.untyped_storage().data_ptr(), str(t.device), *_span(t), k) for k, t in enumerate(tensors))
     pieces, places = list[Piece](), dict[int, tuple[int, int]]()
     last: tuple[int, str] | None = None
@@ -286,7 +286,7 @@ def _pieces(tensors: Sequence[Tensor]) -> tuple[tuple[Piece, ...], list[tuple[in
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """The bytes of its memory that a tensor looks into."""
+    """Return the range of bytes of its memory that a tensor uses."""
     start = int(tensor.storage_offset()) * tensor.itemsize
     reach = 1 + sum((int(n) - 1) * int(step) for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return start, start + (reach * tensor.itemsize if tensor.numel() else 0)

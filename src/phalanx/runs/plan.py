@@ -3,14 +3,17 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 from phalanx.algorithms import FedAvg, Private
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack
-from phalanx.core import Algorithm, Until
+from phalanx.core import Algorithm, SmallestSet, Until
 from phalanx.data import Digits, Groups, Partition, Source, Uniform
+from phalanx.engine.guarantees import preprocess_of
 from phalanx.engine.guard import Guard
+from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, Sampler, everyone
 from phalanx.models import MLP, Model
 from phalanx.rng import numpy_generator
@@ -19,8 +22,9 @@ from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 from phalanx.training.vector import BufferPolicy
+from phalanx.weighting import Truncate
 
-REMEDIES = {  # for parameters of a run that are something else than they must be
+REMEDIES = {  # remedies for parameters of a wrong type
     "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_torch reads a torch data set.",
     "model": 'TorchModule("import.path.of.a.Module", {...}) makes a model of any torch module.',
     "until": "Until(steps=30), Until(seconds=60.0), or a number of steps.",
@@ -33,34 +37,36 @@ class Run:
 
     Args:
         algorithm: what server and clients do with models and updates.
-        data: the examples, to train and to test on.
+        data: the examples for training and testing.
         clients: number of clients.
-        partition: which client holds which examples.
-        groups: how groups of clients see their examples; null if all see them as they are. Each client is tested on
-            the test examples as its group sees them.
-        model: what is trained.
-        buffers: what becomes of buffers such as batch statistics: "average", "freeze", or "refuse" such models.
-        training: how a client trains.
-        attack: what Byzantine clients do; null for none.
-        byzantine: how many clients attack: a number, or a share of the clients below 1, rounded down.
-        byzantine_beside: how many more clients attack, beside all these, who hold and draw what they do without them.
-            Each of them holds as many random training examples as one of these does on average.
+        partition: assigns the examples to clients.
+        groups: transformations of examples by groups of clients; null for none. Each client is tested on the test
+            examples as its group sees them.
+        model: the model that is trained.
+        buffers: treatment of buffers such as batch statistics: "average", "freeze", or "refuse" such models.
+        training: local training of a client.
+        attack: attack of the Byzantine clients; null for none.
+        byzantine: number of Byzantine clients, or their share below 1 of the clients, rounded down.
+        byzantine_beside: number of additional clients that attack; the data and draws of the others do not change.
+            Each of them holds as many random training examples as one of the others on average.
         participation: share of the ready clients that take part in a round, drawn at random; synchronous only.
-        byzantine_per_round: how many of those who take part in a round attack, where a paper fixes it; as it comes
-            if null.
-        latency: how long clients take, in virtual seconds.
-        late: which clients come after the run has begun; null if all are there from the start.
-        availability: when clients can be reached, and which of their tasks come to nothing; null if they always can.
-        deadline: when the server stops waiting for an answer; null if it waits as long as one can come.
-        validation: share of its examples that each client keeps from training, drawn at random, to choose by where it
-            is offered several models: it is served the one with the least loss on them. With an algorithm that offers
-            one only they are left out.
-        server_examples: how many of the training examples the server holds itself, drawn at random before the others
-            are dealt out, for algorithms that compare updates with a training of the server's own.
-        guard: what is refused at the door.
-        until: when the run ends; in Python a number of steps will do.
+        byzantine_per_round: number of Byzantine clients in each round, where a paper fixes it; random if null.
+        latency: duration of clients' tasks, in virtual seconds.
+        late: clients that join after the run has begun; null if all take part from the start.
+        availability: times at which clients are available, and failures of their tasks; null: always, and none.
+        deadline: when the server stops waiting for an answer; null if it waits as long as one can arrive.
+        lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
+        validation: share of its examples that each client keeps from training, drawn at random, to choose among
+            several models: it is served the one with the least loss on them. They are unused if the algorithm has
+            one model per client.
+        train_truncated: whether honest clients train only on as many of their examples, drawn at random, as count after
+            truncation (Portnoy et al. 2020, Section 3.4). Needs an algorithm whose `preprocess` is `Truncate`.
+        server_examples: number of training examples that the server holds, drawn at random before the others are
+            assigned, for algorithms that compare updates with the server's own training.
+        guard: defines which updates and sizes are invalid.
+        until: when the run ends; in Python also a number of steps.
         evaluation: when models are evaluated.
-        seed: where all randomness comes from.
+        seed: source of all randomness.
     """
 
     algorithm: Algorithm = FedAvg()
@@ -80,7 +86,9 @@ class Run:
     late: Late | None = None
     availability: Availability | None = None
     deadline: Deadline | None = None
+    lost_rounds: LostRounds = LostRounds()
     validation: float = 0.0
+    train_truncated: bool = False
     server_examples: int = 0
     guard: Guard = Guard()
     until: Until = Until()
@@ -101,12 +109,13 @@ class Run:
         if self.algorithm.synchronous and self.participation < 1:
             self.algorithm.check_round(self._asked, self.population)
         self._check_server()
+        self._check_truncated()
         self._check_times()
         self._check_attack()
         self._check_noise()
 
     def _check_population(self) -> None:
-        """Raises ValueError if clients cannot be grouped, or come late, as is asked for."""
+        """Raise ValueError if clients cannot be grouped, or join late, with these settings."""
         if self.byzantine_beside < 0:
             raise ValueError(f"byzantine_beside must be at least 0, got {self.byzantine_beside}.")
         if self.groups is not None:
@@ -125,7 +134,7 @@ class Run:
                 )
 
     def _check_server(self) -> None:
-        """Raises ValueError if the server needs examples and has none, or has some and does not need them."""
+        """Raise ValueError if the server needs examples and has none, or has some and does not need them."""
         held, name = self.server_examples, type(self.algorithm).__name__
         if held < 0:
             raise ValueError(f"server_examples must be at least 0, got {held}.")
@@ -140,8 +149,30 @@ class Run:
                 "algorithm that needs it."
             )
 
+    def _check_truncated(self) -> None:
+        """Raise `ValueError` if clients are to train on their truncated number of examples, and there is none."""
+        truncate = preprocess_of(self.algorithm)
+        if isinstance(truncate, Truncate) and truncate.drawn is not None and self.late is not None:
+            raise ValueError(
+                f"drawn is {truncate.drawn}, and more clients are drawn for a round when others come late. Leave late "
+                "out, or set drawn to null."
+            )
+        if not self.train_truncated:
+            return
+        if not isinstance(truncate, Truncate) or truncate.scope == "cohort":
+            raise ValueError(
+                f"train_truncated needs a bound that is fixed when the run begins, and {self.algorithm.title} has "
+                f"{'none' if truncate is None else truncate}. Choose an algorithm with preprocess = Truncate, and a "
+                'scope other than "cohort".'
+            )
+        if self.late is not None:
+            raise ValueError(
+                "train_truncated goes with a bound that is fixed when the run begins, and clients that come late "
+                "change it. Leave late out, or train_truncated."
+            )
+
     def _check_noise(self) -> None:
-        """Raises ValueError if clients draw noise that nobody can draw again."""
+        """Raise ValueError if clients draw noise that cannot be reproduced."""
         layer: object = self.algorithm
         while layer is not None:
             if isinstance(layer, Private) and layer.seed is None:
@@ -152,7 +183,7 @@ class Run:
             layer = layer.algorithm if isinstance(layer, Wrapper) else None
 
     def _check_times(self) -> None:
-        """Raises ValueError if late answers are to count in rounds that there are not."""
+        """Raise ValueError if late answers should count in rounds of an algorithm without rounds."""
         if self.deadline is not None and self.deadline.grace and not self.algorithm.synchronous:
             raise ValueError(
                 f"deadline.grace is {self.deadline.grace}, and {type(self.algorithm).__name__} has no rounds in which "
@@ -161,10 +192,15 @@ class Run:
             )
 
     def _check_attack(self) -> None:
-        """Raises ValueError if somebody is to attack, and nobody could, or the other way round."""
+        """Raise ValueError if there is an attack without attackers, or attackers without an attack."""
         n, byzantine, population = self.clients, self.byzantine, self.population
-        if not 0 <= byzantine < n or (byzantine > 1 and byzantine != int(byzantine)):
-            raise ValueError(f"byzantine must be a share in [0, 1) or a number of clients below {n}, got {byzantine}.")
+        if not 0 <= byzantine < (n if isinstance(byzantine, Integral) else 1):
+            whole = (
+                f" Write {byzantine:.0f} for that many clients." if 1 <= byzantine < n and byzantine % 1 == 0 else ""
+            )
+            raise ValueError(
+                f"byzantine must be a share in [0, 1), or an integer below the {n} clients, got {byzantine}.{whole}"
+            )
         if (given := byzantine or self.byzantine_beside) and self.attack is None:
             name = "byzantine" if byzantine else "byzantine_beside"
             raise ValueError(f"{name} is {given}, but attack is not set. Choose one, e.g. Gaussian.")
@@ -187,8 +223,13 @@ class Run:
 
     @property
     def _asked(self) -> int:
-        """How many clients take part in a round, if all are there."""
+        """The number of clients in a round, if all are available."""
         return max(1, round(self.participation * self.population))
+
+    @property
+    def smallest_set(self) -> SmallestSet:
+        """Return the smallest set of clients whose updates are aggregated at once."""
+        return self.algorithm.smallest_set(self._asked, self.population)
 
     @cached_property
     def identity(self) -> str:
@@ -209,7 +250,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """A name for people, such as `FedAvg(Median), Gaussian x 6`."""
+        """A readable name, such as `FedAvg(Median), Gaussian x 6`."""
         algorithm = type(self.algorithm).__name__
         rule = self.algorithm.rule
         inner = f"({rule.title})" if rule is not None and algorithm == "FedAvg" else ""
@@ -232,11 +273,11 @@ class Run:
 
     @property
     def population(self) -> int:
-        """The number of clients, those who attack beside them included."""
+        """The number of clients, with additional attackers."""
         return self.clients + self.byzantine_beside
 
     def attackers(self) -> frozenset[int]:
-        """Who is Byzantine: of the clients some, drawn by the stream "byzantine"; and those beside, the last ones."""
+        """Return the Byzantine clients: those drawn by the stream "byzantine", and the additional ones, the last."""
         share = 0 < self.byzantine < 1
         count = math.floor(self.byzantine * self.clients + 1e-9) if share else int(self.byzantine)
         drawn = numpy_generator(self.seed, "byzantine").choice(self.clients, count, replace=False)

@@ -1,4 +1,4 @@
-"""Where the numbers of a run come from: sources, versions, machine.
+"""The origin of a run's numbers: sources, versions, machine.
 
 Two runs with one identity give the same bits where the conditions are the same and the library computes the same.  The
 conditions are measured; whether the library computes the same is declared, by a number that developers raise.
@@ -19,7 +19,7 @@ import torch
 
 from phalanx.version import VERSION
 
-NUMERICS = 1
+NUMERICS = 2
 """The numerics version: raise it by one, in the same commit, with any change after which some run gives other bits.
 
 A new default or a new class needs no other number, as runs with it have another identity.  A faster kernel that adds in
@@ -30,13 +30,13 @@ was made without it.
 
 PACKAGE = Path(__file__).parents[1]
 PAPERS = Path("../../papers")  # of a checkout, from the package: some of their runs use classes of their own
-NO_NUMBERS = ("cli", "report", "reproduce", "wording.py")  # of the package: what no number of a run depends on
+NO_NUMBERS = ("cli", "report", "reproduce", "wording.py")  # of the package: parts on which no number of a run depends
 REDIRECTIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # a hook of another checkout sets them
 
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """What computed a run. What an older record does not say is None.
+    """The software and hardware that computed a run; None where an older record does not say.
 
     Args:
         phalanx: version of the library.
@@ -162,7 +162,7 @@ def checkout(package: Path = PACKAGE) -> tuple[str | None, bool | None]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says of a folder; None if it fails."""
+    """Return the output of git for a folder; None if it fails."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in REDIRECTIONS}
     try:

@@ -7,9 +7,11 @@ schema 1 are read as well.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +20,7 @@ import msgspec
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
+from phalanx.runs.steps import StoredSteps, read_step
 
 CONFIG, HISTORY, SUMMARY, REPORT = "run.json", "history.jsonl", "summary.json", "report.html"
 CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.runs.checkpoint`
@@ -30,12 +33,12 @@ class Record:
 
     Args:
         config: the run, in the form of its configuration file.
-        history: the steps.
+        history: the steps. A long history that was written to a folder stays there, and is read as it is looked at.
         summary: the outcome.
     """
 
     config: dict[str, Any]
-    history: list[StepRecord]
+    history: Sequence[StepRecord]
     summary: Summary
 
     @property
@@ -62,10 +65,9 @@ class Record:
     def save(self, folder: Path) -> None:
         """Write configuration and summary, and the history too if the run did not write all of it."""
         folder.mkdir(parents=True, exist_ok=True)
-        history = as_lines(self.history)
-        path = folder / HISTORY
-        if not path.is_file() or path.stat().st_size != len(history):  # an interrupt can fall between two lines
-            write(path, history)
+        path, size = folder / HISTORY, sum(len(to_json(step)) + 1 for step in self.history)
+        if not path.is_file() or path.stat().st_size != size:  # an interrupt can fall between two lines
+            write(path, as_lines(self.history))
         write(folder / CONFIG, _config(self.config))
         write(folder / SUMMARY, msgspec.json.format(to_json(self.summary), indent=1) + b"\n")
 
@@ -95,8 +97,8 @@ def as_lines(history: Iterable[StepRecord]) -> bytes:
     return b"".join(to_json(step) + b"\n" for step in history)
 
 
-def read_lines(path: Path, count: int, digest: str) -> list[StepRecord]:
-    """Return the first steps of a history.
+def read_lines(path: Path, count: int, digest: str) -> StoredSteps:
+    """Return the first steps of a history, which stay in its file.
 
     Args:
         path: of the file.
@@ -106,30 +108,25 @@ def read_lines(path: Path, count: int, digest: str) -> list[StepRecord]:
     Raises:
         ValueError: the file does not begin with these lines.
     """
-    text = b"".join(path.read_bytes().splitlines(keepends=True)[:count]) if path.is_file() else b""
-    if sha256(text).hexdigest() != digest:
+    found, lengths = sha256(), array("Q")
+    if path.is_file():
+        with path.open("rb") as file:
+            for line in islice(file, count):
+                found.update(line)
+                lengths.append(len(line) - 1)
+    if len(lengths) != count or found.hexdigest() != digest:
         raise _unusable(path, "the history of this run", f"its first {count} lines are not those of its checkpoint")
-    return [*_steps(path, count)]
-
-
-def read_step(text: bytes) -> StepRecord:
-    """Return the step that a line of a history holds.
-
-    Raises:
-        ValueError: it holds no step.
-    """
-    try:
-        return from_json(text, StepRecord)
-    except ValueError:
-        if (older := schema_v1.step_of(text)) is not None:
-            return older
-        raise
+    return StoredSteps(path, lengths)
 
 
 def write(path: Path, text: bytes) -> None:
     """Write a file, so that a kill leaves either all of the new one or the old one."""
     partial = path.with_suffix(".partial")
-    partial.write_bytes(text)
+    try:
+        partial.write_bytes(text)
+    except OSError:
+        partial.unlink(missing_ok=True)  # on a full disk it would take the room that others need
+        raise
     partial.replace(path)
 
 
@@ -166,7 +163,7 @@ def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
 
 
 def _unfinished(folder: Path, missing: list[str]) -> str:
-    """Why a folder holds no finished run, and what to do."""
+    """Return why a folder holds no finished run, and what to do."""
     hint = "Name a folder that `phalanx run` has written, such as runs/NAME."
     if CONFIG not in missing:
         command = f"phalanx run --config {folder / CONFIG}"

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SchemaPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What every part of the schema is: a frozen value, whose fields at their default JSON leaves out."""
+    """The base class of the parts of the schema: frozen values; JSON leaves out fields at their default."""
 
 
 class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
@@ -43,6 +43,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         not_enrolled: by client, why it takes no part in the run.
         invalid: by client, why the guard did not let its update in.
         lost: by client, why its task brought no update.
+        remarks: guarantees that the run does not have, a sentence each; of the first line.
     """
 
     step: int
@@ -55,6 +56,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
     not_enrolled: Mapping[int, str] = {}
     invalid: Mapping[int, str] = {}
     lost: Mapping[int, str] = {}
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.state:
@@ -62,7 +64,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
 
     @property
     def decided(self) -> dict[int, Verdict]:
-        """The verdicts that are decisions: those on updates that still wait are left out."""
+        """The verdicts without those on updates that still wait."""
         return {client: verdict for client, verdict in self.verdicts.items() if not verdict.waits}
 
     @property
@@ -72,7 +74,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
 
 
 def _numbered(value: Any) -> Any:
-    """The value with integers as keys of mappings whose keys are all integers, which JSON holds as text."""
+    """Return the value with integer keys in mappings whose keys are all integers, which JSON holds as text."""
     if not isinstance(value, dict):
         return value
     inner = {key: _numbered(item) for key, item in value.items()}
@@ -83,10 +85,10 @@ def _numbered(value: Any) -> Any:
 
 
 class Exclusion(SchemaPart, frozen=True, kw_only=True):
-    """When and why a client was excluded.
+    """The step and the reason of a client's exclusion.
 
     Args:
-        step: since when it takes no part.
+        step: from which on it takes no part.
         reason: in the words of the algorithm.
     """
 
@@ -95,7 +97,7 @@ class Exclusion(SchemaPart, frozen=True, kw_only=True):
 
 
 class InvalidUpdates(SchemaPart, frozen=True, kw_only=True):
-    """How often the guard did not let in an update of a client.
+    """The number of invalid updates of a client.
 
     Args:
         times: number of invalid updates.
@@ -107,7 +109,7 @@ class InvalidUpdates(SchemaPart, frozen=True, kw_only=True):
 
 
 class ClientRecord(SchemaPart, frozen=True, kw_only=True):
-    """What is known of one client at the end of a run.  What is not known, as of real clients, is None or empty.
+    """The record of one client at the end of a run.  Unknown fields, as of real clients, are None or empty.
 
     Args:
         name: in the roster of a deployment.
@@ -165,7 +167,7 @@ class BestAccuracy(SchemaPart, frozen=True, kw_only=True):
 
 
 class DetectionCounts(SchemaPart, frozen=True, kw_only=True):
-    """How well the excluded clients agree with the Byzantine ones.
+    """The agreement of the excluded clients with the Byzantine ones.
 
     Args:
         true_positives: excluded clients that are Byzantine.
@@ -211,7 +213,7 @@ class DataRecord(SchemaPart, frozen=True, kw_only=True):
 
 
 class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """`summary.json`: how a run ended, what it reached, who took part, and what computed it.
+    """`summary.json`: the outcome of a run, its clients, and its provenance.
 
     Args:
         name: of the run, for readers.
@@ -233,6 +235,7 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
         provenance: versions, sources and machine.
         lines: number of lines of the history.
         config_digest: SHA-256 of the configuration.
+        remarks: guarantees that the run does not have, a sentence each.
     """
 
     name: str
@@ -254,6 +257,7 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     provenance: Provenance
     lines: int
     config_digest: str
+    remarks: tuple[str, ...] = ()
 
 
 # JSON
@@ -274,10 +278,12 @@ def from_json(text: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def _plain(value: object) -> object:
-    """What JSON holds of a tensor, of a number of NumPy, and of a mapping that is no dict."""
+    """Return the JSON form of a tensor, of a number of NumPy, or of a mapping that is no dict."""
     if isinstance(value, (Tensor, np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Records of schema 1, which have no `schema`: read, and given in the schema of today."""
+"""Records of schema 1, which have no `schema`, converted to the current schema."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -29,12 +29,12 @@ def _converted(text: bytes, kind: type[T], convert: Callable[[dict[str, Any]], d
         if not isinstance(old, dict) or "schema" in old:
             return None
         return msgspec.convert(convert(old), kind, str_keys=True)
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+    except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def _step(old: dict[str, Any]) -> dict[str, Any]:
-    """A line: the figures of an evaluation stood among the rest, and who did not enrol among the refused."""
+    """Convert a line: metrics were fields of the line itself, and clients not enrolled were among the refused."""
     new = {name: value for name, value in old.items() if name not in MEASURED and name != "refused"}
     measured = {name: value for name, value in old.items() if name in MEASURED}
     refused = old.get("refused") or {}
@@ -45,7 +45,7 @@ def _step(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(old: dict[str, Any]) -> dict[str, Any]:
-    """A summary, under the names of today."""
+    """Convert a summary to the current names."""
     new = {name: value for name, value in old.items() if name not in {"environment", "rejected"}}
     environment = dict(old["environment"])
     engine = environment.pop("engine", "").removeprefix("flwr ")

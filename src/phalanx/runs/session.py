@@ -1,15 +1,17 @@
-"""A run as a value, and what becomes of it.
+"""The execution of a run.
 
-Every parameter that could change a number of a `Run` is part of its identity.  Where its data lies, on which device it
-computes and where its results go is not: those are arguments of `simulate`.
+Every parameter that could change a number of a `Run` is part of its identity.  The folder of the data, the device and
+the folder of the results are not: those are arguments of `simulate`.
 """
 
+import errno
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -25,11 +27,12 @@ from phalanx.core import (
     Vector,
 )
 from phalanx.engine.guard import Guard
-from phalanx.engine.loop import run
+from phalanx.engine.loop import Snapshot, run
+from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
 from phalanx.runs.canonical import source
-from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, resumption
+from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, peek, resumption
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.history import History, Measure
 from phalanx.runs.plan import Run
@@ -37,6 +40,7 @@ from phalanx.runs.provenance import conditions, provenance
 from phalanx.runs.record import HISTORY, Record
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.summary import Ending, Population, RunInfo, ending, record_of
+from phalanx.signals import Holding
 from phalanx.simulation.executor import ExecutorFactory
 from phalanx.version import VERSION
 
@@ -48,7 +52,16 @@ def nothing() -> None:
 
 
 def ignore(ending: Ending) -> None:
-    """Take no notice of how a run ends."""
+    """Ignore how a run ends."""
+
+
+class DiskFullError(OSError):
+    """A run stopped because its disk is full.  The message says what to do, and where the run goes on."""
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether an error says that a disk, or the user's share of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Session:
@@ -92,6 +105,7 @@ class Session:
         self._population, self._prepare, self._on_end = population, prepare, on_end
         path = folder / HISTORY if folder else None
         self.history = History(observed, measure, path, self._make_ready, self.resumed.lines)
+        self._holding, self._stepped = Holding(self._safe), False
         self.keeper = CheckpointWriter(folder, checkpoint, origin, self.history, self.begun)
         self.failure: Exception | None = None  # by which the run had to stop, where that is its result
         self.record: Record | None = None  # once it has ended
@@ -112,6 +126,7 @@ class Session:
         sample: Sampler,
         guard: Guard,
         reference: Train | None,
+        lost_rounds: LostRounds,
         observers: Sequence[Observer],
     ) -> AnyState:
         """Carry out the run from where it is, and return its last state.  The arguments are those of `phalanx.run`."""
@@ -123,25 +138,51 @@ class Session:
             sample=sample,
             guard=guard,
             reference=reference,
+            lost_rounds=lost_rounds,
             observers=(self.history, self, *observers),
-            on_snapshot=self.keeper,
+            on_snapshot=self._between_steps,
             resume=self.resumed.snapshot,
         )
         return state
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
-        self.enrolled = progress.enrolled
+        self.enrolled, self._stepped = progress.enrolled, True
+
+    def _between_steps(self, take: Callable[[], Snapshot[Any]]) -> None:
+        """See `phalanx.engine.OnSnapshot`: a run that is asked to stop is left here, with all its steps."""
+        self.keeper(take, now=self._holding.pending is not None)
+        self._stepped = False
+        self._holding.release()
+
+    def _safe(self) -> bool:
+        """Whether a run can be left without losing a step that is done, or nearly done."""
+        return self.keeper.path is None or (self.keeper.holds_this_step and not self._stepped)
 
     def __enter__(self) -> "Session":
+        self._holding.begin()
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._holding.leave()
+        try:
+            self._close(error)
+        finally:
+            self._holding.end(stopped=isinstance(error, KeyboardInterrupt))
+
+    def _close(self, error: BaseException | None) -> None:
+        """Leave the record, and what the run can go on from if it is not over.
+
+        Raises:
+            DiskFullError: the run ended because the disk is full; says what it has left.
+        """
         with self.history:
             if error is None:
                 self._end(self.failure)
                 self.keeper.discard()
                 return
+            if is_full(error) and self.folder is not None:
+                self._end_on_full_disk(error, self.folder)
             self.keeper.leave()
             if self.folder is None:
                 return
@@ -151,16 +192,39 @@ class Session:
                 log.error("how the run ended is not all on record: %s", failure)
                 error.add_note(f"How the run ended is not all on record: {failure}")
 
+    def _end_on_full_disk(self, error: BaseException, folder: Path) -> NoReturn:
+        """Leave what there is room for: a checkpoint, a history that is at least as long, and a summary if possible."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it cannot be saved is said below
+            self.keeper.leave()
+        saved = peek(folder)
+        then = "starts over, since nothing was saved yet"
+        if saved is not None and saved.origin == self.keeper.origin:
+            then = f"goes on after step {saved.step}"
+        full = DiskFullError(
+            f"The disk of {folder} is full, or your quota of it. Free some space; then the same command {then}."
+        )
+        with suppress(OSError):
+            try:
+                self._end(full)
+            except OSError:
+                if saved is None:
+                    raise
+                self.history.cut(saved.lines)  # what comes after the checkpoint is computed again anyway
+                self._end(full)
+        raise full from error
+
     def _end(self, error: BaseException | None) -> None:
         how = ending(error)
         try:
             self._on_end(how)
         finally:
             if self.history.lines:
-                lines, seconds = self.history.lines, time.perf_counter() - self.begun
-                self.record = record_of(self.info, lines, self._population(lines), how, seconds)
+                lines, seconds = self.history.settled(), time.perf_counter() - self.begun
+                record = record_of(self.info, lines, self._population(lines), how, seconds)
                 if self.folder is not None:
-                    self.record.save(self.folder)
+                    record.save(self.folder)
+                self.record = record
 
 
 def simulate(
@@ -174,11 +238,11 @@ def simulate(
     checkpoint: Checkpoint | None = EVERY_MINUTE,
     executors: ExecutorFactory | None = None,
 ) -> Record:
-    """Carries out a run in this process, on virtual time.
+    """Carry out a run in this process, on virtual time.
 
     Args:
-        plan: what to do.
-        name: for people; made from the run if not given.
+        plan: the run.
+        name: a readable name; made from the run if not given.
         folder: where run.json, history.jsonl and summary.json go, in place of an older run's; nothing is written if not
             given, nor before the run has begun. If this run was begun there before, and stopped or killed, it goes on.
         data_dir: where data sets lie; they are downloaded if not given.
@@ -197,6 +261,7 @@ def simulate(
             that give other bits than those of today.
         ValueError: the same, for a part that does not fit another (a model and its data, say), or a file in `folder`
             that is damaged.
+        DiskFullError: the disk of `folder` is full. Called again, the run goes on from its last checkpoint.
         KeyboardInterrupt: the user stopped it. What was done until then is in the folder, with the status "stopped";
             any other mistake of a part of the run leaves the status "failed". Called again, the run goes on.
     """
@@ -229,7 +294,7 @@ def simulate(
     except BaseException as error:  # a mistake in somebody's class, or Ctrl-C
         if session.record is not None and folder is not None:
             error.add_note(f"What was done until then is in {folder}; phalanx report {folder} shows it.")
-            if session.keeper.step:
+            if session.keeper.step and not isinstance(error, DiskFullError):
                 error.add_note(f"When it is run again, it goes on after step {session.keeper.step}.")
         raise
     assert session.record is not None
@@ -237,7 +302,7 @@ def simulate(
 
 
 def _carry_out(federation: Federation, session: Session, observers: Sequence[Observer]) -> None:
-    """The run itself; an error by which it has to stop is its result."""
+    """Carry out the run itself; an error by which it has to stop is its result."""
     plan = federation.plan
     try:
         session.run(
@@ -248,6 +313,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             sample=plan.sampler,
             guard=plan.guard,
             reference=federation.reference,
+            lost_rounds=plan.lost_rounds,
             observers=observers,
         )
     except (InfeasibleError, StalledError, ValueError) as error:
@@ -259,7 +325,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
 
 @contextmanager
 def reproducible(device: torch.device) -> Iterator[None]:
-    """Has a GPU compute the same bits each time, as a CPU does anyway; puts its settings back on leaving."""
+    """Make a GPU compute the same bits each time, as a CPU does; restore its settings on leaving."""
     if device.type != "cuda":
         yield
         return

@@ -1,7 +1,7 @@
-"""What the summary of a run says: how it ended, what it reached, who was excluded, and how right that was."""
+"""The summary of a run: how it ended, its metrics, the exclusions, and their agreement with the truth."""
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from phalanx.core import InfeasibleError, StalledError
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """How a run ended; the error if it failed."""
+    """The end of a run; the error if it failed."""
 
     status: Status
     error: str | None
 
 
 class RunInfo(NamedTuple):
-    """What a run is, and what computed it.
+    """The settings and the provenance of a run.
 
     Args:
         name: of the run, for readers.
@@ -57,7 +57,7 @@ class RunInfo(NamedTuple):
 
 
 class Population(NamedTuple):
-    """Who took part in a run, in the terms of `Summary`; empty where nothing is known."""
+    """The clients of a run, in the terms of `Summary`; empty if nothing is known."""
 
     clients: Mapping[int, ClientRecord] = {}
     detection: DetectionCounts | None = None
@@ -67,11 +67,10 @@ class Population(NamedTuple):
 
 
 def record_of(
-    info: RunInfo, history: list[StepRecord], population: Population, how: Ending, wall_seconds: float
+    info: RunInfo, history: Sequence[StepRecord], population: Population, how: Ending, wall_seconds: float
 ) -> Record:
     """Return the record of a run that ended."""
-    measured = [step for step in history if step.accuracy is not None]
-    best = max(measured or history[-1:], key=lambda step: step.accuracy or 0.0)
+    best, final = _measured(history)
     summary = Summary(
         name=info.name,
         identity=info.identity,
@@ -82,14 +81,30 @@ def record_of(
         seconds=history[-1].seconds,
         wall_seconds=round(wall_seconds, 3),
         dimension=info.dimension,
-        final=_final((measured or history)[-1], texts=info.texts),
+        final=_final(final, texts=info.texts),
         best=BestAccuracy(accuracy=best.accuracy, step=best.step),
         **population._asdict(),
         provenance=info.provenance,
         lines=len(history),
         config_digest=digest(plain(info.config)),
+        remarks=tuple(remark for step in history for remark in step.remarks),
     )
     return Record(info.config, history, summary)
+
+
+def _measured(history: Sequence[StepRecord]) -> tuple[StepRecord, StepRecord]:
+    """Return the steps with the best and with the last accuracy; the last of all if none was measured.
+
+    Steps are looked at one by one: a long history is in its file, and is not to be in memory as a whole.
+    """
+    best = final = None
+    top = -math.inf
+    for step in history:
+        if (accuracy := step.accuracy) is not None:
+            final = step
+            if accuracy > top:
+                best, top = step, accuracy
+    return best or history[-1], final or history[-1]
 
 
 def ending(error: BaseException | None) -> Ending:
@@ -169,11 +184,11 @@ def detection(excluded: Set[int], byzantine: Set[int]) -> DetectionCounts:
 
 @runtime_checkable
 class Past(Protocol):
-    """What is known of a run that was carried out before: its summary, or its trace."""
+    """The result of an earlier run: its summary, or its trace."""
 
     @property
     def status(self) -> str:
-        """How it ended."""
+        """The end of the run: its status."""
 
     @property
     def steps(self) -> int:
@@ -185,7 +200,7 @@ class Past(Protocol):
 
     @property
     def provenance(self) -> Provenance:
-        """What computed it."""
+        """The software and hardware that computed it."""
 
 
 def outdated(plan: "Run", past: Past) -> str:

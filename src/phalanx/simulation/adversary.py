@@ -46,7 +46,7 @@ class Adversary:
                 f"{self.attack} tries out the server's rule, and {algorithm.title} has none. Choose an algorithm that "
                 "has, such as FedAvg, or set a number where it says search."
             )
-        self.declared = {i: self.attack.reported_size(size) if i in clients else size for i, size in sizes.items()}
+        self.reported = {i: self.attack.reported_size(size) if i in clients else size for i, size in sizes.items()}
         self.previous = dict[int, Vector]()  # the last download of each attacker
         self.earlier = dict[int, tuple[Answer, ...]]()  # the last answers of each attacker, sent or not
         self.held = dict[int, Trained]()  # tasks whose answer an attacker holds back
@@ -128,5 +128,8 @@ class Adversary:
         """Return the weights with which the rule would combine these updates, or None if all are 0."""
         if self.state is None:
             return None
-        weights = self.algorithm.weights(self.state, [update.client for update in updates])
+        try:
+            weights = self.algorithm.weights(self.state, [update.client for update in updates])
+        except InfeasibleError:
+            return None  # as many as are in flight cannot be weighed
         return weights if any(weights.values()) else None

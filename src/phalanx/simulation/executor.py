@@ -1,7 +1,7 @@
-"""The clients that train at one time, and where they do: one after the other in this process, or elsewhere.
+"""Executors: the clients of a round train one after the other in this process, or elsewhere.
 
-What a client makes of a task depends on the task, its data and the `Blueprint` alone, so that the bits are the same
-wherever it trains.
+The result of a task depends on the task, the client's data and the `Blueprint` alone, so that it is the same to the bit
+wherever the client trains.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +18,10 @@ from phalanx.training.vector import BufferPolicy, FlatModule
 
 
 class LocalTask(NamedTuple):
-    """What one client trains in one turn."""
+    """One training task of one client."""
 
     client: int
-    turn: int  # how often it has trained before
+    turn: int  # number of its earlier tasks
     version: int  # of the model that it was sent
     start: Vector  # parameters from which it trains; shared storage where equal
     row: Vector  # receives trained minus start
@@ -29,23 +29,23 @@ class LocalTask(NamedTuple):
 
 @runtime_checkable
 class Executor(Protocol):
-    """Where clients train."""
+    """A function that trains clients."""
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterable[tuple[LocalTask, float]]:
-        """Each task with its loss, in their order; its row is written by then."""
+        """Yield each task with its loss, in their order; its row is written by then."""
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What another process needs to train as this one does, beside the clients' data.
+    """The settings, besides the clients' data, with which another process trains as this one does.
 
     Args:
-        model: what is trained.
+        model: the model that is trained.
         shape: of an example.
         classes: number of classes.
-        buffers: what becomes of buffers of the model.
-        training: how a client trains.
-        seed: the run's.
+        buffers: the treatment of buffers of the model.
+        training: the local training of a client.
+        seed: seed of the run.
     """
 
     model: Model
@@ -56,7 +56,7 @@ class Blueprint:
     seed: int
 
     def trainer(self) -> Trainer:
-        """The same trainer as in every other process, on the CPU."""
+        """Return the same trainer as in every other process, on the CPU."""
         with borrowed(self.seed, "model"):
             module = self.model.build(self.shape, self.classes)
         return Trainer(FlatModule(module, self.buffers), self.training, self.seed)
@@ -64,20 +64,20 @@ class Blueprint:
 
 @runtime_checkable
 class ExecutorFactory(Protocol):
-    """Makes cohorts that train elsewhere."""
+    """A factory of executors that train elsewhere."""
 
     def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
-        """Where the clients of one run train.
+        """Return the executor for the clients of one run.
 
         Args:
             blueprint: of the run.
-            data: what each client trains on.
+            data: the examples of each client.
             exact: whether a loss is that of the model which the client received, on all its data; see `learnt`.
         """
 
 
 def learnt(trainer: Trainer, task: LocalTask, data: Dataset, *, exact: bool) -> float:
-    """Has a client train, writes the change to the task's row, and returns its loss, in nats per label.
+    """Train a client, write the change to the task's row, and return its loss, in nats per label.
 
     The loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
     client received, over all its examples.  NaN if there are none.
@@ -93,9 +93,9 @@ class SerialExecutor:
     """One client after the other, in this process.
 
     Args:
-        trainer: of all of them.
-        data: what each client trains on, on the trainer's device.
-        exact: see `ExecutorFactory.cohort`.
+        trainer: of all clients.
+        data: the examples of each client, on the trainer's device.
+        exact: see `ExecutorFactory.executor`.
     """
 
     trainer: Trainer
@@ -103,6 +103,6 @@ class SerialExecutor:
     exact: bool
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
-        """See `Executor`: a client trains when it is its turn, and no task is made before."""
+        """See `Executor`: a client trains when the result is requested, and no task is made before."""
         for task in tasks:
             yield task, learnt(self.trainer, task, self.data[task.client], exact=self.exact)

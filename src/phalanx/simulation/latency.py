@@ -11,6 +11,7 @@ from phalanx.rng import numpy_generator
 from phalanx.simulation.traces import number, read_trace, whole
 
 SHORTEST = 1e-3  # seconds; no task is faster
+SLOWEST = 1e-6  # Mbit/s; no connection is slower
 KEPT = 1 << 16  # number of cached draws, of those that are constant for a run
 
 
@@ -223,8 +224,8 @@ class Bandwidth(Latency):
 
     def __post_init__(self) -> None:
         for name in ("download", "upload"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)} Mbit/s.")
+            if not SLOWEST <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be at least {SLOWEST:g} Mbit/s, got {getattr(self, name)} Mbit/s.")
         _at_least_zero("round_trip", self.round_trip)
         _at_least_zero("sigma", self.sigma)
 

@@ -4,9 +4,15 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from phalanx.reading import contents, decoded
+from phalanx.wording import shown
+
+LARGEST = 500_000_000  # bytes of a file
+DIGITS = 18  # of an integer, at most
 
 
 class Row(NamedTuple):
@@ -38,18 +44,13 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
     path = Path(file)
     if not path.is_file():
         raise ValueError(f"There is no file {file}. Expected CSV with the columns {', '.join(needed)}.")
-    data = path.read_bytes()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{file}, line {line}: the text is not UTF-8. Save the file in UTF-8.") from None
-    reader = csv.reader(io.StringIO(text, newline=""))
-    names = [cell.strip() for cell in next(reader, [])]
+    data = contents(path, LARGEST)
+    lines = _lines(file, decoded(data, file))
+    names = [cell.strip() for cell in next(lines, (1, []))[1]]
     _check_names(file, names, needed, optional)
     rows = list[Row]()
-    for cells in reader:
-        where = f"{file}, line {reader.line_num}"
+    for line, cells in lines:
+        where = f"{file}, line {line}"
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(names):
@@ -60,21 +61,36 @@ def read_trace(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -
     return ClientTrace(tuple(rows), hashlib.sha256(data).hexdigest())
 
 
+def _lines(file: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Return the lines, each with its number and its cells; raise `ValueError` where the text is no CSV."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise ValueError(
+            f"{file}, line {reader.line_num}: this is no CSV ({error}). Is a quotation mark missing?"
+        ) from None
+
+
 def _check_names(file: str, names: Sequence[str], needed: Sequence[str], optional: Sequence[str]) -> None:
     """Raise `ValueError` unless the columns are the needed ones and any of the optional ones."""
     fine = set(needed) <= set(names) <= {*needed, *optional} and len(set(names)) == len(names)
     if not fine:
         more = f" and optionally {', '.join(optional)}" if optional else ""
-        raise ValueError(
-            f"{file}, line 1: expected the columns {', '.join(needed)}{more}, got {', '.join(names) or 'nothing'}."
-        )
+        got = shown(", ".join(names), 200) or "nothing"
+        raise ValueError(f"{file}, line 1: expected the columns {', '.join(needed)}{more}, got {got}.")
 
 
 def whole(row: Row, column: str) -> int:
     """Return the integer in a cell, at least 0; raise `ValueError` with file and line if it holds none."""
     text = row.cells[column]
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{row.where}: {column} must be an integer of at least 0, got {text or 'nothing'!r}.")
+    plain = text.isascii() and text.isdigit()
+    if not plain or len(text) > DIGITS:
+        most = f" and at most {DIGITS} digits" if plain else ""
+        raise ValueError(
+            f"{row.where}: {column} must be an integer of at least 0{most}, got {shown(text) or 'nothing'!r}."
+        )
     return int(text)
 
 
@@ -86,5 +102,5 @@ def number(row: Row, column: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"{row.where}: {column} must be a number of seconds, got {text or 'nothing'!r}.")
+        raise ValueError(f"{row.where}: {column} must be a number of seconds, got {shown(text) or 'nothing'!r}.")
     return value

@@ -1,15 +1,17 @@
-"""The in-process transport: clients that train at once, and answer when their time has come."""
+"""The in-process transport: clients train at once, and their answers arrive on the virtual clock."""
 
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Set
 
+import torch
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
 from phalanx.core import Algorithm, AnyState, Arrivals, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
+from phalanx.rng import numpy_generator
 from phalanx.simulation.adversary import Adversary
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
@@ -26,25 +28,27 @@ class Simulation:
     """Clients in this process.
 
     A client trains when it is sent a download, and its reply is put on the clock.  A Byzantine client forges its reply
-    when it is delivered, so that an omniscient attack can know every honest update of its round, or in flight.  A
-    client that is given up by a deadline drops what it was at.
+    when it is delivered, so that an omniscient attack can know every honest update of its round, or in flight.  After
+    a deadline a client drops its task.
 
     Args:
-        algorithm: its client role is played here.
-        trainer: how clients train.
+        algorithm: its client role is performed here.
+        trainer: trains the clients.
         data: each client's examples, on the trainer's device.
-        attack: what the Byzantine clients do.
-        byzantine: who they are.
-        latency: how long clients take.
-        joining: when clients come that are not there from the start, in virtual seconds.
-        availability: when clients can be reached, and which of their tasks come to nothing.
+        attack: the attack of the Byzantine clients.
+        byzantine: ids of the Byzantine clients.
+        latency: the duration of tasks.
+        joining: when clients join that are not enrolled from the start, in virtual seconds.
+        availability: when clients are available, and which of their tasks fail.
         deadline: when the server stops waiting for an answer.
-        seed: the run's.
-        elsewhere: makes, from what each client trains on, what trains them in place of the trainer, to the same bits.
-            Synchronous algorithms only: others ask clients one by one.
+        seed: seed of the run.
+        elsewhere: makes an executor from the clients' data, which trains them in place of the trainer, with the same
+            results to the bit. Synchronous algorithms only: others train clients one by one.
+        most_examples: makes, from the sizes that clients report, the largest number of examples that each honest client
+            trains on; those are drawn at random, by the stream "truncated" of the client. None: they train on all.
 
     Raises:
-        InfeasibleError: some of these do not go together.
+        InfeasibleError: some of these exclude each other.
     """
 
     def __init__(
@@ -61,12 +65,15 @@ class Simulation:
         deadline: Deadline | None = None,
         seed: int = 0,
         elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None = None,
+        most_examples: Callable[[Mapping[int, object]], Mapping[int, int]] | None = None,
     ) -> None:
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         sizes = {client: len(held) for client, held in data.items()}
         model = trainer.model.values
         self.adversary = Adversary(attack, byzantine, algorithm=algorithm, sizes=sizes, model=model, seed=seed)
-        self.declared = self.adversary.declared
+        self.reported = self.adversary.reported
+        most = most_examples(self.reported) if most_examples else {}
+        data = {client: self._cut(client, held, most.get(client)) for client, held in data.items()}
         self.data = {client: self.adversary.poisoned(client, held) for client, held in data.items()}
         self._sizes = {client: len(held) for client, held in self.data.items()}
         self._cohort = self._cohort_of(elsewhere)
@@ -74,9 +81,16 @@ class Simulation:
         self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
-        self._flying = OrderedDict[int, Trained]()  # the task of each client that has one, in the order of asking
+        self._flying = OrderedDict[int, Trained]()  # the task of each client that has one, in the order of downloads
         self._others = 0  # honest clients among these that have not answered
         self._waits = self._version = 0  # waits so far, and the newest version that was sent
+
+    def _cut(self, client: int, held: Dataset, most: int | None) -> Dataset:
+        """Return the data that a client trains on: at most so many of its examples, if it is honest."""
+        if most is None or most >= len(held) or client in self.adversary:
+            return held
+        order = torch.from_numpy(numpy_generator(self.seed, "truncated", client).permutation(len(held)))
+        return held.of(order[:most].sort().values.to(held.y.device))
 
     def _set_times(
         self,
@@ -98,7 +112,7 @@ class Simulation:
             availability.check(len(self.data))
             self._attendance = Attendance(availability, self.seed)
             self._silent = availability.silent(len(self.data), self.seed)
-        self._down = dict[int, float]()  # until when those cannot be reached that have crashed
+        self._down = dict[int, float]()  # until when crashed clients are unavailable
         self._expected = set[int]()  # clients that will be `Back`
         for client, seconds in joining.items():
             if seconds > 0:
@@ -109,7 +123,7 @@ class Simulation:
             return SerialExecutor(self.trainer, self.data, self.algorithm.exact_losses)
         if not self.algorithm.synchronous:
             raise InfeasibleError(
-                f"{type(self.algorithm).__name__} asks its clients one by one, so that there is no round whose clients "
+                f"{type(self.algorithm).__name__} trains its clients one by one, so there is no round whose clients "
                 "could train elsewhere at one time. Train here; `phalanx reproduce --ray` spreads whole runs."
             )
         return elsewhere(self.data)
@@ -119,15 +133,20 @@ class Simulation:
         """Virtual seconds since the run began."""
         return self.clock.now
 
+    @property
+    def lossy(self) -> bool:
+        """See `Lossy`."""
+        return self.deadline is not None or self.availability is not None
+
     def enroll(self) -> Mapping[int, object]:
-        """See `Transport`: those who are there from the start."""
-        return {i: size for i, size in self.declared.items() if self.joining.get(i, 0) <= 0}
+        """See `Transport`: the clients that take part from the start."""
+        return {i: size for i, size in self.reported.items() if self.joining.get(i, 0) <= 0}
 
     def model_of(self, client: int, download: Vector) -> Vector:
-        """The model that `client` would be served with this download.  Changes nothing."""
+        """Return the model that `client` would be served with this download.  Changes nothing."""
         return self.algorithm.integrate(self._locals.get(client), download)
 
-    # Who is there
+    # Availability
 
     def here(self, clients: Set[int]) -> Set[int]:
         """See `Intermittent`."""
@@ -141,21 +160,21 @@ class Simulation:
         return {client for client, time in times.items() if time == self.now}
 
     def _reached(self, client: int) -> float:
-        """The next time at which a client can be reached: now, if it can be; infinite if it does not come back."""
+        """Return the next time at which a client is available: now if it is, infinite if it does not come back."""
         if self._attendance is None:
             return self.now
         earliest = max(self.now, self._down.get(client, 0.0))
         period = self._attendance.period(client, earliest)
         return math.inf if period is None else max(earliest, period.begin)
 
-    # What they are sent
+    # Downloads
 
     def reveal(self, state: AnyState) -> None:
-        """See `Revealing`: omniscient attackers know it."""
+        """See `Revealing`: omniscient attackers know the state."""
         self.adversary.state = state
 
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
-        """See `Transport`.  All clients train, into one matrix."""
+        """See `Transport`.  All clients train, and their changes are the rows of one matrix."""
         model = self.trainer.model
         rows = room((len(downloads), model.size), model.dtype, model.device)
         self._version = version
@@ -163,7 +182,7 @@ class Simulation:
             self._set_out(task, downloads[task.client], loss)
 
     def _lessons(self, downloads: Mapping[int, Vector], version: int, rows: Tensor) -> Iterator[LocalTask]:
-        """What each client trains, made when it is asked for."""
+        """Yield the task of each client, made when it is needed."""
         for row, (client, download) in zip(rows.unbind(), downloads.items(), strict=True):
             turn = self._turns[client]
             self._turns[client] += 1
@@ -171,7 +190,7 @@ class Simulation:
             yield LocalTask(client, turn, version, start, row)
 
     def _set_out(self, task: LocalTask, download: Vector, loss: float) -> None:
-        """Puts on the clock what a client has trained."""
+        """Schedule the answer of a client that has trained."""
         client, local = task.client, self._locals.get(task.client)
         delta, memory = self.algorithm.upload(task.row, local.memory if local else None)
         then = Local(task.start, delta, memory) if self.algorithm.remembers else None
@@ -182,7 +201,7 @@ class Simulation:
         self._schedule(trained, download.nbytes, delta.nbytes)
 
     def _schedule(self, trained: Trained, download: int, upload: int) -> None:
-        """Puts on the clock how a task ends."""
+        """Schedule the end of a task."""
         client, turn = trained.update.client, trained.turn
         task = Workload(client, turn, self._sizes[client], download, upload, len(self.data))
         seconds = self.adversary.seconds(client, turn, self.latency.seconds(task, self.seed))
@@ -192,7 +211,7 @@ class Simulation:
         self.clock.schedule(seconds, end)
 
     def _broken(self, availability: Availability, task: Workload, seconds: float) -> tuple[float, Broken] | None:
-        """After how many seconds a task ends without an answer, and how; None if nothing stops it."""
+        """Return when and why a task ends without an answer; None if it does not."""
         ends = list[tuple[float, Broken]]()
         if crash := availability.crash(task, seconds, self.seed):
             ends.append((crash.after, Broken(task.client, task.turn, f"crashed after {crash.after:.3g} s", crash.back)))
@@ -203,17 +222,17 @@ class Simulation:
                 ends.append((left, Broken(task.client, task.turn, f"left after {left:.3g} s, without an answer", 0.0)))
         return min(ends, key=lambda end: end[0], default=None)
 
-    # What comes of it
+    # Answers
 
     def receive(self, *, every: bool) -> Arrivals:
         """See `Transport`."""
-        wait, owed = Wait(), len(self._flying)
-        if every and owed:
-            self._end_round(wait, owed)
-            stuck = self.deadline is None and len(wait.done) < owed
+        wait, expected = Wait(), len(self._flying)
+        if every and expected:
+            self._end_round(wait, expected)
+            stuck = self.deadline is None and len(wait.done) < expected
         else:
             self._pass(wait, math.inf, wait.brought_something)
-            while every and self.clock.upcoming == self.now:  # who is back at one time begins a round together
+            while every and self.clock.upcoming == self.now:  # clients back at the same time begin a round together
                 self._happen(self.clock.next(), wait)
             stuck = not wait.brought_something()
         self._waits += 1
@@ -222,11 +241,11 @@ class Simulation:
         missing = {client: self._why(client) for client in sorted(self._flying)} if stuck else {}
         return Arrivals(tuple(wait.replies), {}, wait.lost, wait.joined, wait.late, frozenset(wait.back), missing)
 
-    def _end_round(self, wait: Wait, owed: int) -> None:
-        """Waits for all that is outstanding, or until the deadline."""
+    def _end_round(self, wait: Wait, expected: int) -> None:
+        """Wait for all outstanding answers, or until the deadline."""
         limit = self.now + self.deadline.seconds if self.deadline else math.inf
-        self._pass(wait, limit, lambda: len(wait.done) == owed)
-        if self.deadline is None or len(wait.done) == owed:
+        self._pass(wait, limit, lambda: len(wait.done) == expected)
+        if self.deadline is None or len(wait.done) == expected:
             return
         if self.deadline.grace and not wait.replies:
             self._pass(wait, math.inf, wait.brought_something)
@@ -240,7 +259,7 @@ class Simulation:
                 wait.late[client] = f"late: {self._too_late(deadlines)}, still waited for"
 
     def _pass(self, wait: Wait, limit: float, enough: Callable[[], bool]) -> None:
-        """Lets happen what comes, until it is enough, or nothing comes up to the limit."""
+        """Handle events until enough has arrived, or none is left before the limit."""
         while not enough():
             for late in self.adversary.release(self._version, self._others):
                 self.clock.schedule(SHORTEST, Released(late))
@@ -254,7 +273,7 @@ class Simulation:
                 self._lose(next(iter(self._flying)), self._too_late(1), wait)
 
     def _overdue(self) -> float:
-        """When the next answer is overdue; infinite if none will be.  All have the same time, so it is the first's."""
+        """Return when the next answer is overdue; infinite if none will be.  That is the oldest."""
         if self.deadline is None or self.algorithm.synchronous or not self._flying:
             return math.inf
         return next(iter(self._flying.values())).asked + self.deadline.seconds
@@ -274,15 +293,15 @@ class Simulation:
                 self._expected.discard(client)
                 wait.back.add(client)
             case Comes(client):
-                wait.joined[client] = self.declared[client]
+                wait.joined[client] = self.reported[client]
 
     def _outstanding(self, client: int, turn: int, wait: Wait) -> bool:
-        """Whether the server still waits for that task."""
+        """Return whether the server still waits for that task."""
         trained = self._flying.get(client)
         return trained is not None and trained.turn == turn and client not in wait.done
 
     def _finish(self, trained: Trained, wait: Wait) -> None:
-        """A client is done: it answers, if it can and will."""
+        """End a client's task; it answers, if it is available and does not hold its answer back."""
         client = trained.update.client
         if not self._outstanding(client, trained.turn, wait):
             return
@@ -309,7 +328,7 @@ class Simulation:
         self._settle(client, wait)
 
     def _settle(self, client: int, wait: Wait) -> None:
-        """A task is over."""
+        """Close a task."""
         wait.done.add(client)
         self.adversary.held.pop(client, None)
         self._others -= client not in self.adversary
@@ -319,14 +338,14 @@ class Simulation:
         return f"no answer within {f'{deadlines} x ' if deadlines > 1 else ''}{seconds:g} s"
 
     def _why(self, client: int) -> str:
-        """Why a client never answers."""
+        """Return why a client never answers."""
         if client in self.adversary.held:
             return "holds its answer back"
         if self.now >= (since := self._silent.get(client, math.inf)):
             return f"sends nothing any more since {since:g} s"
         return "left, and does not come back" if self._reached(client) == math.inf else "does not answer"
 
-    # What it has under way
+    # Snapshots
 
     def snapshot(self) -> Underway:
         """See `Resumable`."""

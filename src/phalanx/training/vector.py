@@ -5,6 +5,7 @@ order, one after the other.  `FlatModule` binds a module to such vectors without
 gradients are views of two flat tensors, so loading a model is a copy, and a step of gradient descent is one addition.
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -12,9 +13,27 @@ import torch
 from torch import Tensor, nn
 
 from phalanx.core import Vector
-from phalanx.numerics.memory import room
+from phalanx.models import Model
+from phalanx.numerics.memory import check_fits, room
+from phalanx.wording import shown
 
 BufferPolicy = Literal["refuse", "average", "freeze"]
+COPIES = 3  # of a model, at least, that training takes: parameters, gradient, and what the server holds
+
+
+def check_size(model: Model, shape: tuple[int, ...], classes: int) -> None:
+    """Raise `InfeasibleError` if a network takes more memory than this machine has; nothing is allocated for that.
+
+    A network that cannot be built without content is not checked.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"), torch.device("meta"):
+            module = model.build(shape, classes)
+    except Exception:  # whatever is wrong, building it with content says so
+        return
+    held = [*module.parameters(), *module.buffers()]
+    count, size = sum(t.numel() for t in held), sum(t.numel() * t.itemsize for t in held)
+    check_fits(COPIES * size, f"Training {shown(str(model))} with its {count:,} parameters")
 
 
 def rows_as_matrix(rows: Sequence[Vector]) -> Tensor:

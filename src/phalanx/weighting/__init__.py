@@ -7,7 +7,15 @@ from phalanx.weighting.certificate import Certificate, certify
 from phalanx.weighting.diagnostics import Concentration, ObjectiveShift, concentration, objective_shift, weight_shift
 from phalanx.weighting.picture import plot_truncation_curve
 from phalanx.weighting.preprocess import AsReported, Ignore, Preprocess, Truncate
-from phalanx.weighting.truncation import TradeOff, mwp, truncation_bound, truncation_curve
+from phalanx.weighting.sampling import RoundCertificate, certify_rounds, drawn_attackers, more_drawn
+from phalanx.weighting.truncation import (
+    TradeOff,
+    attacker_share,
+    mwp,
+    subset_bound,
+    truncation_bound,
+    truncation_curve,
+)
 
 __all__ = [
     "AsReported",
@@ -16,13 +24,19 @@ __all__ = [
     "Ignore",
     "ObjectiveShift",
     "Preprocess",
+    "RoundCertificate",
     "TradeOff",
     "Truncate",
+    "attacker_share",
     "certify",
+    "certify_rounds",
     "concentration",
+    "drawn_attackers",
+    "more_drawn",
     "mwp",
     "objective_shift",
     "plot_truncation_curve",
+    "subset_bound",
     "truncation_bound",
     "truncation_curve",
     "weight_shift",

@@ -8,16 +8,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from phalanx.weighting.truncation import check_shares, truncation_bound
+from phalanx.core import InfeasibleError
+from phalanx.weighting.sampling import drawn_attackers
+from phalanx.weighting.truncation import check_shares, subset_bound, top, truncation_bound
 
-Scope = Literal["population", "cohort"]
+Scope = Literal["population", "cohort", "subset"]
+Infeasible = Literal["hold", "unweighted"]
 
 
 class Preprocess(ABC):
     """Turns reported sizes into weights: `weights = preprocess(sizes)`.
 
-    Its scope says which sizes it uses: those of the whole population, when a run begins and when a client joins; or, in
-    each step, those of the clients that take part in the step.
+    Its scope says which sizes it uses: those of the whole population, when a run begins and when a client joins; in
+    each step those of the clients that take part in it ("cohort"); or in each step those of the worst clients, of all,
+    that could take part in one of as many ("subset").
     """
 
     scope: Scope = "population"
@@ -34,7 +38,7 @@ class Preprocess(ABC):
         """
 
     def enrolled(self, sizes: Mapping[int, int]) -> dict[int, float]:
-        """Return the values that are fixed at enrolment: the weights, or the sizes for the scope "cohort"."""
+        """Return the values that are fixed at enrolment: the weights, or the sizes for the other scopes."""
         return self(sizes) if self.scope == "population" else {i: float(size) for i, size in sizes.items()}
 
     def among(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> dict[int, float]:
@@ -49,6 +53,23 @@ class Preprocess(ABC):
         """
         those = {i: enrolled[i] for i in clients}
         return those if self.scope == "population" else self({i: int(size) for i, size in those.items()})
+
+    def within(self, sizes: Mapping[int, int], members: Iterable[int], clients: Iterable[int]) -> dict[int, float]:
+        """Return the weights of some members of a cluster, whose sizes alone are compared.
+
+        Args:
+            sizes: those of all clients.
+            members: ids of the clients of the cluster.
+            clients: ids of those of them that take part in a step.
+
+        Raises:
+            ValueError: as in a call.
+        """
+        return self.among(self.enrolled({i: sizes[i] for i in members}), clients)
+
+    def remark(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> str:
+        """Return what verdicts say of the weights of `among`: why they are equal, if sizes have no others; else ""."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -78,28 +99,104 @@ class Truncate(Preprocess):
     `alpha_star` to the share that the rule tolerates: below 1/2 for the median, at most beta for the trimmed mean.  The
     mean tolerates no attacker, and can be worse under attack with truncated sizes than with `Ignore`.
 
+    The guarantee is for all clients together ("population"), or for the clients of each step: whichever of all clients
+    these are ("subset"), or if no more than alpha of them are Byzantine ("cohort").
+
     Args:
         alpha: largest share of the clients that may be Byzantine, in [0, 1). An attacker that enrols under several
             names counts as several clients.
         alpha_star: largest share of the weight that Byzantine clients may have, in (0, 1).
         scope: "population": U* is computed once, for all clients that enrol. "cohort": U* is computed in each step, for
-            the clients that take part in it; then alpha must hold for every cohort.
+            the clients that take part in it; then alpha must hold for every cohort. "subset": U* is that for the worst
+            of all sets of as many clients as take part in the step, with alpha of all clients in it.
+        infeasible: treatment of a step for whose clients no bound is feasible; scopes "cohort" and "subset".
+            "hold": it is not taken: an asynchronous algorithm waits for more updates, a round is lost. "unweighted":
+            its clients weigh the same, without a guarantee, and verdicts say so.
+        drawn: number of clients that are drawn at random for each round; scope "subset". The guarantee is then for the
+            attackers that are drawn, but for `delta`. null: for any set, also of the fastest clients.
+        delta: largest probability, in (0, 1), that more attackers are drawn for a round than the bound is made for.
 
     Raises:
-        ValueError: if a share is out of range; in a call, if no bound is feasible: the message gives the largest
+        ValueError: if a parameter is out of range; in a call, if no bound is feasible: the message gives the largest
             feasible alpha.
     """
 
     alpha: float = 0.1
     alpha_star: float = 0.5
     scope: Scope = "population"
+    infeasible: Infeasible = "hold"
+    drawn: int | None = None
+    delta: float = 0.01
 
     def __post_init__(self) -> None:
         check_shares(self.alpha, self.alpha_star)
         if self.scope not in get_args(Scope):
-            raise ValueError(f'scope must be "population" or "cohort", got {self.scope!r}.')
+            raise ValueError(f'scope must be "population", "cohort" or "subset", got {self.scope!r}.')
+        if self.infeasible not in get_args(Infeasible):
+            raise ValueError(f'infeasible must be "hold" or "unweighted", got {self.infeasible!r}.')
+        if self.drawn is not None and (self.drawn < 1 or self.scope != "subset"):
+            raise ValueError(f'drawn must be at least 1, and the scope "subset", got {self.drawn} and {self.scope!r}.')
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must lie in (0, 1), got {self.delta}: it is a probability.")
 
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
         """See `Preprocess`."""
-        U = truncation_bound(sizes, self.alpha, self.alpha_star)
-        return {client: float(min(size, U)) for client, size in sizes.items()}
+        return _truncated(sizes, truncation_bound(sizes, self.alpha, self.alpha_star))
+
+    def attackers(self, population: int) -> int:
+        """Return the largest number of Byzantine clients in a step for which the scope "subset" is made.
+
+        Args:
+            population: number of clients that are enrolled.
+        """
+        F = top(self.alpha, population)
+        if self.drawn is None or population == 0:
+            return F
+        return drawn_attackers(population, F, min(self.drawn, population), self.delta)
+
+    def bound(self, sizes: Mapping[int, int], size: int) -> int:
+        """Return U* of the scope "subset".
+
+        Args:
+            sizes: those of all clients.
+            size: number of clients that take part in a step.
+
+        Raises:
+            TooFewError: no bound is feasible.
+        """
+        return subset_bound(sizes, self.attackers(len(sizes)), size, self.alpha_star)
+
+    def among(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> dict[int, float]:
+        """See `Preprocess`."""
+        clients = list(clients)
+        try:
+            return self._feasible(enrolled, clients)
+        except InfeasibleError:
+            if self.infeasible == "hold":
+                raise
+            return dict.fromkeys(clients, 1.0)
+
+    def _feasible(self, enrolled: Mapping[int, float], clients: list[int]) -> dict[int, float]:
+        """Return the weights; raise `InfeasibleError` if no bound is feasible."""
+        if self.scope != "subset" or not clients:
+            return super().among(enrolled, clients) if clients else {}
+        U = self.bound({i: int(size) for i, size in enrolled.items()}, len(clients))
+        return _truncated({i: int(enrolled[i]) for i in clients}, U)
+
+    def within(self, sizes: Mapping[int, int], members: Iterable[int], clients: Iterable[int]) -> dict[int, float]:
+        """See `Preprocess`.  For the scope "subset" all attackers can be in one cluster, so that all sizes count."""
+        return super().within(sizes, sizes if self.scope == "subset" else members, clients)
+
+    def remark(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> str:
+        """See `Preprocess`."""
+        if self.infeasible == "hold" or self.scope == "population":
+            return ""
+        try:
+            self._feasible(enrolled, list(clients))
+        except InfeasibleError as error:
+            return f"unweighted: {error}"
+        return ""
+
+
+def _truncated(sizes: Mapping[int, int], U: int) -> dict[int, float]:
+    return {client: float(min(size, U)) for client, size in sizes.items()}

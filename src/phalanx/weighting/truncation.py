@@ -10,6 +10,8 @@ Where the paper is silent, or its code differs:
 * If even equal weights give ceil(alpha K) clients more than alpha*, no U is feasible.  The authors' code then silently
   uses the reported sizes.  Here it is an error.
 * If nothing needs truncation, every U is feasible.  The bound is then the largest size.
+* If only q of the K clients are aggregated at once, whichever they are, `subset_bound` compares the f largest sizes
+  with the q - f smallest ones. That is Equation 4 for the worst of all sets of q; for q = K it is Equation 4.
 * Sizes are integers, and alpha* is converted to the simple fraction that was meant, so that all comparisons are exact.
 """
 
@@ -19,7 +21,7 @@ from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, TooFewError
 from phalanx.wording import plural
 
 
@@ -81,6 +83,68 @@ def truncation_bound(sizes: Mapping[int, int], alpha: float, alpha_star: float) 
     return N.bound(_feasible(N, alpha, alpha_star), _exact(alpha_star))
 
 
+def subset_bound(sizes: Mapping[int, int], attackers: int, size: int, alpha_star: float) -> int:
+    """Return the largest U with which no f clients hold more than alpha* of any q clients that they are among.
+
+    The worst set is that of the f largest and the q - f smallest sizes.  Sets of more clients, or with fewer attackers,
+    leave attackers less.  O(K log K) time for K clients, to sort their sizes.
+
+    Args:
+        sizes: N, the size that each client reports, at least 1.
+        attackers: f, largest number of Byzantine clients.
+        size: q, number of clients whose updates are aggregated at once, at least 1; at most K of them count.
+        alpha_star: largest share of the weight of the q that Byzantine clients may have, in (0, 1).
+
+    Returns:
+        At least the smallest size; the largest size if no truncation is needed.
+
+    Raises:
+        ValueError: if an argument is not as described.
+        TooFewError: if f of q clients hold more than alpha* even with equal weights.
+
+    Example:
+        >>> subset_bound({0: 1, 1: 2, 2: 3, 3: 1000}, attackers=1, size=3, alpha_star=0.5)
+        3
+    """
+    check_shares(0, alpha_star)
+    if attackers < 0 or size < 1:
+        raise ValueError(f"attackers must be at least 0 and size at least 1, got {attackers} and {size}.")
+    N, limit = Sorted(sizes), _exact(alpha_star)
+    f, q = min(attackers, size, len(N)), min(size, len(N))
+    if f > _largest(limit, q):
+        remedies = feasible(attackers, q, len(N), alpha_star)
+        raise TooFewError(
+            f"{plural(f, 'attacker')} of {plural(q, 'client')} at once hold {f / q:.3g} of the weight even if all "
+            f"weigh the same: more than alpha_star = {alpha_star:g}. Feasible is {remedies}."
+        )
+    return N.bound(f, limit, q)
+
+
+def feasible(attackers: int, size: int, clients: int, alpha_star: float) -> str:
+    """Return what makes `subset_bound` feasible: more clients at once, fewer attackers, or a larger alpha*."""
+    limit, share = _exact(alpha_star), Fraction(min(attackers, size), size)
+    least, most = ceil(attackers / limit), _largest(limit, size)
+    remedies = [f"at least {least} clients at once"] if size < least <= clients else []
+    remedies += [f"alpha of at most {shortest(most, clients)} ({most} of {plural(clients, 'client')})"] if most else []
+    remedies += [f"alpha_star of at least {ceil(share * 1000) / 1000:g}"] if share < 1 else []
+    return ", or ".join(remedies or ["more clients"])
+
+
+def attacker_share(weights: Mapping[int, float], attackers: int, size: int) -> float:
+    """Return the largest share of the weight that f of any q clients hold.
+
+    Args:
+        weights: a positive weight for each client.
+        attackers: f.
+        size: q, at least 1.
+    """
+    V = sorted(weights.values())
+    q = min(size, len(V))
+    f = min(attackers, q)
+    top_f, rest = sum(V[len(V) - f :]), sum(V[: q - f])
+    return float(top_f / (top_f + rest))
+
+
 def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeOff]:
     """Return U* for every alpha at which it changes (Algorithm 3).
 
@@ -126,38 +190,44 @@ class Sorted:
     def __len__(self) -> int:
         return len(self.n)
 
-    def linear(self, u: int, t: int) -> tuple[int, int, int, int]:
+    def linear(self, u: int, t: int, q: int | None = None) -> tuple[int, int, int, int]:
         """Return a, b, c, d of Equation 5: for n_u <= U <= n_{u+1} the top t hold a + b U of the total c + d U.
 
         Args:
             u: number of sizes that U does not truncate.
             t: number of the largest clients, ceil(alpha K).
+            q: number of clients whose sizes are in the total, the top t and the smallest q - t; K if not given.
         """
         K, sums = len(self), self._sums
-        a = sums[u] - sums[K - t] if u > K - t else 0
-        return a, min(t, K - u), sums[u], K - u
+        rest = (K if q is None else q) - t
+        a, b = sums[u] - sums[K - t] if u > K - t else 0, min(t, K - u)
+        return a, b, a + sums[min(u, rest)], b + max(rest - u, 0)
 
-    def keeps(self, u: int, t: int, limit: Fraction) -> bool:
+    def keeps(self, u: int, t: int, limit: Fraction, q: int | None = None) -> bool:
         """Return whether the top t hold at most `limit` of the weight if all sizes are truncated at n_{u+1}."""
-        a, b, c, d = self.linear(u, t)
+        a, b, c, d = self.linear(u, t, q)
         # Cross-multiplied integers, so the comparison is exact.
         return (a + b * self.n[u]) * limit.denominator <= limit.numerator * (c + d * self.n[u])
 
-    def bound(self, t: int, limit: Fraction) -> int:
-        """Return U* of Equation 4, for a feasible t: mwp rises with U, so the right segment is found by bisection."""
+    def bound(self, t: int, limit: Fraction, q: int | None = None) -> int:
+        """Return U* of Equation 4, for a feasible t: mwp rises with U, so the right segment is found by bisection.
+
+        The share of the top t among q clients rises with U, too: while U truncates one of the q - t smallest, it
+        truncates all of the top t; beyond, only the top t grow.
+        """
         low, high = 0, len(self)
         while low < high:  # the number of n_1, n_2, ... that are feasible bounds
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.keeps(middle, t, limit) else (low, middle)
-        return self.solve(low, t, limit)
+            low, high = (middle + 1, high) if self.keeps(middle, t, limit, q) else (low, middle)
+        return self.solve(low, t, limit, q)
 
-    def solve(self, u: int, t: int, limit: Fraction) -> int:
+    def solve(self, u: int, t: int, limit: Fraction, q: int | None = None) -> int:
         """Return the largest feasible U within [n_u, n_{u+1}], by Equation 5; n_K if u = K."""
         if u == len(self):
             return self.n[-1]
-        a, b, c, d = self.linear(u, t)
-        p, q = limit.numerator, limit.denominator
-        return (p * c - q * a) // (q * b - p * d)  # n_{u+1} is infeasible, so q b > p d
+        a, b, c, d = self.linear(u, t, q)
+        x, y = limit.numerator, limit.denominator
+        return (x * c - y * a) // (y * b - x * d)  # n_{u+1} is infeasible, so y b > x d
 
 
 def top(p: float, K: int) -> int:
@@ -206,7 +276,8 @@ def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
     most = _largest(_exact(alpha_star), K)
     if t <= most:
         return t
-    raise InfeasibleError(
+    kind = TooFewError if alpha < alpha_star else InfeasibleError  # of enough clients, a smaller share is feasible
+    raise kind(
         f"alpha = {alpha:g} of {plural(K, 'client')} means {t} of them, who hold {t / K:.3g} of the weight even if "
         f"all weigh the same: more than alpha_star = {alpha_star:g}. "
         + (

@@ -1,1 +1,1 @@
-"""The report's pictures, a module for each subject: what it reads from a record, how it draws it, what it says."""
+"""The report's pictures, a module for each subject: its data from a record, its drawing and its caption."""

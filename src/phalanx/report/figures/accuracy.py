@@ -14,11 +14,11 @@ UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
 def pictures(records: "Sequence[Record]", styles: Sequence[Style]) -> tuple[Picture, ...]:
-    """Both pictures; none if accuracy was never measured.
+    """Return both pictures; none if accuracy was never measured.
 
     Args:
         records: the runs.
-        styles: for each run, how it is drawn.
+        styles: the style of each run.
     """
     over_steps = [series(r, "accuracy", "step") for r in records]
     over_time = [series(r, "accuracy", "seconds") for r in records]
@@ -30,7 +30,7 @@ def pictures(records: "Sequence[Record]", styles: Sequence[Style]) -> tuple[Pict
         f"{r.name} {percent(s.finite[-1] if s.finite else None)}" for r, s in zip(records, over_steps, strict=True)
     )
     lasts = [s.x[-1] for s in over_steps if s.x and s.x[-1] > 0]
-    uneven = bool(lasts) and max(lasts) > 8 * min(lasts)  # rounds beside single arrivals
+    uneven = bool(lasts) and max(lasts) > 8 * min(lasts)  # rounds together with single arrivals
     spoken = f"Accuracy over steps. Last values: {ends}."
     time = clock(r.config for r in records)
     spoken_time = f"Accuracy over {time} in {name}. Last values: {ends}."
@@ -66,7 +66,7 @@ def _draw(
     unit: float = 1.0,
     logarithmic: bool = False,
 ) -> str:
-    """The curves in one figure; `unit` is how many seconds one unit of the axis has."""
+    """Draw the curves in one figure; `unit` is the number of seconds in one unit of the axis."""
     with styled(key):
         figure, axes = canvas(HALF, 300)
         if logarithmic:

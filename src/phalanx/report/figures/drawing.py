@@ -1,4 +1,4 @@
-"""What all pictures share: a canvas in the page's style, and from there to inline SVG.
+"""The common parts of all pictures: a canvas in the page's style, and its inline SVG.
 
 Figures are drawn with matplotlib's object API in colours that are only names: each is replaced by a CSS variable of the
 page, so that one SVG serves light, dark and print.  Text stays text, in the page's font.  All lengths are CSS pixels.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HALF, FULL = 480, 1060  # widths of figures that share a row with another, or have it to themselves
+HALF, FULL = 480, 1060  # widths of figures with half a row or a whole one
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASH = (0, (4.5, 2.2))
 
@@ -30,7 +30,7 @@ PLACEHOLDER = re.compile(r"\b(fill|stroke): #fe01([0-9a-f]{2})\b")
 
 @dataclass(frozen=True)
 class Style:
-    """How a run is drawn, everywhere in the report.
+    """The style of a run's curves, everywhere in the report.
 
     Args:
         colour: index of the CSS variable `--s0` ... and of the marker.
@@ -47,10 +47,10 @@ class Picture:
 
     Args:
         svg: trusted markup.
-        title: what it shows, in few words.
-        caption: how to read it, and what there is to see.
+        title: in few words.
+        caption: explains the picture and its result.
         keys: its legend, "" or the name of one that the template knows.
-        full: takes a row for itself.
+        full: whether it has a whole row.
     """
 
     svg: str
@@ -61,7 +61,7 @@ class Picture:
 
 
 def styled(key: str) -> AbstractContextManager[None]:
-    """Matplotlib's settings for the figure `key`, for as long as it is drawn and saved."""
+    """Set matplotlib's parameters for the figure `key`, while it is drawn and saved."""
     import matplotlib  # noqa: PLC0415
 
     settings: dict[Any, Any] = {
@@ -81,7 +81,7 @@ def styled(key: str) -> AbstractContextManager[None]:
 def canvas(
     width: int, height: int, *, left: int = 58, right: int = 16, bottom: int = 44, top: int = 12, grid: bool = True
 ) -> tuple["Figure", "Axes"]:
-    """A figure of width by height pixels, and axes with the given margins in pixels."""
+    """Return a figure of width by height pixels, and axes with the given margins in pixels."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(width / 72, height / 72), dpi=72)
@@ -97,7 +97,7 @@ def canvas(
 
 
 def place(axes: "Axes", left: float, width: float) -> None:
-    """Moves axes to `left`, `width` pixels wide; their vertical place stays."""
+    """Move axes to `left`, `width` pixels wide; their vertical place does not change."""
     total = axes.get_figure(root=True).get_size_inches()[0] * 72  # type: ignore[union-attr]
     bounds = axes.get_position().bounds
     axes.set_position((left / total, bounds[1], width / total, bounds[3]))
@@ -105,7 +105,7 @@ def place(axes: "Axes", left: float, width: float) -> None:
 
 
 def line(axes: "Axes", x: Sequence[float], y: Sequence[float], colour: str, marker: str, *, dashed: bool) -> None:
-    """A curve, with a marker now and then if `marker` is not empty."""
+    """Draw a curve, with some markers if `marker` is not empty."""
     axes.plot(
         x, y, color=COLOUR[colour], linestyle=DASH if dashed else "-", marker=marker or None,
         markevery=max(1, len(x) // 12), markerfacecolor=COLOUR["page"] if dashed else COLOUR[colour],
@@ -113,8 +113,8 @@ def line(axes: "Axes", x: Sequence[float], y: Sequence[float], colour: str, mark
     )  # fmt: skip
 
 
-def beside(axes: "Axes", y: float, text: str, colour: str, *, weight: str = "normal") -> None:
-    """Text to the right of the axes, at the height of the value y."""
+def end_label(axes: "Axes", y: float, text: str, colour: str, *, weight: str = "normal") -> None:
+    """Write text to the right of the axes, at the height of the value y."""
     axes.text(
         1.02, y, text, color=COLOUR[colour], transform=axes.get_yaxis_transform(), va="center", fontweight=weight,
         parse_math=False,
@@ -122,7 +122,7 @@ def beside(axes: "Axes", y: float, text: str, colour: str, *, weight: str = "nor
 
 
 def spread(values: Sequence[float], least: float) -> list[float]:
-    """The increasing `values`, moved apart to differ by `least` or more, and as a whole kept below 1."""
+    """Return the increasing `values`, moved apart to differ by `least` or more, and as a whole kept below 1."""
     out: list[float] = []
     for value in values:
         out.append(max(value, out[-1] + least) if out else value)
@@ -134,19 +134,19 @@ def spread(values: Sequence[float], least: float) -> list[float]:
 
 
 def percents(axes: "Axes", low: float) -> None:
-    """Makes the vertical axis one of shares, from `low` to 1."""
+    """Make the vertical axis one of shares, from `low` to 1."""
     axes.set_ylim(low, 1.0)
     axes.set_yticks(np.linspace(low, 1.0, 6))
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
 
 def svg(figure: "Figure", key: str, label: str) -> str:
-    """The figure as an element for an HTML page: ids under `key`, colours as CSS variables, no metadata, no <style>.
+    """Return the figure as an HTML element: ids under `key`, colours as CSS variables, no metadata, no <style>.
 
     Args:
         figure: drawn, in the style of `key`.
         key: unique in the page.
-        label: what a screen reader says in place of the picture.
+        label: text for screen readers in place of the picture.
     """
     out = StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})

@@ -1,4 +1,4 @@
-"""What heat maps share: shades and signs of their cells, the rows of the clients, round numbers for their axes.
+"""The common parts of heat maps: shades and signs of cells, the rows of the clients, round numbers for their axes.
 
 Pixels cannot follow the page's theme.  Their colours stand out from white and from near-black; Okabe and Ito (2008).
 """
@@ -12,12 +12,12 @@ from phalanx.report.ledger import BYZANTINE, Group
 
 BLUE, VERMILLION, PURPLE, ORANGE, GREY = (0, 114, 178), (213, 94, 0), (204, 121, 167), (230, 159, 0), (128, 128, 128)
 SHADES = 12  # distinguishable weights
-NOTHING, LOST, INVALID, FILTERED, GONE = range(5)  # the worst that happened in a cell, and "excluded since"
+NOTHING, LOST, INVALID, FILTERED, GONE = range(5)  # the worst event in a cell, and "excluded since"
 SIGN = {LOST: ORANGE, INVALID: PURPLE, FILTERED: VERMILLION}
 
 
 def tile(shade: int, event: int, size: int, gaps: bool, colour: tuple[int, int, int] = BLUE) -> NDArray[np.uint8]:
-    """One cell of a heat map, (size, size, 4): shaded by weight; what went wrong has a colour and a sign of its own."""
+    """Return one cell of a heat map, (size, size, 4): shaded by weight; failures have their own colour and sign."""
     out = np.zeros((size, size, 4), np.uint8)
     v, u = np.mgrid[:size, :size] / (size - 1) - 0.5
     if shade:
@@ -38,7 +38,7 @@ def tile(shade: int, event: int, size: int, gaps: bool, colour: tuple[int, int, 
 
 
 def levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Each value as one of SHADES steps up to the largest but outliers, 0 only for what is 0, or NaN."""
+    """Return each value as one of SHADES steps up to the largest except for outliers; 0 only for 0 and NaN."""
     known = np.where(np.isnan(values), 0.0, values)
     positive = known[known > 0]
     full = float(np.percentile(positive, 99)) if positive.size else 1.0
@@ -47,13 +47,13 @@ def levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def assemble(tiles: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(rows, columns, size, size, 4) to (rows * size, columns * size, 4)."""
+    """Return cells (rows, columns, size, size, 4) as one image (rows * size, columns * size, 4)."""
     rows, columns, size = tiles.shape[:3]
     return tiles.transpose(0, 2, 1, 3, 4).reshape(rows * size, columns * size, 4)
 
 
 def places(groups: Sequence[Group]) -> dict[int, tuple[int, int]]:
-    """For each client its row in the data, and its place in the drawing with one empty row between groups."""
+    """Return for each client its row in the data, and its place in the drawing with one empty row between groups."""
     out: dict[int, tuple[int, int]] = {}
     for number, group in enumerate(groups):
         for client in group.clients:
@@ -62,12 +62,12 @@ def places(groups: Sequence[Group]) -> dict[int, tuple[int, int]]:
 
 
 def tone(group: Group) -> str:
-    """The name of the group's colour."""
+    """Return the name of the group's colour."""
     return "byzantine" if group.name == BYZANTINE else "honest"
 
 
 def stride(least: float) -> int:
-    """The smallest of 1, 2, 5, 10, ... that is not below `least`."""
+    """Return the smallest of 1, 2, 5, 10, ... that is not below `least`."""
     return next(
         n * ten for ten in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) for n in (1, 2, 5) if n * ten >= least
     )

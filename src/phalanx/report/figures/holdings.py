@@ -1,4 +1,4 @@
-"""Who holds what: each client's examples as a bar, its reported size if that differs, and its classes below."""
+"""The clients' data: examples as a bar, the reported size if that differs, and the classes below."""
 
 from typing import TYPE_CHECKING
 
@@ -28,14 +28,14 @@ LEFT = 92  # pixels for the axes' labels
 
 
 def picture(ledger: Ledger, key: str) -> Picture | None:
-    """The picture; None if nobody's classes are known."""
+    """Return the picture; None if no client's classes are known."""
     counts = _counts(ledger)
     if not counts.size:
         return None
     label = f"Classes and examples held by each of {plural(len(ledger.clients), 'client')}."
     return Picture(
         _draw(ledger, counts, key=key, label=label),
-        "Who holds what",
+        "Clients and their data",
         "Above: how many examples each client truly holds; a tick marks a reported number that differs, an arrow"
         " one far beyond, with the factor where there is room. Below: how many of them are of which class; darker"
         " is more.",
@@ -44,7 +44,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
 
 
 def _counts(ledger: Ledger) -> NDArray[np.int64]:
-    """(clients, classes), the number of examples; clients in the order of `places`."""
+    """Return the number of examples, (clients, classes); clients in the order of `places`."""
     rows = [list(ledger.clients[c].classes) for group in ledger.groups for c in group.clients]
     length = max(map(len, rows), default=0)
     return np.array([row + [0] * (length - len(row)) for row in rows], dtype=np.int64)
@@ -67,7 +67,7 @@ def _draw(ledger: Ledger, counts: NDArray[np.int64], *, key: str, label: str) ->
 
 
 def _draw_sizes(axes: "Axes", ledger: Ledger) -> None:
-    """The bars."""
+    """Draw the bars."""
     at = places(ledger.groups)
     size = {c: ledger.clients[c].size or 0 for c in at}
     top = 1.3 * (max(size.values()) or 1.0)
@@ -98,7 +98,7 @@ def _draw_reported(axes: "Axes", ledger: Ledger, client: int, x: float, top: flo
 
 
 def _draw_classes(axes: "Axes", ledger: Ledger, counts: NDArray[np.int64], height: float, width: float) -> None:
-    """The heat map, whose cells are `width` by `height` pixels."""
+    """Draw the heat map, whose cells are `width` by `height` pixels."""
     at, level, classes = places(ledger.groups), levels(counts.astype(float)), counts.shape[1]
     size = 32 if counts.size < 1500 else 8  # of a cell's image
     for group in ledger.groups:

@@ -1,4 +1,4 @@
-"""How long updates are, cluster by cluster, with both thresholds: Figure 7 of Sattler et al. (2019)."""
+"""The norms of updates, cluster by cluster, with both thresholds: Figure 7 of Sattler et al. (2019)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,12 +18,12 @@ class _Curves(NamedTuple):
 
 
 def picture(clusters: Clusters, key: str, *, full: bool) -> Picture | None:
-    """The picture; None if no norms are known.
+    """Return the picture; None if no norms are known.
 
     Args:
         clusters: of the run.
         key: unique in the page, prefixes every id.
-        full: whether it takes a row for itself.
+        full: whether it has a whole row.
     """
     mean = {v: clusters.curve(v, "norms", "mean") for v in clusters.nodes}
     longest = {v: clusters.curve(v, "norms", "max") for v in clusters.nodes}
@@ -35,7 +35,7 @@ def picture(clusters: Clusters, key: str, *, full: bool) -> Picture | None:
     size = (FULL, 300) if full else (HALF, 430)
     return Picture(
         _draw(clusters, _Curves(mean, longest, limits), key=key, label=label, size=size),
-        "Standing still together, moving alone",
+        "Norms of updates by cluster",
         "Solid: the length of a cluster's averaged update. Thin: that of the longest update in it. A cluster is split"
         " when the first is below eps1 and the second above eps2, and groups are found; dotted verticals: splits."
         + (" Colours as in the tree." if len(clusters.leaves) > 1 else ""),
@@ -44,7 +44,7 @@ def picture(clusters: Clusters, key: str, *, full: bool) -> Picture | None:
 
 
 def _joined(clusters: Clusters, field: str) -> Series:
-    """A threshold over the steps, of whichever cluster tells it first."""
+    """Return a threshold over the steps, from the first cluster that records it."""
     known = dict[float, float]()
     for v in clusters.nodes:
         for x, y in zip(*clusters.curve(v, "norms", field), strict=True):

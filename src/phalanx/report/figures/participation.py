@@ -1,4 +1,4 @@
-"""Who contributed when: a heat map of clients by steps, and each client's share of all weight beside it."""
+"""Contributions: a heat map of clients by steps, and each client's share of all weight next to it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
     from phalanx.runs.schema import StepRecord
 
-BINS = 140  # columns of the heat map, at most
+BINS = 140  # largest number of columns of the heat map
 LEFT, RIGHT = 92, 140  # pixels for the names, and for the bars
 
 
 @dataclass(frozen=True)
 class Mosaic:
-    """What the picture shows.
+    """The picture's data.
 
     Args:
-        size: how many steps are in one column.
+        size: number of steps in one column.
         edges: the first step of each column, and the last step plus one.
         weight: (clients, columns), mean weight per step, NaN where no update was accepted.
         event: (clients, columns), NOTHING ... GONE.
@@ -56,15 +56,15 @@ class Mosaic:
 
 
 def picture(ledger: Ledger, key: str) -> Picture | None:
-    """The picture; None if there are no clients or no steps."""
+    """Return the picture; None if there are no clients or no steps."""
     if not (ledger.clients and ledger.record.history):
         return None
     mosaic = _mosaic(ledger)
-    label = f"Who contributed when: {plural(len(ledger.clients), 'client')} by steps."
+    label = f"Contributions over time: {plural(len(ledger.clients), 'client')} by steps."
     binned = f" One column stands for {mosaic.size} steps; a cell split in two holds both accepted updates and others."
     return Picture(
         _draw(mosaic, key=key, label=f"{label} Exclusions: {in_words(ledger.exclusions)}."),
-        "Who contributed when",
+        "Contributions over time",
         "Each row is a client, each column a step; the darker the blue, the more its update weighed."
         + (binned if mosaic.size > 1 else "")
         + (" An update that waited shows in the step that decided on it." if _waited(ledger) else "")
@@ -98,17 +98,17 @@ def _mosaic(ledger: Ledger) -> Mosaic:
 
 
 def _waited(ledger: Ledger) -> bool:
-    """Whether some update was kept for a later step."""
+    """Return whether some update was kept for a later step."""
     return any(verdict.waits for step in ledger.record.history for verdict in step.verdicts.values())
 
 
 def _accepted(step: "StepRecord") -> dict[int, float]:
-    """The weights of the accepted updates, by client."""
+    """Return the weights of the accepted updates, by client."""
     return {client: verdict.weight for client, verdict in step.decided.items() if verdict.accepted}
 
 
 def _not_accepted(step: "StepRecord") -> dict[int, int]:
-    """The worst that happened to each client whose update was not accepted."""
+    """Return the worst event for each client whose update was not accepted."""
     filtered = [client for client, verdict in step.decided.items() if not verdict.accepted]
     cases = ((step.lost, LOST), (step.invalid, INVALID), (filtered, FILTERED))
     return {client: what for clients, what in cases for client in clients}
@@ -132,7 +132,7 @@ def _draw(mosaic: Mosaic, *, key: str, label: str) -> str:
 
 
 def _draw_cells(axes: "Axes", mosaic: Mosaic, rows: int, height: float, width: float) -> None:
-    """The heat map, whose cells are `width` by `height` pixels."""
+    """Draw the heat map, whose cells are `width` by `height` pixels."""
     columns, at = mosaic.weight.shape[1], places(mosaic.groups)
     size = 32 if columns * rows < 1200 else 16 if columns * rows < 4000 else 8  # of a cell's image
     image = _image(mosaic, size, gaps=min(width, height) > 5)
@@ -153,14 +153,14 @@ def _draw_cells(axes: "Axes", mosaic: Mosaic, rows: int, height: float, width: f
 
 
 def _image(mosaic: Mosaic, size: int, *, gaps: bool) -> NDArray[np.uint8]:
-    """The pixels of the heat map, `size` by `size` for each cell."""
-    level = np.maximum(levels(mosaic.weight), np.isfinite(mosaic.weight))  # accepted with weight 0 can still be seen
+    """Return the pixels of the heat map, `size` by `size` for each cell."""
+    level = np.maximum(levels(mosaic.weight), np.isfinite(mosaic.weight))  # accepted updates of weight 0 are visible
     tiles = np.stack([tile(shade, event, size, gaps) for event in range(GONE + 1) for shade in range(SHADES + 1)])
     return assemble(tiles[mosaic.event.astype(np.int64) * (SHADES + 1) + level])
 
 
 def _step_ticks(axes: "Axes", mosaic: Mosaic, pixels: float) -> None:
-    """Steps, not columns, below the heat map: round numbers where the columns that hold them begin."""
+    """Write steps, not columns, below the heat map: round numbers at the beginning of their columns."""
     first, last = mosaic.edges[0], mosaic.edges[-1] - 1
     wanted = max(2, int(pixels / 80))
     every = stride((last - first) / wanted)
@@ -172,7 +172,7 @@ def _step_ticks(axes: "Axes", mosaic: Mosaic, pixels: float) -> None:
 
 
 def _draw_shares(axes: "Axes", mosaic: Mosaic) -> None:
-    """The bars beside the heat map."""
+    """Draw the bars next to the heat map."""
     order = [at + 0.5 for _, at in places(mosaic.groups).values()]
     colours = [COLOUR[tone(group)] for group in mosaic.groups for _ in group.clients]
     axes.barh(order, mosaic.share, height=0.72, color=colours, linewidth=0)

@@ -1,4 +1,4 @@
-"""One run over its steps: accuracy, the client served worst, the attacker's success, and when clients were excluded."""
+"""One run over its steps: accuracy, the worst client, the attacker's success, and the exclusions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,8 @@ from phalanx.report.figures.drawing import (
     FULL,
     HALF,
     Picture,
-    beside,
     canvas,
+    end_label,
     line,
     percents,
     spread,
@@ -23,19 +23,19 @@ LOOKS = (("s0", "o", False), ("s4", "^", True), ("s1", "s", True))
 
 
 def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
-    """The picture; None if nothing was measured.
+    """Return the picture; None if nothing was measured.
 
     Args:
         ledger: of the run.
         key: unique in the page, prefixes every id.
-        full: whether it takes a row for itself.
+        full: whether it has a whole row.
     """
     lines = {name: series(ledger.record, field) for name, field in FIELDS.items()}
     lines = {name: s for name, s in lines.items() if s.finite}
     if not lines:
         return None
     exclusions = ledger.exclusions
-    goal = ", and the share of attempts in which the attack reaches its goal" if "attack success" in lines else ""
+    goal = "; share of attempts in which the attack reaches its goal" if "attack success" in lines else ""
     return Picture(
         _draw(
             lines,
@@ -45,19 +45,20 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
             width=FULL if full else HALF,
         ),
         "Progress",
-        f"What honest clients are served, over the run: on the whole test set, for whom they serve worst{goal}"
+        "Accuracy of the honest clients' models on the whole test set; accuracy of the worst client"
+        + goal
         + (". Dotted verticals: steps in which clients were excluded." if exclusions else "."),
         full=full,
     )
 
 
 def in_words(exclusions: Sequence[Exclusions]) -> str:
-    """Who was excluded when, for those who cannot see it."""
+    """Return the exclusions in words, for screen readers."""
     return ", ".join(f"step {r.step}: {r.byzantine} Byzantine and {r.others} other" for r in exclusions) or "none"
 
 
 def _draw(lines: Mapping[str, Series], exclusions: Sequence[Exclusions], *, key: str, label: str, width: int) -> str:
-    """The curves, each with its name at its end, and a dotted vertical for each step with exclusions."""
+    """Draw the curves, each with its name at its end, and a dotted vertical for each step with exclusions."""
     with styled(key):
         figure, axes = canvas(width, 280, right=118)
         for exclusion in exclusions:
@@ -70,5 +71,5 @@ def _draw(lines: Mapping[str, Series], exclusions: Sequence[Exclusions], *, key:
         axes.set_xlabel("step")
         ends.sort()
         for y, (_, name, colour) in zip(spread([end[0] for end in ends], 0.075), ends, strict=True):
-            beside(axes, y, name, colour, weight="bold")
+            end_label(axes, y, name, colour, weight="bold")
         return svg(figure, key, label)

@@ -1,4 +1,4 @@
-"""Reputations over the steps of a run, the threshold, and who fell below it."""
+"""Reputations over the steps of a run, the threshold, and the clients that fell below it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from phalanx.runs.schema import StepRecord
 
 RIGHT = 104  # pixels for names
-POINTS = 250  # of a curve, at most
-NAMED = 14  # clients that are named at the ends of their curves, at most
+POINTS = 250  # largest number per curve
+NAMED = 14  # largest number of clients named at the ends of their curves
 
 
 class Reputations(NamedTuple):
-    """What the picture shows.
+    """The picture's data.
 
     Args:
         curves: the reputation of each client over the steps in which it has one.
@@ -35,31 +35,31 @@ class Reputations(NamedTuple):
 
 
 def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
-    """The picture; None if the algorithm keeps no reputations.
+    """Return the picture; None if the algorithm keeps no reputations.
 
     Args:
         ledger: of the run.
         key: unique in the page, prefixes every id.
-        full: whether it takes a row for itself.
+        full: whether it has a whole row.
     """
-    told = reputations(ledger)
-    if not told.curves:
+    data = reputations(ledger)
+    if not data.curves:
         return None
-    final = ", ".join(f"client {c} {s.y[-1]:.3f}" for c, s in told.curves.items() if c not in told.fell)
+    final = ", ".join(f"client {c} {s.y[-1]:.3f}" for c, s in data.curves.items() if c not in data.fell)
     label = (
         f"Reputations over steps. Exclusions: {in_words(ledger.exclusions)}. At the end: {final or 'nobody is left'}."
     )
     return Picture(
-        _draw(ledger, told, key=key, label=label, width=FULL if full else HALF),
+        _draw(ledger, data, key=key, label=label, width=FULL if full else HALF),
         "Reputations",
         "One curve for each client, those of Byzantine clients in orange; dashed: the threshold."
-        + (" A cross: the client is excluded with that reputation." if told.fell else " Nobody was excluded."),
+        + (" A cross: the client is excluded with that reputation." if data.fell else " Nobody was excluded."),
         full=full,
     )
 
 
 def reputations(ledger: Ledger) -> Reputations:
-    """The curves; of long runs POINTS steps at even distances, and the last."""
+    """Return the curves; of long runs POINTS steps at even distances, and the last."""
     steps = [step for step in ledger.record.history if "reputation" in step.state]
     if not steps:
         return Reputations({}, Series([], []), {})
@@ -79,40 +79,40 @@ def reputations(ledger: Ledger) -> Reputations:
 
 
 def _score(steps: "list[StepRecord]", client: int, at: int) -> float:
-    """The score of the verdict by which the client was excluded."""
+    """Return the score of the verdict by which the client was excluded."""
     verdicts = [step.verdicts[client] for step in steps if step.step == at and client in step.verdicts]
     return number(verdicts[0].score) if verdicts else float("nan")
 
 
-def _draw(ledger: Ledger, told: Reputations, *, key: str, label: str, width: int) -> str:
-    few = len(told.curves) <= NAMED
+def _draw(ledger: Ledger, data: Reputations, *, key: str, label: str, width: int) -> str:
+    few = len(data.curves) <= NAMED
     bad = set(ledger.of(BYZANTINE))
     with styled(key):
         figure, axes = canvas(width, 340, right=RIGHT)
-        for c, s in told.curves.items():
+        for c, s in data.curves.items():
             axes.plot(s.x, s.y, color=COLOUR["byzantine" if c in bad else "honest"], linewidth=1.6 if few else 0.9,
                       marker="." if len(s.x) == 1 else None, zorder=4 if c in bad else 3)  # fmt: skip
-            if c in told.fell:
+            if c in data.fell:
                 axes.plot(s.x[-1:], s.y[-1:], "x", color=COLOUR["byzantine" if c in bad else "honest"], markersize=8,
                           markeredgewidth=2.2, clip_on=False, zorder=6)  # fmt: skip
-        axes.plot(*told.threshold, color=COLOUR["muted"], linestyle=DASH, linewidth=1.6, zorder=5)
-        top = 1.06 * max(y for s in (*told.curves.values(), told.threshold) for y in s.finite)
+        axes.plot(*data.threshold, color=COLOUR["muted"], linestyle=DASH, linewidth=1.6, zorder=5)
+        top = 1.06 * max(y for s in (*data.curves.values(), data.threshold) for y in s.finite)
         axes.set_ylim(0, top or 1)
-        _name_ends(axes, told, bad, top or 1, few=few)
+        _name_ends(axes, data, bad, top or 1, few=few)
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("step")
         axes.set_ylabel("reputation")
         return svg(figure, key, label)
 
 
-def _name_ends(axes: "Axes", told: Reputations, bad: set[int], top: float, *, few: bool) -> None:
-    """The threshold, and the clients that are left if they are few, at the ends of their curves."""
-    ends = [(limit, "threshold", "muted") for limit in told.threshold.finite[-1:]]
+def _name_ends(axes: "Axes", data: Reputations, bad: set[int], top: float, *, few: bool) -> None:
+    """Write the names of the threshold, and of the remaining clients if they are few, at the ends of their curves."""
+    ends = [(limit, "threshold", "muted") for limit in data.threshold.finite[-1:]]
     if few:
         ends += [
             (s.y[-1], f"client {c}", "byzantine" if c in bad else "honest")
-            for c, s in told.curves.items()
-            if c not in told.fell
+            for c, s in data.curves.items()
+            if c not in data.fell
         ]
     ends.sort()
     for y, (_, text, colour) in zip(spread([end[0] / top for end in ends], 0.056), ends, strict=True):

@@ -1,4 +1,4 @@
-"""How far apart the best two parts of each cluster are: alpha_cross with the splits, and gaps.
+"""The separation of the best two parts of each cluster: alpha_cross with the splits, and gaps.
 
 Figures 2 of Sattler et al. (2020) and 8 of Sattler et al. (2019), the latter for groups as the server finds them.
 """
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from phalanx.report.clusters import Clusters, Split, colour
-from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, beside, canvas, styled, svg
+from phalanx.report.figures.drawing import COLOUR, DASH, HALF, Picture, canvas, end_label, styled, svg
 from phalanx.report.figures.series import Series
 from phalanx.report.weightings import Part
 from phalanx.report.words import finite
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def alpha(clusters: Clusters, key: str) -> Picture | None:
-    """The largest cosine across the parts of each cluster, with the splits; None if there is none.
+    """Return the picture of the largest cosine across the parts of each cluster; None if there is none.
 
     Args:
         clusters: of the run.
@@ -28,7 +28,7 @@ def alpha(clusters: Clusters, key: str) -> Picture | None:
     curves = _curves(clusters, "alpha_cross")
     if not curves:
         return None
-    told = "; ".join(f"step {s.step}, cluster {s.cluster}{_judged(s)}" for s in clusters.splits) or "none"
+    listed = "; ".join(f"step {s.step}, cluster {s.cluster}{_judged(s)}" for s in clusters.splits) or "none"
     return Picture(
         _draw(
             curves,
@@ -36,7 +36,7 @@ def alpha(clusters: Clusters, key: str) -> Picture | None:
             None,
             badges=True,
             key=key,
-            label=f"Similarity across the parts of each cluster. Splits: {told}.",
+            label=f"Similarity across the parts of each cluster. Splits: {listed}.",
         ),
         "Similarity across the two best parts",
         "The largest cosine between an update of one part and one of the other (alpha_cross), for each cluster and its"
@@ -46,7 +46,7 @@ def alpha(clusters: Clusters, key: str) -> Picture | None:
 
 
 def gap(clusters: Clusters, key: str) -> Picture | None:
-    """How much more alike clients are within the parts than across; None if nothing was measured.
+    """Return the picture of the separation gaps; None if nothing was measured.
 
     Args:
         clusters: of the run.
@@ -72,7 +72,7 @@ def _curves(clusters: Clusters, field: str) -> dict[int, Series]:
 
 
 def _counted(clusters: Clusters) -> str:
-    """How many splits there were, for the caption."""
+    """Return the number of splits in words, for the caption."""
     if not clusters.splits:
         return "No cluster was split in this run."
     return f"{plural(len(clusters.splits), 'split')}: numbers count the clients of the smaller part."
@@ -95,7 +95,7 @@ def _draw(
             axes.plot(s.x, s.y, color=COLOUR[colour(v)], marker="." if len(s.finite) == 1 else None, zorder=3)
         if least:
             axes.axhline(least, color=COLOUR["muted"], linestyle=DASH, linewidth=1.4, zorder=4)
-            beside(axes, least, f"min_gap {least:g}", "muted")
+            end_label(axes, least, f"min_gap {least:g}", "muted")
         axes.set_xlim(0, float(clusters.steps[-1].step))
         axes.set_ylim(low - margin, high + margin)
         if badges:
@@ -108,7 +108,7 @@ def _draw(
 
 
 def _badges(axes: "Axes", clusters: Clusters) -> None:
-    """The splits, on the curves of their clusters; one above the other where they would overlap."""
+    """Draw the splits on the curves of their clusters; one above the other if they would overlap."""
     taken = list[tuple[float, float]]()
     for split in clusters.splits:
         y = split.alpha if np.isfinite(split.alpha) else 0.0

@@ -31,6 +31,6 @@ def series(record: "Record", field: str, x: str = "step") -> Series:
 
 
 def number(value: object) -> float:
-    """The finite number that `value` is, or else NaN."""
+    """Return the finite number that `value` is, or else NaN."""
     known = finite(value)
     return math.nan if known is None else known

@@ -1,4 +1,4 @@
-"""Who came how often: each client's share of all updates that came, and how much of that was accepted."""
+"""Each client's share of all updates that arrived, and its accepted part."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ LEFT, RIGHT, BOTTOM = 58, 16, 66  # pixels
 
 
 class Shares(NamedTuple):
-    """What the picture shows, by client.
+    """The picture's data, by client.
 
     Args:
-        came: share of all updates that came.
-        accepted: the same of those that were accepted, still of all that came.
+        came: share of all updates that arrived.
+        accepted: share of all updates that arrived, accepted ones only.
     """
 
     came: Mapping[int, float]
@@ -26,27 +26,27 @@ class Shares(NamedTuple):
 
 
 def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | None:
-    """The picture; None if no update is known to have come.
+    """Return the picture; None if no arrival is known.
 
     Args:
         ledger: of the run.
         flights: of the run.
         key: unique in the page, prefixes every id.
     """
-    told = shares(ledger, flights)
-    if not told.came:
+    data = shares(ledger, flights)
+    if not data.came:
         return None
-    groups = ", ".join(f"{group.name} {percent(sum(told.came[c] for c in group.clients))}" for group in ledger.groups)
+    groups = ", ".join(f"{group.name} {percent(sum(data.came[c] for c in group.clients))}" for group in ledger.groups)
     return Picture(
-        _draw(ledger, told, key=key, label=f"Share of all updates that came, by client. Together: {groups}."),
-        "Whose updates came",
+        _draw(ledger, data, key=key, label=f"Share of all updates that came, by client. Together: {groups}."),
+        "Shares of the updates",
         "Each client's share of all updates that came: fast clients come often. Full colour: accepted; pale: filtered"
         f" or still undecided. Dashed: equal shares. Together: {groups}.",
     )
 
 
 def shares(ledger: Ledger, flights: Sequence[Flight]) -> Shares:
-    """The shares of every client; empty if nothing came."""
+    """Return the shares of every client; empty if nothing arrived."""
     come = [flight for flight in flights if flight.age is not None]
     came, used = Counter(f.client for f in come), Counter(f.client for f in come if f.fate == ACCEPTED)
     if not come:
@@ -54,7 +54,7 @@ def shares(ledger: Ledger, flights: Sequence[Flight]) -> Shares:
     return Shares({c: came[c] / len(come) for c in ledger.clients}, {c: used[c] / len(come) for c in ledger.clients})
 
 
-def _draw(ledger: Ledger, told: Shares, *, key: str, label: str) -> str:
+def _draw(ledger: Ledger, data: Shares, *, key: str, label: str) -> str:
     at = places(ledger.groups)
     columns = len(at) + len(ledger.groups) - 1
     width = (HALF - LEFT - RIGHT) / columns
@@ -63,8 +63,8 @@ def _draw(ledger: Ledger, told: Shares, *, key: str, label: str) -> str:
         for group in ledger.groups:
             x = [at[c][1] + 0.5 for c in group.clients]
             colour = COLOUR[tone(group)]
-            axes.bar(x, [told.came[c] for c in group.clients], width=0.76, color=colour, alpha=0.35, linewidth=0)
-            axes.bar(x, [told.accepted[c] for c in group.clients], width=0.76, color=colour, linewidth=0)
+            axes.bar(x, [data.came[c] for c in group.clients], width=0.76, color=colour, alpha=0.35, linewidth=0)
+            axes.bar(x, [data.accepted[c] for c in group.clients], width=0.76, color=colour, linewidth=0)
             room = len(x) * width > 8 * len(group.name)
             middle = sum(x) / len(x) if room else x[-1] + 0.5
             axes.text(middle, -46 / (280 - BOTTOM - 12), group.name, transform=axes.get_xaxis_transform(),

@@ -1,11 +1,11 @@
-"""The similarity across the two clusters over steps, and whom it cost: Figure 2 of Sattler et al. (2020)."""
+"""The similarity across the two clusters over steps, and the exclusions: Figure 2 of Sattler et al. (2020)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from phalanx.report.figures.drawing import COLOUR, HALF, Picture, beside, canvas, line, styled, svg
+from phalanx.report.figures.drawing import COLOUR, HALF, Picture, canvas, end_label, line, styled, svg
 from phalanx.report.figures.progress import in_words
 from phalanx.report.figures.series import number
 from phalanx.report.ledger import Exclusions, Ledger
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Similarity(NamedTuple):
-    """What the picture shows.
+    """The picture's data.
 
     Args:
         steps: one for each value.
-        alpha: largest cosine similarity across the two clusters, -1 .. 1, NaN where there is none.
-        threshold: below it the smaller cluster is excluded; NaN where there is none.
+        alpha: largest cosine similarity across the two clusters, -1 .. 1, NaN if there is none.
+        threshold: below it the smaller cluster is excluded; NaN if there is none.
     """
 
     steps: Sequence[int]
@@ -37,25 +37,25 @@ def measured(record: "Record") -> "list[StepRecord]":
 
 
 def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
-    """The picture; None if the method has no such similarity.
+    """Return the picture; None if the method has no such similarity.
 
     Args:
         ledger: of the run.
         key: unique in the page, prefixes every id.
-        full: whether it takes a row for itself.
+        full: whether it has a whole row.
     """
     steps = measured(ledger.record)
     if not steps:
         return None
     exclusions = ledger.exclusions
-    told = Similarity(
+    data = Similarity(
         [step.step for step in steps],
         [number(step.state["alpha_cross"]) for step in steps],
         [number(step.state.get("threshold")) for step in steps],
     )
     label = f"Cross-cluster similarity over steps. Exclusions: {in_words(exclusions)}."
     return Picture(
-        _draw(told, exclusions, key=key, label=label),
+        _draw(data, exclusions, key=key, label=label),
         "Similarity across the two clusters",
         "The largest cosine similarity between an update of one cluster and an update of the other (alpha_cross)."
         " In a step where it is below the threshold, the smaller cluster is excluded"
@@ -65,30 +65,30 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
     )
 
 
-def _draw(told: Similarity, exclusions: Sequence[Exclusions], *, key: str, label: str) -> str:
-    known = [t for t in told.threshold if np.isfinite(t)]
-    finite = [v for v in (*told.alpha, *told.threshold) if np.isfinite(v)] or [0.0]
+def _draw(data: Similarity, exclusions: Sequence[Exclusions], *, key: str, label: str) -> str:
+    known = [t for t in data.threshold if np.isfinite(t)]
+    finite = [v for v in (*data.alpha, *data.threshold) if np.isfinite(v)] or [0.0]
     low, high = min(finite), max(finite)
     with styled(key):
         figure, axes = canvas(HALF, 280, right=118 if known else 16)
-        line(axes, told.steps, told.alpha, "s0", "", dashed=False)
-        line(axes, told.steps, told.threshold, "muted", "", dashed=True)
+        line(axes, data.steps, data.alpha, "s0", "", dashed=False)
+        line(axes, data.steps, data.threshold, "muted", "", dashed=True)
         if known:
-            beside(axes, known[-1], f"threshold {known[-1]:.3g}", "muted")
-        _badges(axes, told, exclusions, low)
+            end_label(axes, known[-1], f"threshold {known[-1]:.3g}", "muted")
+        _badges(axes, data, exclusions, low)
         span = max(high - low, 0.05)
         axes.set_ylim(low - 0.14 * span, high + 0.14 * span)
         axes.set_xlabel("step")
         return svg(figure, key, label)
 
 
-def _badges(axes: "Axes", told: Similarity, exclusions: Sequence[Exclusions], low: float) -> None:
-    """Badges that count the excluded clients, on the curve; one above the other where they would overlap."""
-    at = {step: a if np.isfinite(a) else t for step, a, t in zip(*told, strict=True)}
+def _badges(axes: "Axes", data: Similarity, exclusions: Sequence[Exclusions], low: float) -> None:
+    """Draw badges with the numbers of excluded clients on the curve; one above the other if they would overlap."""
+    at = {step: a if np.isfinite(a) else t for step, a, t in zip(*data, strict=True)}
     previous, stack = -np.inf, 0
     for exclusion in exclusions:
         y = at.get(exclusion.step, np.nan)
-        pixel = exclusion.step * (HALF - 76) / max(told.steps[-1], 1)
+        pixel = exclusion.step * (HALF - 76) / max(data.steps[-1], 1)
         stack = stack + 1 if pixel - previous < 19 else 0
         previous = pixel
         both = (exclusion.byzantine, "good", "circle,pad=0.28"), (exclusion.others, "bad", "square,pad=0.36")

@@ -1,4 +1,4 @@
-"""How old updates were when they came: a histogram, attackers apart."""
+"""The age of updates at arrival: a histogram, with attackers separate."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from phalanx.report.figures.heatmap import stride
 from phalanx.report.ledger import BYZANTINE, Ledger
 from phalanx.wording import plural
 
-BINS = 30  # at most
+BINS = 30  # largest number
 
 
 class Histogram(NamedTuple):
-    """What the picture shows.
+    """The picture's data.
 
     Args:
         size: ages in one bin.
         shares: for each group by its name, the share of its updates in each bin, from age 0 on.
-        spoken: for each group, how many updates it sent and how old they were.
+        spoken: for each group, the number of its updates and their ages in words.
     """
 
     size: int
@@ -29,28 +29,28 @@ class Histogram(NamedTuple):
 
 
 def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | None:
-    """The picture; None if no ages are known.
+    """Return the picture; None if no ages are known.
 
     Args:
         ledger: of the run.
         flights: of the run.
         key: unique in the page, prefixes every id.
     """
-    told = histogram(ledger, flights)
-    if not told.shares:
+    data = histogram(ledger, flights)
+    if not data.shares:
         return None
-    spoken = "; ".join(told.spoken)
-    binned = f" One bar stands for {told.size} ages." if told.size > 1 else ""
+    spoken = "; ".join(data.spoken)
+    binned = f" One bar stands for {data.size} ages." if data.size > 1 else ""
     return Picture(
-        _draw(told, key=key, label=f"Histogram of the ages of updates. {spoken}."),
-        "How old updates were",
+        _draw(data, key=key, label=f"Histogram of the ages of updates. {spoken}."),
+        "Ages of the updates",
         "By how many versions the server had gone on between sending a client its model and the client's answer, as a"
         f" share of the updates of the group. {spoken}.{binned}",
     )
 
 
 def histogram(ledger: Ledger, flights: Sequence[Flight]) -> Histogram:
-    """The shares by age, for each group that sent anything."""
+    """Return the shares by age, for each group with updates."""
     truth = {client: group.name for group in ledger.groups for client in group.clients}
     ages: dict[str, list[int]] = {group.name: [] for group in ledger.groups}
     for flight in flights:
@@ -68,21 +68,21 @@ def histogram(ledger: Ledger, flights: Sequence[Flight]) -> Histogram:
     return Histogram(size, shares, spoken)
 
 
-def _draw(told: Histogram, *, key: str, label: str) -> str:
+def _draw(data: Histogram, *, key: str, label: str) -> str:
     with styled(key):
         figure, axes = canvas(HALF, 280, top=34)
-        width = 0.84 / len(told.shares)
-        for place, (name, shares) in enumerate(told.shares.items()):
-            x = (np.arange(len(shares)) + 0.08 + (place + 0.5) * width) * told.size
+        width = 0.84 / len(data.shares)
+        for place, (name, shares) in enumerate(data.shares.items()):
+            x = (np.arange(len(shares)) + 0.08 + (place + 0.5) * width) * data.size
             colour = COLOUR["byzantine" if name == BYZANTINE else "honest"]
-            axes.bar(x, shares, width=width * told.size, color=colour, linewidth=0)
-            axes.text(1 - 0.24 * (len(told.shares) - 1 - place), 1.06, name, transform=axes.transAxes, ha="right",
+            axes.bar(x, shares, width=width * data.size, color=colour, linewidth=0)
+            axes.text(1 - 0.24 * (len(data.shares) - 1 - place), 1.06, name, transform=axes.transAxes, ha="right",
                       color=colour, fontweight="bold")  # fmt: skip
-        bins = len(next(iter(told.shares.values())))
-        axes.set_xlim(0, bins * told.size)
-        every = stride(max(bins / 12, 1)) * told.size
-        ticks = range(0, bins * told.size, every)
-        middle = 0.5 if told.size == 1 else 0.0  # a bin of several ages has its first one where it begins
+        bins = len(next(iter(data.shares.values())))
+        axes.set_xlim(0, bins * data.size)
+        every = stride(max(bins / 12, 1)) * data.size
+        ticks = range(0, bins * data.size, every)
+        middle = 0.5 if data.size == 1 else 0.0  # a bin of several ages begins at its first age
         axes.set_xticks([tick + middle for tick in ticks], [str(tick) for tick in ticks])
         axes.locator_params(axis="y", nbins=5)
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")

@@ -1,4 +1,4 @@
-"""Who worked when: a lane for each client, a bar for each of its tasks, and at its end how it ended."""
+"""The tasks over time: a lane for each client, a bar for each of its tasks, and at its end the outcome."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from phalanx.wording import plural
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LANES, BARS, STEPS = 24, 400, 80  # clients, tasks, and verticals that are shown, at most
+LANES, BARS, STEPS = 24, 400, 80  # largest numbers of clients, tasks and verticals
 LEFT, RIGHT, LANE = 92, 16, 17  # pixels
 ENDS = {
     ACCEPTED: ("|", "ink", 9.0),
@@ -29,14 +29,14 @@ ENDS = {
 
 
 class Timeline(NamedTuple):
-    """What the picture shows.
+    """The picture's data.
 
     Args:
         groups: the clients that have a lane.
         end: seconds up to which tasks are shown.
         whole: seconds of the run.
-        flights: the tasks of these clients that were over by then.
-        steps: seconds at which the server's model changed, by then; empty if that was too often to show.
+        flights: the tasks of these clients that had ended by then.
+        steps: seconds at which the server's model changed, by then; empty if these are too many to show.
     """
 
     groups: tuple[Group, ...]
@@ -47,7 +47,7 @@ class Timeline(NamedTuple):
 
 
 def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | None:
-    """The picture; None if nothing was sent for.
+    """Return the picture; None if there are no tasks.
 
     Args:
         ledger: of the run.
@@ -56,39 +56,39 @@ def picture(ledger: Ledger, flights: Sequence[Flight], key: str) -> Picture | No
     """
     if not flights:
         return None
-    told = timeline(ledger, flights)
-    counts = Counter(flight.fate for flight in told.flights)
+    data = timeline(ledger, flights)
+    counts = Counter(flight.fate for flight in data.flights)
     ends = ", ".join(f"{counts[fate]} {fate}" for fate in ENDS if counts[fate])
-    lanes = sum(len(group.clients) for group in told.groups)
+    lanes = sum(len(group.clients) for group in data.groups)
     return Picture(
-        _draw(told, key=key, label=f"Tasks of {plural(lanes, 'client')} over time: {ends}."),
-        "Who worked when",
+        _draw(data, key=key, label=f"Tasks of {plural(lanes, 'client')} over time: {ends}."),
+        "Tasks over time",
         "Each bar is a task of a client, from the model that it was sent to the answer."
-        + _left_out(told, len(ledger.clients), lanes)
-        + (" Verticals: the server's model changes." if told.steps else ""),
+        + _left_out(data, len(ledger.clients), lanes)
+        + (" Verticals: the server's model changes." if data.steps else ""),
         keys="timeline",
         full=True,
     )
 
 
-def _left_out(told: Timeline, clients: int, lanes: int) -> str:
-    """What the picture does not show, and by which rule."""
+def _left_out(data: Timeline, clients: int, lanes: int) -> str:
+    """Return in words which part is not shown, and by which rule."""
     out = ""
     if lanes < clients:
         out += (
             f" Of {clients} clients {lanes} have a lane: of each group in proportion, at even distances in the order of"
             " how often they answered."
         )
-    if told.end < told.whole:
+    if data.end < data.whole:
         out += (
-            f" Of {duration(told.whole)} the first {duration(told.end)} are shown, in which these clients finished"
-            f" {plural(len(told.flights), 'task')}."
+            f" Of {duration(data.whole)} the first {duration(data.end)} are shown, in which these clients finished"
+            f" {plural(len(data.flights), 'task')}."
         )
     return out
 
 
 def timeline(ledger: Ledger, flights: Sequence[Flight]) -> Timeline:
-    """The lanes, the time, and the tasks that are shown."""
+    """Return the lanes, the time, and the tasks of the picture."""
     groups = _chosen(ledger.groups, Counter(flight.client for flight in flights))
     lanes = {client for group in groups for client in group.clients}
     inside = [flight for flight in flights if flight.client in lanes]
@@ -103,7 +103,7 @@ def timeline(ledger: Ledger, flights: Sequence[Flight]) -> Timeline:
 
 
 def _chosen(groups: Sequence[Group], came: Mapping[int, int]) -> tuple[Group, ...]:
-    """The groups with those clients that get a lane, those who answered most on top."""
+    """Return the groups with the clients that get a lane, those with the most answers on top."""
     total = sum(len(group.clients) for group in groups)
     out = []
     for group in groups:
@@ -114,30 +114,30 @@ def _chosen(groups: Sequence[Group], came: Mapping[int, int]) -> tuple[Group, ..
     return tuple(out)
 
 
-def _draw(told: Timeline, *, key: str, label: str) -> str:
-    at = places(told.groups)
-    rows = len(at) + len(told.groups) - 1
+def _draw(data: Timeline, *, key: str, label: str) -> str:
+    at = places(data.groups)
+    rows = len(at) + len(data.groups) - 1
     with styled(key):
         figure, axes = canvas(FULL, rows * LANE + 62, left=LEFT, right=RIGHT, bottom=44, top=18, grid=False)
-        axes.vlines(told.steps, 0, rows, color=COLOUR["line"], linewidth=1, zorder=1)
-        _draw_bars(axes, told, {client: row + 0.5 for client, (_, row) in at.items()})
-        for group in told.groups:
+        axes.vlines(data.steps, 0, rows, color=COLOUR["line"], linewidth=1, zorder=1)
+        _draw_bars(axes, data, {client: row + 0.5 for client, (_, row) in at.items()})
+        for group in data.groups:
             middle = at[group.clients[0]][1] + len(group.clients) / 2
             axes.text(-44 / (FULL - LEFT - RIGHT), middle, group.name, transform=axes.get_yaxis_transform(),
                       rotation=90, ha="center", va="center", color=COLOUR[tone(group)], fontweight="bold",
                       fontsize=12 if 8 * len(group.name) < LANE * (len(group.clients) + 1) else 9)  # fmt: skip
         axes.set_yticks([row + 0.5 for _, row in at.values()], [str(client) for client in at])
         axes.set_ylim(rows, 0)
-        axes.set_xlim(0, told.end * 1.005)
+        axes.set_xlim(0, data.end * 1.005)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds on the run's clock")
         return svg(figure, key, label)
 
 
-def _draw_bars(axes: "Axes", told: Timeline, lane: Mapping[int, float]) -> None:
-    """A bar for each task, and its end above."""
-    for group in told.groups:
-        of = [flight for flight in told.flights if flight.client in group.clients]
+def _draw_bars(axes: "Axes", data: Timeline, lane: Mapping[int, float]) -> None:
+    """Draw a bar for each task, and its end above."""
+    for group in data.groups:
+        of = [flight for flight in data.flights if flight.client in group.clients]
         rows = [lane[flight.client] for flight in of]
         axes.hlines(rows, [f.sent for f in of], [f.came for f in of], color=COLOUR[tone(group)], linewidth=7,
                     alpha=0.35, zorder=2)  # fmt: skip

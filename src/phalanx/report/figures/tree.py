@@ -1,4 +1,4 @@
-"""The tree of clusters: when each was split off, who is in it, and what its model is worth to them."""
+"""The tree of clusters: the steps of the splits, the clients and the accuracy of each cluster."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ LONGEST = 42  # characters that the ids of a cluster may take
 
 
 def picture(clusters: Clusters, key: str) -> Picture | None:
-    """The picture; None if nothing was split.
+    """Return the picture; None if nothing was split.
 
     Args:
         clusters: of the run.
@@ -30,7 +30,7 @@ def picture(clusters: Clusters, key: str) -> Picture | None:
     )
     return Picture(
         _draw(clusters, key=key, label=f"Tree of {plural(len(clusters.nodes), 'cluster')}. At the end, {leaves}."),
-        "Which clients went together",
+        "Tree of clusters",
         "Each line is a cluster from the step in which it was split off to that in which it was split itself; the more"
         " clients, the thicker. Percentages: mean accuracy of what its clients were served, at the end, and before the"
         " split.",
@@ -39,7 +39,7 @@ def picture(clusters: Clusters, key: str) -> Picture | None:
 
 
 def _who(clusters: Clusters, cluster: int) -> str:
-    """The clients of a cluster in words: "3 clients, 1 Byzantine: 0–2"."""
+    """Return the clients of a cluster in words: "3 clients, 1 Byzantine: 0–2"."""
     who = clusters.nodes[cluster].clients
     bad = sum(clusters.ledger.truth.get(client) == BYZANTINE for client in who)
     named = ids(who)
@@ -73,7 +73,7 @@ def _draw(clusters: Clusters, *, key: str, label: str) -> str:
 
 
 def _draw_node(axes: "Axes", clusters: Clusters, v: int, y: dict[int, float], last: int) -> None:
-    """The line of a cluster, the branch to its children, and what its model was worth when it was split."""
+    """Draw the line of a cluster, the branch to its children, and the accuracy of its model at the split."""
     node, everybody = clusters.nodes[v], max(len(clusters.nodes[0].clients), 1)
     end = last if node.ended is None else node.ended
     width = 2 + 10 * len(node.clients) / everybody

@@ -1,4 +1,4 @@
-"""What each client's reported size weighs, before any training: as reported, truncated, and all alike."""
+"""The weight of each client before any training, by reported sizes: as reported, truncated, and all equal."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEFT, RIGHT, HEIGHT = 92, 150, 300  # pixels for the axis, for the names of the curves, and for all
-FEW = 40  # clients that are shown one by one; more of them, by rank on a logarithmic axis
+FEW = 40  # largest number of clients shown one by one; more are shown by rank on a logarithmic axis
 COLOURS = {REPORTED: "s0", TRUNCATED: "s2", UNIFORM: "muted"}
 MARKERS = {REPORTED: "o", TRUNCATED: "^"}
 
 
 def picture(w: Weightings, key: str) -> Picture:
-    """The picture.
+    """Return the picture.
 
     Args:
         w: of the run.
@@ -29,12 +29,12 @@ def picture(w: Weightings, key: str) -> Picture:
     """
     order = sorted(w.sizes, key=lambda client: (-w.sizes[client], client))
     return Picture(
-        _draw(w, order, key=key, label=_spoken(w, order)), "Who would weigh how much", _caption(w), full=True
+        _draw(w, order, key=key, label=_spoken(w, order)), "Weights by reported size", _caption(w), full=True
     )
 
 
 def _spoken(w: Weightings, order: Sequence[int]) -> str:
-    """The picture for those who cannot see it."""
+    """Return the picture in words, for screen readers."""
     heaviest = ", ".join(f"{name} {portion(of[order[0]])}" for name, of in w.shares.items())
     bad = ids(sorted(w.byzantine)) if len(w.byzantine) <= FEW else str(len(w.byzantine))
     return (
@@ -47,7 +47,7 @@ def _caption(w: Weightings) -> str:
     many = len(w.sizes) > FEW
     return (
         "Each client's share of the weight before any training, as if all took part: by the size that it reports"
-        f" (circles), {_cut(w)}, and all alike (dashed). Clients stand by reported size, the largest on the left; the"
+        f" (circles), {_cut(w)}, and all equal (dashed). Clients are sorted by reported size, the largest first; the"
         f" shares {'and the ranks are' if many else 'are'} on a logarithmic axis."
         + (" The weighting in use is thick, its markers are filled." if w.used in w.shares else "")
         + (f" {'Ticks' if many else 'Wedges'} on top: Byzantine clients." if w.byzantine else "")
@@ -55,7 +55,7 @@ def _caption(w: Weightings) -> str:
 
 
 def _cut(w: Weightings) -> str:
-    """How sizes are truncated."""
+    """Return in words how sizes are truncated."""
     shares = f"alpha = {w.truncate.alpha:g} and alpha_star = {w.truncate.alpha_star:g}"
     shares += ", the run's own" if w.used == TRUNCATED else ", which are the defaults of Truncate"
     if isinstance(U := w.bound, InfeasibleError):
@@ -87,7 +87,7 @@ def _draw(w: Weightings, order: Sequence[int], *, key: str, label: str) -> str:
 
 
 def _curve(axes: "Axes", x: Sequence[float], y: Sequence[float], name: str, *, used: bool) -> None:
-    """The shares under one weighting.  Where curves meet, the one in use is on top, below the markers of the others."""
+    """Draw the shares under one weighting; the one in use is above other curves, but below their markers."""
     colour, width, dash = COLOUR[COLOURS[name]], 3.6 if used else 1.3, DASH if name == UNIFORM else "-"
     if name == UNIFORM:
         x, y = (x[0] - 0.4, *x, x[-1] + 0.4), (y[0], *y, y[-1])
@@ -104,7 +104,7 @@ def _curve(axes: "Axes", x: Sequence[float], y: Sequence[float], name: str, *, u
 
 
 def _percents(axes: "Axes", least: float) -> None:
-    """Whole powers of ten up to 100 %, and room below for markers."""
+    """Set ticks at whole powers of ten up to 100 %, with room below for markers."""
     low = min(int(np.floor(np.log10(least) + 1e-9)), -1)
     axes.set_ylim(10.0**low / 1.3, 1.3)
     powers = range(0, low - 1, -1 if low > -5 else -2)
@@ -112,7 +112,7 @@ def _percents(axes: "Axes", least: float) -> None:
 
 
 def _name_clients(axes: "Axes", w: Weightings, order: Sequence[int]) -> None:
-    """Ids below, those of Byzantine clients bold."""
+    """Write ids below the axis, those of Byzantine clients bold."""
     width = (FULL - LEFT - RIGHT) / len(order)
     named = range(0, len(order), stride((7 * len(str(max(order))) + 6) / width))
     axes.set_xticks([place + 1 for place in named], [str(order[place]) for place in named])
@@ -123,7 +123,7 @@ def _name_clients(axes: "Axes", w: Weightings, order: Sequence[int]) -> None:
 
 
 def _name_curves(axes: "Axes", ends: Mapping[str, float], used: str) -> None:
-    """The name of each curve at its end."""
+    """Write the name of each curve at its end."""
     low, high = np.log(axes.get_ylim())
     at = sorted(((np.log(end) - low) / (high - low), name) for name, end in ends.items())
     for height, (_, name) in zip(spread([height for height, _ in at], 0.08), at, strict=True):
@@ -134,7 +134,7 @@ def _name_curves(axes: "Axes", ends: Mapping[str, float], used: str) -> None:
 
 
 def _mark(axes: "Axes", ranks: Sequence[int], *, many: bool) -> None:
-    """Marks the Byzantine clients above their columns."""
+    """Mark the Byzantine clients above their columns."""
     if not ranks:
         return
     above = axes.get_xaxis_transform()

@@ -1,0 +1,72 @@
+"""The mean of the rows nearest to what another rule makes of all.
+
+Dahan and Levy, "Weight for Robustness: A Comprehensive Approach towards Optimal Fault-Tolerant Asynchronous ML", 2024:
+the weighted centred trimmed meta-aggregator, w-CTMA.  x_0 is the rule's result; by distance from it, rows are kept
+until they hold the share 1 - lambda of the weight, the last one in part, and averaged.
+
+* Rows at the same distance are kept alike, whatever their order.
+* Of the text only the abstract was read, and of the authors' program an excerpt of the unweighted form: the weighted
+  form is what follows from it if a weight acts like a number of copies.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
+from phalanx.aggregators.median import Median
+from phalanx.aggregators.points import Points
+from phalanx.numerics.linalg import squared_distances_to
+
+ROUNDING = 1e-12  # a share of the weight below this is what rounding has left
+
+
+@dataclass(frozen=True)
+class CTMA(Selection):
+    """The weighted mean of the rows nearest to another rule's result, without the farthest `share` of the weight.
+
+    While attackers hold no more than `share` of the weight, and the rule tolerates them, the result is about as good as
+    a rule can be: attackers that are kept are no farther from the rule's result than some honest row.
+
+    A weight acts like a number of copies.  Equivariant to translation if the rule is.  Cost: that of the rule, and one
+    pass over the matrix.
+
+    Args:
+        share: lambda, the share of the weight that is left out, in [0, 0.5).
+        rule: what the rows are compared with.
+
+    Example:
+        >>> CTMA(share=0.25)(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
+        tensor([2.])
+    """
+
+    share: float = 0.25
+    rule: Aggregator = Median()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 0.5:
+            raise ValueError(f"share must lie in [0, 0.5), got {self.share}: attackers must be fewer than the honest.")
+
+    def breakdown_point(self) -> float | None:
+        """See `Aggregator`: the smaller of `share` and that of the rule."""
+        tolerated = self.rule.breakdown_point()
+        return None if tolerated is None else min(self.share, tolerated)
+
+    def choose(self, points: Points) -> Choice:
+        """See `Selection`."""
+        centre = self.rule.aggregate(points)
+        squares = squared_distances_to(points.matrix, centre).cpu()
+        kept = torch.zeros(len(points), dtype=torch.float64)
+        left = (1 - self.share) * points.mass
+        for square in sorted(set(squares.tolist())):
+            ring = torch.where(squares == square, points.weights, 0.0)
+            kept += ring * min(1.0, left / float(ring.sum()))
+            left -= float(ring.sum())
+            if left <= ROUNDING * points.mass:
+                break
+        scores = squares.sqrt().tolist()
+        why = [
+            "" if part == whole else f"distance {d:.3g} from the centre, {'in part' if part else 'among the farthest'}"
+            for part, whole, d in zip(kept.tolist(), points.weights.tolist(), scores, strict=True)
+        ]
+        return Choice(kept / kept.sum(), scores, why)

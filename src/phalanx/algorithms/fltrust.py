@@ -1,0 +1,98 @@
+"""FLTrust: rounds in which an update counts as much as it agrees with the server's own.
+
+Cao, Fang, Liu and Gong, "FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping", 2021.  With g_0, the
+change that the server's own training makes to the present model, an update g_i has the trust score TS_i, and the model
+moves by the mean of the updates at the length of the server's own:
+
+    TS_i = max(0, cos(g_i, g_0))
+    w <- w + alpha / (sum_j TS_j)  sum_i TS_i (|g_0| / |g_i|) g_i
+
+Of the paper the abstract could be read here, and a program by others.  What they leave open:
+
+* If every score is zero, it divides by zero.  Here the model stays.
+* A zero update has no direction; it is not used.
+* The server trains as the clients do, with the run's `training`, on its `server_examples`.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+
+from phalanx.aggregators import Points
+from phalanx.algorithms.zeno import own_change
+from phalanx.core import Algorithm, Updates, Vector, Verdict
+
+
+class FLTrustState(NamedTuple):
+    """The server's state of `FLTrust`."""
+
+    version: int  # t, rounds completed
+    model: Vector  # w^t
+    clients: frozenset[int]
+    verdicts: Mapping[int, Verdict]
+
+
+@dataclass(frozen=True)
+class FLTrust(Algorithm[FLTrustState]):
+    """Averages updates at the length of the server's own, weighted by their cosine with it if that is positive.
+
+    Tolerates any number of attackers, as each update is judged alone; the server must hold examples like the clients'.
+    No update counts more than one that equals the server's own.  Attackers who agree with the server a little are used
+    a little, and their other directions with it.  Reported sizes are not used.
+
+    Args:
+        server_lr: alpha, factor on the mean; 1 in the paper, in most of its experiments.
+        reference_every: for how many rounds the server's own training serves.
+    """
+
+    can_join: ClassVar[bool] = True
+    needs_reference: ClassVar[bool] = True
+
+    server_lr: float = 1.0
+    reference_every: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.server_lr < float("inf"):
+            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
+        if self.reference_every < 1:
+            raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLTrustState, Set[int]]:
+        """See `Algorithm`."""
+        return FLTrustState(0, model, frozenset(sizes), {}), sizes.keys()
+
+    def join(self, state: FLTrustState, client: int, size: int) -> FLTrustState:
+        """See `Algorithm`."""
+        return state._replace(clients=state.clients | {client})
+
+    def step(self, state: FLTrustState, updates: Updates) -> tuple[FLTrustState, Set[int]]:
+        """See `Algorithm`."""
+        g_0 = own_change(self, updates)
+        points = Points.of(updates.deltas)
+        lengths, length = points.norms, float(torch.linalg.vector_norm(g_0.double()))
+        safe = torch.where(lengths > 0, lengths, 1.0)
+        products = torch.stack([row.double() @ g_0.double() for row in updates.deltas]).cpu()
+        cosines = (products / (safe * (length or 1.0))).clamp(-1, 1)
+        trust = cosines.relu()
+        total = float(trust.sum())
+        shares = trust / total if total else trust
+        model = state.model
+        if total:
+            model = model + self.server_lr * points.combine(shares * length / safe)
+        verdicts = {
+            i: Verdict(share > 0, share, cosine, "" if share > 0 else _why(cosine, size, length))
+            for i, share, cosine, size in zip(
+                updates.clients, shares.tolist(), cosines.tolist(), lengths.tolist(), strict=True
+            )
+        }
+        return state._replace(version=state.version + 1, model=model, verdicts=verdicts), state.clients
+
+
+def _why(cosine: float, length: float, own: float) -> str:
+    """Return why an update has no weight."""
+    if not (length and own):
+        whose = "its" if own else "the server's own"
+        return f"{whose} change is zero, and has no direction"
+    return f"cosine {cosine:.3g} with the server's own change, not above 0"

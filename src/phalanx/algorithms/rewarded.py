@@ -1,0 +1,199 @@
+"""Rewards in proportion to contribution, around any algorithm.
+
+Ours, after Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020, whose Algorithm 1
+(`phalanx.algorithms.RFFL`) aggregates, judges and rewards by one number.  Here the algorithm within aggregates, with
+its own defence, weights, rounds or arrivals, and this one judges and rewards only:
+
+* The reputation of a client is the moving average of a cosine, from zero as in the paper, divided by the weight that
+  the average has had so far.  The cosine is that of its update with the mean direction of what the *others* sent last,
+  each as much as the algorithm within has used of it.  In the paper an update is in the aggregate that it is compared
+  with, which would be all of it where arrivals are used one by one; and what is filtered here says nothing of others.
+  Clients of which nothing is known yet have the mean reputation of the others.
+* Its quota is its reputation over the largest one, to the power `sharpness`.
+* A client's model is its own, after its own training, but for the entries in which it differs most from the server's
+  model, as large a share of all entries as the quota: those are the server's.  With a quota of one it is the server's
+  model, with a quota of zero what the client would have alone.  In the paper a model is a sum of all that a client
+  sent and was allocated; that sum drifts away from the server's model where replies are late or lost, this one cannot.
+* Nobody is excluded for a low reputation: who is not believed is filtered by the algorithm within, and gets nothing.
+
+The server keeps two vectors for each client: its model, and the direction of its last update.
+"""
+
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
+from phalanx.algorithms.wrapper import Wrapper
+from phalanx.core import QuorumStatus, Updates, Vector, Verdict
+from phalanx.numerics.linalg import direction
+
+
+class Account(NamedTuple):
+    """The server's record of one client."""
+
+    own: Vector  # its model after its last training
+    average: float = 0.0  # moving average of its cosines, from zero
+    judged: int = 0  # how many cosines that are
+    latest: Vector | None = None  # direction of its last update, of length one; None before the first, or if it is zero
+    used: float = 0.0  # the weight that it has had
+
+
+class RewardedState(NamedTuple):
+    """The server's state of `Rewarded`."""
+
+    inner: Any  # the state of the algorithm
+    start: Vector  # the model with which clients begin
+    accounts: Mapping[int, Account]
+    total: Vector  # of all directions, as far as they were used
+    reputation: Mapping[int, float]  # in [0, 1]
+    quota: Mapping[int, float]  # share of the server's model that each client gets, in [0, 1]
+    verdicts: Mapping[int, Verdict]
+
+    @property
+    def version(self) -> int:
+        """The algorithm's."""
+        version: int = self.inner.version
+        return version
+
+    @property
+    def model(self) -> Vector:
+        """The algorithm's: what a client with a quota of one is served."""
+        model: Vector = self.inner.model
+        return model
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field of the algorithm's state, for history and figures."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@dataclass(frozen=True)
+class Rewarded(Wrapper):
+    """Serves each client as much of the server's model as its reputation deserves.
+
+    Args:
+        algorithm: what the server does with updates; one that serves everybody the same model.
+        fade: alpha in [0, 1), the weight of the past reputation.
+        sharpness: power to which the ratio of two reputations is raised, at least 0. 0 serves everybody alike.
+        allocation: of what a quota takes the largest entries.
+    """
+
+    fade: float = 0.8
+    sharpness: float = 1.0
+    allocation: Allocation = Whole()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fade < 1:
+            raise ValueError(f"fade must lie in [0, 1), got {self.fade}: at 1 reputations would never leave zero.")
+        if not 0 <= self.sharpness < float("inf"):
+            raise ValueError(f"sharpness must be at least 0, got {self.sharpness}.")
+        if self.algorithm.remembers:
+            raise ValueError(
+                f"{self.algorithm.title} lets clients keep models of their own, so there is no one model to reward "
+                "them with. Choose an algorithm that serves everybody alike, such as Catalyst."
+            )
+
+    @property
+    def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
+        """See `Algorithm`: the algorithm's, reputations and quotas."""
+        return (*self.algorithm.observed, "reputation", "quota")
+
+    @property
+    def knows_layout(self) -> bool:
+        """See `Algorithm`: where quotas are of parts of a model."""
+        return self.algorithm.knows_layout or not isinstance(self.allocation, Whole)
+
+    # Role: server
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[RewardedState, Set[int]]:
+        """See `Algorithm`."""
+        self.allocation.parts(len(model))
+        inner, ready = self.algorithm.init(model, sizes)
+        everybody, accounts = dict.fromkeys(sizes, 1.0), dict.fromkeys(sizes, Account(model))
+        return RewardedState(inner, model, accounts, torch.zeros_like(model), everybody, everybody, {}), ready
+
+    def download(self, state: RewardedState, client: int) -> Vector:
+        """See `Algorithm`: the client's own model, with its share of the server's."""
+        own, quota = state.accounts[client].own, state.quota[client]
+        if quota >= 1:
+            return state.model
+        place = places(state.model - own, self.allocation.parts(len(own)))
+        return torch.where(largest(torch.ones_like(own), place, quota) > 0, state.model, own)
+
+    def candidate_models(self, state: RewardedState, client: int) -> Mapping[int, Vector]:
+        """See `Algorithm`: one only, since to choose a better one would be to choose one's reward."""
+        return {0: self.download(state, client)}
+
+    def join(self, state: RewardedState, client: int, size: int) -> RewardedState:
+        """See `Algorithm`: a new client is served as much as the mean of the others."""
+        inner = self.algorithm.join(state.inner, client, size)
+        return self._rated(state._replace(inner=inner, accounts={**state.accounts, client: Account(state.start)}))
+
+    def part(self, state: RewardedState, clients: Mapping[int, int]) -> tuple[RewardedState, Set[int]]:
+        """See `Algorithm`: reputations and models stay."""
+        inner, ready = self.algorithm.part(state.inner, clients)
+        accounts = {i: state.accounts[i] for i in clients}
+        used = [account.used * account.latest for account in accounts.values() if account.latest is not None]
+        total = sum(used, torch.zeros_like(state.total))
+        return self._rated(state._replace(inner=inner, accounts=accounts, total=total, verdicts={})), ready
+
+    def lose_round(self, state: RewardedState, updates: Updates, why: str) -> tuple[RewardedState, Set[int]]:
+        """See `Algorithm`: nobody is judged."""
+        inner, ready = self.algorithm.lose_round(state.inner, updates, why)
+        return state._replace(inner=inner, verdicts=inner.verdicts), ready
+
+    def weights(self, state: RewardedState, clients: Collection[int]) -> Mapping[int, float]:
+        """See `Algorithm`."""
+        return self.algorithm.weights(state.inner, clients)
+
+    def quorum_status(self, state: RewardedState) -> QuorumStatus | None:
+        """See `Algorithm`."""
+        return self.algorithm.quorum_status(state.inner)
+
+    def step(self, state: RewardedState, updates: Updates) -> tuple[RewardedState, Set[int]]:
+        """See `Algorithm`."""
+        inner, ready = self.algorithm.step(state.inner, updates)
+        accounts, total = dict(state.accounts), state.total
+        for i, base, delta in zip(updates.clients, updates.bases, updates.deltas, strict=True):
+            total = total - _used(accounts[i])
+            accounts[i] = accounts[i]._replace(own=base + delta, latest=direction(delta), used=0.0)
+        decided = [i for i, verdict in inner.verdicts.items() if not verdict.waits]
+        for i in decided:
+            total = total - _used(accounts[i])
+            accounts[i] = accounts[i]._replace(used=inner.verdicts[i].weight)
+            total = total + _used(accounts[i])
+        for i in decided:
+            accounts[i] = self._judged(accounts[i], total)
+        new = state._replace(inner=inner, accounts=accounts, total=total, verdicts=inner.verdicts)
+        return self._rated(new), ready
+
+    def _judged(self, account: Account, total: Vector) -> Account:
+        """Return an account after one more cosine, with what was used of the others; as it is if that is nothing."""
+        others = total - _used(account)
+        if account.latest is None or not bool(others.any()):
+            return account
+        cosine = float(cos_sim(others, account.latest[None])[0])
+        average = self.fade * account.average + (1 - self.fade) * cosine
+        return account._replace(average=average, judged=account.judged + 1)
+
+    def _rated(self, state: RewardedState) -> RewardedState:
+        """Return the state with the reputations and quotas that follow from the accounts."""
+        known = {
+            i: max(account.average, 0.0) / (1 - self.fade**account.judged)
+            for i, account in state.accounts.items()
+            if account.judged
+        }
+        mean = sum(known.values()) / len(known) if known else 1.0
+        reputation = {i: known.get(i, mean) for i in state.accounts}
+        best = max(reputation.values(), default=0.0)
+        quota = {i: (r / best) ** self.sharpness if best > 0 else 1.0 for i, r in reputation.items()}
+        return state._replace(reputation=reputation, quota=quota)
+
+
+def _used(account: Account) -> Vector | float:
+    """Return what of a client's last update is in the sum of all."""
+    return 0.0 if account.latest is None else account.used * account.latest

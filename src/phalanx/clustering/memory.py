@@ -1,0 +1,55 @@
+"""The last updates of clients, remembered from round to round.
+
+Where a round is a fifth of the clients, two clients are seldom in one round, and a cluster never is.  Updates of
+different rounds can be compared as far as the model has not moved between them, and it hardly moves when a cluster
+stands still, which is when a split is considered.  StoCFL (Zeng et al., "Stochastic Clustered Federated Learning",
+2023) compares clients that were never in one round by a representation of each that the server keeps; here that is the
+mean of a client's recent updates.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from phalanx.core import Updates, Vector
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Remembers an update of each client: one vector as long as the model for each, and no more.
+
+    Args:
+        rounds: after how many rounds in which a client did not report what is remembered of it is dropped.
+        rate: in (0, 1], how much of what is remembered is replaced by a new update: r <- r + rate (delta - r). 1 keeps
+            the last update only.
+    """
+
+    rounds: int = 30
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, got {self.rounds}.")
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"rate must lie in (0, 1], got {self.rate}.")
+
+
+class Remembered(NamedTuple):
+    """The memory of one client."""
+
+    update: Vector  # mean of its recent updates, in memory of its own
+    cluster: int  # of whose models these updates are changes
+    round: int  # the last in which it reported
+
+
+def recalled(
+    memory: Memory, held: Mapping[int, Remembered], cluster: int, updates: Updates, now: int
+) -> dict[int, Remembered]:
+    """Return what is remembered after the clients of a cluster reported in round `now`, without what is too old."""
+    new = {i: entry for i, entry in held.items() if now - entry.round < memory.rounds}
+    for i, delta in zip(updates.clients, updates.deltas, strict=True):
+        old = new.get(i)
+        mixed = old is not None and old.cluster == cluster and memory.rate < 1
+        update = old.update + memory.rate * (delta - old.update) if mixed and old else delta.clone()
+        new[i] = Remembered(update, cluster, now)
+    return new

@@ -1,0 +1,97 @@
+"""Writing of files that must not be lost, and of files that nobody else may read."""
+
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from phalanx.core import InfeasibleError
+
+if sys.platform != "win32":
+    import fcntl
+
+log = logging.getLogger("phalanx.flower")
+
+PRIVATE, PUBLIC = 0o600, 0o666  # modes of new files; the umask narrows the second only
+
+
+@contextmanager
+def private_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that only its owner can read, from the moment it exists and whatever the umask is.
+
+    Raises:
+        FileExistsError: the file exists.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    with os.fdopen(descriptor, "wb") as file:
+        if hasattr(os, "fchmod"):  # a umask can also take away the owner's own rights
+            os.fchmod(descriptor, PRIVATE)
+        yield file
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a new file as `private_file` opens it."""
+    with private_file(path) as file:
+        file.write(content)
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Replace a file: at every moment, also after a loss of power, it is the old one or the new one, whole.
+
+    The new file has the mode of the old one.  Its temporary name is its own, so that two writers do not mix.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PUBLIC)
+        with os.fdopen(descriptor, "wb") as file:
+            if path.exists() and hasattr(os, "fchmod"):
+                os.fchmod(descriptor, path.stat().st_mode & 0o777)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _settle(path.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Bring the names of the files in a folder to the disk."""
+    if sys.platform == "win32":  # folders cannot be opened there
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing a file, and wait until they have done so; for all who call this.
+
+    The lock is on an empty file of its own, since the file itself is replaced.  It is released however the process
+    ends, and never removed: removing it would let two in.
+
+    Raises:
+        InfeasibleError: the file system has no locks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("ab") as file:
+        if sys.platform == "win32":
+            log.warning("%s is not locked: Windows has no such locks. Change it by one command at a time.", path)
+        else:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise InfeasibleError(
+                    f"{path} cannot be locked: {error}. Keep it on a file system that supports locks."
+                ) from error
+        yield

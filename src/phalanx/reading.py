@@ -1,0 +1,126 @@
+"""Files as people write them, and YAML: read within limits, and refused with one sentence.
+
+A key that occurs twice is an error, 1e-3 is a number, a date is text, and so is what YAML 1.1 reads in bases of 8 and
+60 (010, 1:30).  Nesting and size are limited, aliases included: ten short lines can stand for a million values.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from phalanx.wording import shown
+
+DEEPEST = 50  # collections in one another
+MOST = 100_000  # values, each as often as its aliases repeat it
+
+
+def contents(path: Path, most: int) -> bytes:
+    """Return what a file holds, which is at most so many bytes.
+
+    Raises:
+        ValueError: it holds more.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"{path} is larger than {most:,} bytes, which no file of its kind is.")
+    return data
+
+
+def decoded(data: bytes, name: str) -> str:
+    """Return the text of a file; raise `ValueError` with the line if it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{name}, line {line}: the text is not UTF-8. Save the file in UTF-8.") from None
+
+
+def load(text: str, most: int = MOST) -> Any:
+    """Return what a YAML text holds; raise `ValueError`, with line and reason, if it is no YAML or beyond the limits.
+
+    Args:
+        text: the YAML.
+        most: number of values that it may hold.
+    """
+    try:
+        return _Loader(text, most).get_single_data()
+    except yaml.MarkedYAMLError as error:
+        lines = [mark.line + 1 for mark in (error.problem_mark, error.context_mark) if mark]
+        begun = f" (begun in line {lines[1]})" if len(set(lines)) > 1 else ""
+        raise ValueError(f"{f'line {lines[0]}: ' if lines else ''}{error.problem or error.context}{begun}") from error
+    except yaml.reader.ReaderError as error:
+        raise ValueError(f"it holds a character that text does not, #x{_number(error.character):02X}") from error
+    except (ValueError, LookupError, AttributeError, TypeError, yaml.YAMLError) as error:  # for `!!int x` and the like
+        raise ValueError("a value is not of the kind that its tag says") from error
+
+
+def _number(character: int | str | bytes) -> int:
+    return character if isinstance(character, int) else ord(character)
+
+
+class _Loader(yaml.SafeLoader):
+    """The reader of YAML, with its limits."""
+
+    def __init__(self, stream: str, most: int) -> None:
+        super().__init__(stream)
+        self._depth, self._most = 0, most
+        self._sizes = dict[int, int]()  # of a node with all in it, by its identity
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node, or the one of an alias."""
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        if self._depth >= DEEPEST:
+            raise _refused(f"more than {DEEPEST} lists or mappings in one another", event)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent) and id(node) not in self._sizes:
+            raise _refused(f"{event.anchor} contains itself", event)
+        self._sizes[id(node)] = size = 1 + sum(self._sizes[id(inner)] for inner in _inner(node))
+        if size > self._most:
+            raise _refused(f"more than {self._most:,} values", event)
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of a node."""
+        keys = [key.value for key, _ in node.value]
+        if twice := sorted({key for key in keys if isinstance(key, str) and keys.count(key) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{shown(twice[0])} occurs twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _unknown(_: _Loader, node: yaml.Node) -> Any:
+    raise yaml.constructor.ConstructorError(
+        None, None, f"the tag {shown(node.tag)} has no meaning here", node.start_mark
+    )
+
+
+_Loader.add_constructor(None, _unknown)
+
+
+def _refused(why: str, event: yaml.Event) -> yaml.YAMLError:
+    return yaml.composer.ComposerError(None, None, why, event.start_mark)  # type: ignore[arg-type]
+
+
+def _inner(node: yaml.Node | None) -> list[yaml.Node]:
+    """Return the nodes directly in a node."""
+    if isinstance(node, yaml.MappingNode):
+        return [inner for pair in node.value for inner in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+NUMBERS = {  # in place of those of YAML 1.1
+    "int": re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+    "float": re.compile(r"[-+]?(([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9_]+)[eE][-+]?[0-9]+|([0-9][0-9_]*\.[0-9_]*|\.[0-9_]+))$"
+                        r"|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+}  # fmt: skip
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, p) for tag, p in resolvers if tag.rpartition(":")[2] not in (*NUMBERS, "timestamp")]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, _pattern in NUMBERS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", _pattern, list("-+.0123456789"))

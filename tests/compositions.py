@@ -1,0 +1,271 @@
+"""The table of compositions: each algorithm with each wrapper, preprocessing and participation, tried out.
+
+    python tests/compositions.py        # writes docs/compositions.md
+
+Each composition is made a `Run`, and carried out by the engine with clients that send random vectors around a common
+one.  It is
+
+* guaranteed: some number of clients, whichever they are and whatever they send and report, hold no more of the weight
+  of anything that is aggregated than the rule tolerates, and the run says nothing against it;
+* without a guarantee: it works, and the run, or the rule, says why nothing is promised;
+* refused, before the first step, with the reason; a few end later, with the reason too.
+"""
+
+import dataclasses
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+import phalanx
+from phalanx import Run, algorithms
+from phalanx.aggregators import FLAMEFilter, Mean, Median
+from phalanx.algorithms.wrapper import Wrapper
+from phalanx.core import Algorithm, InfeasibleError, StalledError, Until
+from phalanx.data import Dataset
+from phalanx.engine.guarantees import preprocess_of, tolerated
+from phalanx.models import MLP
+from phalanx.rng import borrowed, generator
+from phalanx.simulation import Deadline, Late, Lognormal, Silent, Simulation
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
+from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
+from phalanx.wording import plural
+
+N, F = 12, 2  # clients, and attackers that a setting is made for
+STEPS = 4
+PAGE = Path(__file__).parents[1] / "docs" / "compositions.md"
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "FedAvg(Mean)": algorithms.FedAvg(),
+    "FedAvg(Median)": algorithms.FedAvg(aggregate=Median()),
+    "ClusteredFL(Median)": algorithms.ClusteredFL(aggregate=Median()),
+    "ByzantineCFL(Median)": algorithms.ByzantineCFL(aggregate=Median(), threshold=0.3),
+    "BenignClusters": algorithms.BenignClusters(f=F, threshold=0.3),
+    "IFCA": algorithms.IFCA(2),
+    "FLHC": algorithms.FLHC(),
+    "StoCFL": algorithms.StoCFL(),
+    "FLTrust": algorithms.FLTrust(),
+    "AsyncFilter": algorithms.AsyncFilter(),
+    "DeMoA": algorithms.DeMoA(),
+    "FLAME": algorithms.FLAME(f=F),
+    "RFFL": algorithms.RFFL(),
+    "QFedAvg": algorithms.QFedAvg(),
+    "FoolsGold": algorithms.FoolsGold(),
+    "SignSGD": algorithms.SignSGD(),
+    "Standalone": algorithms.Standalone(),
+    "Catalyst": algorithms.Catalyst(F, quorum=7),
+    "Catalyst(Median)": algorithms.Catalyst(F, quorum=7, aggregate=Median()),
+    "FedAsync": algorithms.FedAsync(),
+    "FedBuff(Median)": algorithms.FedBuff(size=7, aggregate=Median()),
+    "Kardam": algorithms.Kardam(f=F),
+    "BASGD": algorithms.BASGD(buffers=5),
+    "ZenoPlusPlus": algorithms.ZenoPlusPlus(),
+    "AFLGuard": algorithms.AFLGuard(radius=1.0),
+    "AsyncMomentum": algorithms.AsyncMomentum(weight_by="clients"),
+    "AsyncRFFL": algorithms.AsyncRFFL(),
+}
+WRAPPERS = {
+    "": lambda algorithm: algorithm,
+    "Quorum": lambda algorithm: algorithms.Quorum(algorithm, k=7),
+    "Permuted": algorithms.Permuted,
+    "Private": lambda algorithm: algorithms.Private(algorithm, clip=1.0, noise_multiplier=0.1, seed=0),
+    "PerCluster": algorithms.PerCluster,
+    "Rewarded": algorithms.Rewarded,
+}
+PREPROCESSING: dict[str, Preprocess | None] = {
+    "as reported": AsReported(),
+    "ignored": Ignore(),
+    "truncated": Truncate(F / N, 0.4),
+    "truncated for each set": Truncate(F / N, 0.4, scope="subset"),
+}
+PARTICIPATION = {
+    "all": {},
+    "sampled": {"participation": 0.75},
+    "deadline": {"latency": Lognormal(), "deadline": Deadline(2.0)},
+    "silent": {"availability": Silent(1 / N), "deadline": Deadline(2.0)},
+    "joins": {"late": Late(1, 2.0)},
+}
+KINDS = ("guaranteed", "no guarantee", "refused")
+
+
+class Outcome(NamedTuple):
+    """The outcome of one composition."""
+
+    kind: str  # one of KINDS
+    words: str  # how many attackers are tolerated, why none are, or why it is refused
+
+
+class Around(Trainer):
+    """Each client sends a random vector around (1, 1, ...)."""
+
+    def train(self, start, data, *, client, turn, version, out):
+        out.copy_(1 + 0.1 * torch.randn(len(out), generator=generator(client, "around", turn)))
+        return 1.0
+
+
+def preprocessing(algorithm: Algorithm) -> dict[str, Preprocess | None]:
+    """Return the ways in which an algorithm can use sizes, by name; one without a name if it has no such option."""
+    options = {f.name for f in dataclasses.fields(algorithm)}
+    return PREPROCESSING if "preprocess" in options else {"": None}
+
+
+def compositions() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the names of all, preprocessing "" where an algorithm does not use sizes."""
+    for name, algorithm in ALGORITHMS.items():
+        sizes = preprocessing(algorithm)
+        for wrapper in WRAPPERS:
+            yield from ((name, wrapper, preprocess, part) for preprocess in sizes for part in PARTICIPATION)
+
+
+def outcome(name: str, wrapper: str, preprocess: str, participation: str) -> Outcome:
+    """Return the outcome of a composition; anything but a refusal in words is raised."""
+    algorithm = ALGORITHMS[name]
+    try:
+        if preprocess:
+            algorithm = dataclasses.replace(algorithm, preprocess=PREPROCESSING[preprocess])
+        algorithm = WRAPPERS[wrapper](algorithm)
+        plan = Run(
+            algorithm=algorithm,
+            clients=N,
+            until=Until(STEPS if algorithm.synchronous else STEPS * N),
+            server_examples=20 if algorithm.needs_reference else 0,
+            **PARTICIPATION[participation],
+        )
+        remarks = carried_out(plan)
+    except (ValueError, InfeasibleError) as refusal:
+        return Outcome("refused", str(refusal))
+    except StalledError as end:
+        return Outcome("refused", f"Ends during the run: {end}")
+    if remarks:
+        return Outcome("no guarantee", remarks[0])
+    return promised(plan)
+
+
+def carried_out(plan: Run) -> tuple[str, ...]:
+    """Return the remarks of a run that the engine has carried out to its end."""
+    with borrowed(0, "model"):
+        model = FlatModule(MLP(()).build((100,), 10))
+    data = Dataset(torch.zeros(2, 100), torch.zeros(2, dtype=torch.int64), 10)
+    simulation = Simulation(
+        plan.algorithm,
+        Around(model, LocalSGD(), 0),
+        dict.fromkeys(range(N), data),
+        latency=plan.latency,
+        joining=plan.late.times(N, 0) if plan.late else None,
+        availability=plan.availability,
+        deadline=plan.deadline,
+    )
+    seen = list[phalanx.core.Progress]()
+    with warnings.catch_warnings(action="ignore"):
+        phalanx.run(
+            plan.algorithm,
+            simulation,
+            model.values.clone(),
+            until=plan.until,
+            sample=plan.sampler,
+            reference=lambda values, version: torch.ones_like(values),
+            observers=[seen.append],
+        )
+    assert seen[-1].step == plan.until.steps
+    return tuple(remark for progress in seen for remark in progress.remarks)
+
+
+def promised(plan: Run) -> Outcome:
+    """Return how many attackers a composition without remarks tolerates by its weights and rule, or why none."""
+    if why := next(objections(plan), ""):
+        return Outcome("no guarantee", why)
+    algorithm, rule = plan.algorithm, plan.algorithm.rule
+    if rule is None:
+        return Outcome("guaranteed", "nothing is shared")
+    by_weight = isinstance(preprocess_of(algorithm), Truncate)
+    share = rule.breakdown_point()
+    f = tolerated(algorithm) if share is None else F if by_weight else most(share, plan.smallest_set.size)
+    return Outcome("guaranteed", plural(f, "attacker"))
+
+
+def objections(plan: Run) -> Iterator[str]:
+    """Yield why nothing is promised, the most important reason first; none if something is."""
+    algorithm, rule, preprocess = plan.algorithm, plan.algorithm.rule, preprocess_of(plan.algorithm)
+    inner = algorithm
+    while isinstance(inner, Wrapper):
+        inner = inner.algorithm
+    if isinstance(inner, algorithms.Standalone):
+        return
+    if isinstance(preprocess, AsReported):
+        yield "One client that reports enough examples has nearly all of the weight."
+    if isinstance(rule, Mean):
+        yield "One update decides where a mean is."
+    share = rule.breakdown_point() if rule is not None else None
+    if share is None and (not tolerated(algorithm) or rule is None or isinstance(rule, FLAMEFilter)):
+        yield f"{(rule or inner).title} has no proof for a number of attackers of any strength."
+    if share is not None and not isinstance(preprocess, Truncate):
+        if plan.deadline is not None and algorithm.synchronous:
+            yield "A round that ends without some answers can be one of attackers alone."
+        if not most(share, size := plan.smallest_set.size):
+            yield f"It aggregates {plural(size, 'update')} at once, of which one attacker's is too many."
+
+
+def most(share: float, size: int) -> int:
+    """Return how many of so many updates of equal weight are that share at most."""
+    return max(f for f in range(size + 1) if f <= share * size)
+
+
+def short(words: str) -> str:
+    """Return the first sentence, which no table's bar cuts."""
+    return words.split(". ", maxsplit=1)[0].split("\n", maxsplit=1)[0].rstrip(".").replace("|", "\\|") + "."
+
+
+def page() -> str:
+    """Return the page."""
+    found = {names: outcome(*names) for names in compositions()}
+    count = Counter(o.kind for o in found.values())
+    late = sum(o.words.startswith("Ends during") for o in found.values())
+    lines = [
+        "# Compositions",
+        "",
+        f"Every algorithm with every wrapper, preprocessing of sizes and participation: {len(found):,} compositions,",
+        f"each tried out with {N} clients. {count['guaranteed']:,} have a guarantee, {count['no guarantee']:,} work",
+        f"without one, and {count['refused']:,} are refused with the reason, all but {late} of them before the first",
+        "step; none ends in a traceback.",
+        "`python tests/compositions.py` writes this page, and a test compares it.",
+        "",
+        "**y** guaranteed: so many clients of all, whichever they are and whatever they send and report, hold no more",
+        "of the weight of anything that is aggregated than the rule tolerates. **-** works, without a guarantee.",
+        "**x** refused. A number leads to the reason below.",
+    ]
+    reasons = dict[str, int]()
+    for name, algorithm in ALGORITHMS.items():
+        heads = list(PARTICIPATION)
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            f"| wrapper | sizes | {' | '.join(heads)} |",
+            "| --- | --- |" + " --- |" * len(heads),
+        ]
+        sizes = preprocessing(algorithm)
+        for wrapper in WRAPPERS:
+            for preprocess in sizes:
+                cells = [cell(found[name, wrapper, preprocess, part], reasons) for part in heads]
+                lines.append(f"| {wrapper or '-'} | {preprocess or '-'} | {' | '.join(cells)} |")
+    lines += ["", "## Reasons", ""]
+    lines += [f"{number}. {reason}" for reason, number in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+def cell(found: Outcome, reasons: dict[str, int]) -> str:
+    """Return a cell of the table; numbers new reasons."""
+    if found.kind == "guaranteed":
+        return f"**y** {found.words}"
+    number = reasons.setdefault(short(found.words), len(reasons) + 1)
+    return f"{'-' if found.kind == 'no guarantee' else 'x'} {number}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"{PAGE} is written.\n")
