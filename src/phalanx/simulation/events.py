@@ -64,6 +64,7 @@ class Underway(NamedTuple):
     locals: Mapping[int, Local]
     previous: Mapping[int, Vector]  # last download of each attacker
     earlier: Mapping[int, tuple[Answer, ...]]  # last forged answers of each attacker
+    memories: Mapping[int, object] = {}  # what each attacker remembers
 
 
 @dataclass
