@@ -196,7 +196,7 @@ def simulation(algorithm, attack, byzantine):
 def test_honest_clients_train_to_the_same_bits(algorithm):
     deltas = []
     for attack in (LabelFlip(0, 1), Together(LabelFlip(0, 1), ProjectedTraining(radius=0.01))):
-        transport, honest = simulation(algorithm, attack, frozenset({1, 2}))
+        transport, _ = simulation(algorithm, attack, frozenset({1, 2}))
         transport.send(dict.fromkeys(range(4), START), 0)
         replies = transport.receive(every=True).replies
         deltas.append({reply.client: reply.delta for reply in replies})
