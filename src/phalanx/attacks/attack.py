@@ -9,7 +9,7 @@ import torch
 
 from phalanx.core import InfeasibleError, Matrix, Rule, Vector
 from phalanx.data import Dataset
-from phalanx.training.sgd import Trainer
+from phalanx.training.local import LocalTrainer
 
 
 class Role(NamedTuple):
@@ -169,7 +169,10 @@ class Attack:
         """Return the data that the attacker trains on, from its share of the data."""
         return data
 
-    def train(self, lesson: Lesson, honest: Trainer) -> float:
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """Raise InfeasibleError if `train` cannot take the place of this trainer."""
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
         """Train, write the change to `lesson.out`, and return the loss as the trainer of honest clients does."""
         client, turn, version, start, _, data, out = lesson
         return honest.train(start, data, client=client, turn=turn, version=version, out=out)

@@ -34,13 +34,14 @@ class NoiseInputs(Attack):
 
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
-        if not data.x.is_floating_point():
+        x = data.tensor
+        if not x.is_floating_point():
             raise ValueError(
-                f"NoiseInputs replaces floating-point inputs, got {data.x.dtype}. "
+                f"NoiseInputs replaces floating-point inputs, got {x.dtype}. "
                 "For inputs that are indices of characters or words, choose an attack on labels or updates."
             )
-        noise = torch.rand(data.x.shape, generator=rng, dtype=data.x.dtype)
-        return replace(data, x=(self.low + (self.high - self.low) * noise).to(data.x.device))
+        noise = torch.rand(x.shape, generator=rng, dtype=x.dtype)
+        return replace(data, x=(self.low + (self.high - self.low) * noise).to(x.device))
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,14 @@ class Backdoor(Attack):
         candidates = torch.nonzero(self._candidates(data)).flatten()
         count = min(len(candidates), max(1, round(self.share * len(candidates))))
         chosen = candidates[torch.randperm(len(candidates), generator=rng)[:count].to(candidates.device)]
-        x, y = data.x.clone(), data.y.clone()
+        x, y = data.tensor.clone(), data.y.clone()
         x[chosen], y[chosen] = self._triggered(x[chosen], self.pixels), self.target
         return replace(data, x=x, y=y)
 
     def goal(self, test: Dataset) -> Dataset | None:
         """Return the test images of other classes, with the trigger, labelled as the target."""
         chosen = aimed_at(test, self._candidates(test))
-        return replace(chosen, x=self._triggered(chosen.x), y=torch.full_like(chosen.y, self.target))
+        return replace(chosen, x=self._triggered(chosen.tensor), y=torch.full_like(chosen.y, self.target))
 
     def _candidates(self, data: Dataset) -> Tensor:
         """Return a mask of the examples that may get the trigger."""
@@ -205,15 +206,15 @@ class EdgeCases(Attack):
 
     def _unusual(self, data: Dataset) -> Tensor:
         """Return the indices of the examples of the class that lie farthest from its mean."""
-        if data.y.ndim != 1 or not data.x.is_floating_point():
+        if data.y.ndim != 1 or not data.tensor.is_floating_point():
             raise ValueError(
-                f"EdgeCases needs floating-point inputs with one label each, got {data.x.dtype} and labels of shape "
-                f"{tuple(data.y.shape)}. Choose another attack, such as LabelFlip."
+                f"EdgeCases needs floating-point inputs with one label each, got {data.tensor.dtype} and labels of "
+                f"shape {tuple(data.y.shape)}. Choose another attack, such as LabelFlip."
             )
         one_of(data.classes, source=self.source, target=self.target)
         members = torch.nonzero(data.y == self.source).flatten()
         if not len(members):
             return members
-        x = data.x[members].flatten(1)
+        x = data.tensor[members].flatten(1)
         distances = torch.linalg.vector_norm(x - x.mean(0), dim=1)
         return members[distances.topk(min(len(members), max(1, round(self.share * len(members))))).indices]

@@ -8,6 +8,7 @@ import torch
 from phalanx.attacks.attack import HONEST, Attack, Forged, Knowledge, Role, Update
 from phalanx.core import Vector
 from phalanx.data import Dataset
+from phalanx.training.local import LocalTrainer
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ class Scheduled(Attack):
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`: the data on which it trains while it attacks."""
         return self.attack.poison(data, rng)
+
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """See `Attack`."""
+        self.attack.check_trainer(honest)
 
     def reported_size(self, size: int) -> int:
         """See `Attack`."""

@@ -21,7 +21,7 @@ from phalanx.attacks.attack import (
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
-from phalanx.training.sgd import Trainer
+from phalanx.training.local import LocalTrainer
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,12 @@ class Together(Attack):
         """See `Attack`."""
         return self.second.reported_size(self.first.reported_size(size))
 
-    def train(self, lesson: Lesson, honest: Trainer) -> float:
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """See `Attack`."""
+        self.first.check_trainer(honest)
+        self.second.check_trainer(honest)
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
         """See `Attack`."""
         return (self.second if self.second.trains else self.first).train(lesson, honest)
 
@@ -164,7 +169,11 @@ class Sybils(Attack):
         """See `Attack`."""
         return self.attack.poison(data, rng)
 
-    def train(self, lesson: Lesson, honest: Trainer) -> float:
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """See `Attack`."""
+        self.attack.check_trainer(honest)
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
         """See `Attack`."""
         return self.attack.train(lesson, honest)
 

@@ -14,7 +14,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from phalanx.attacks.attack import Attack, Knowledge, Lesson, Update
-from phalanx.core import Vector
+from phalanx.core import InfeasibleError, Vector
+from phalanx.training.local import LocalTrainer
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 
@@ -40,23 +41,32 @@ class OwnTraining(Attack, ABC):
             raise ValueError(f"lr must be positive and finite, got {self.lr}.")
 
     @abstractmethod
-    def trainer(self, model: FlatModule, recipe: LocalSGD, seed: int, lesson: Lesson) -> Trainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
         """Return the trainer for one task.
 
         Args:
-            model: the model.
+            honest: the trainer of honest clients: its model, its task and its seed.
             recipe: the training of honest clients with the attacker's epochs, and with its learning rate as a number.
-            seed: seed of the run.
             lesson: the task.
         """
 
-    def train(self, lesson: Lesson, honest: Trainer) -> float:
+    def check_trainer(self, honest: LocalTrainer) -> None:
         """See `Attack`."""
+        if not isinstance(honest, Trainer):
+            raise InfeasibleError(
+                f"{type(self).__name__} changes training by LocalSGD, and clients train otherwise. Set training to "
+                "LocalSGD, or choose an attack on data or updates."
+            )
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+        """See `Attack`."""
+        self.check_trainer(honest)
+        assert isinstance(honest, Trainer)
         lr = self.lr or honest.recipe.learning_rate(lesson.version)
         recipe = replace(honest.recipe, lr=lr)
         if self.epochs is not None:
             recipe = replace(recipe, epochs=self.epochs, steps=None)
-        return super().train(lesson, self.trainer(honest.model, recipe, honest.seed, lesson))
+        return super().train(lesson, self.trainer(honest, recipe, lesson))
 
 
 @dataclass(frozen=True)
@@ -84,12 +94,13 @@ class ConstrainAndScale(OwnTraining):
         if not math.isfinite(self.factor):
             raise ValueError(f"factor must be finite, got {self.factor}.")
 
-    def trainer(self, model: FlatModule, recipe: LocalSGD, seed: int, lesson: Lesson) -> Trainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
         """See `OwnTraining`."""
         # alpha (L + rho/2 |w - w_0|^2), where alpha is a factor on the learning rate
         rho = 2 * (1 - self.alpha) / self.alpha
         lr = self.alpha * recipe.learning_rate(lesson.version)
-        return Trainer(model, replace(recipe, lr=lr, proximal=recipe.proximal + rho), seed)
+        recipe = replace(recipe, lr=lr, proximal=recipe.proximal + rho)
+        return Trainer(honest.model, recipe, honest.seed, honest.task)
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
@@ -117,9 +128,9 @@ class ProjectedTraining(OwnTraining):
         if not 0 < self.radius < math.inf:
             raise ValueError(f"radius must be positive and finite, got {self.radius}.")
 
-    def trainer(self, model: FlatModule, recipe: LocalSGD, seed: int, lesson: Lesson) -> Trainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
         """See `OwnTraining`."""
-        return Projecting(model, recipe, seed, entries(model, lesson.start), self.radius)
+        return Projecting(honest, recipe, entries(honest.model, lesson.start), self.radius)
 
 
 @dataclass(frozen=True)
@@ -142,13 +153,13 @@ class Neurotoxin(OwnTraining):
         if not 0 < self.keep < 1:
             raise ValueError(f"keep must lie in (0, 1), got {self.keep}.")
 
-    def trainer(self, model: FlatModule, recipe: LocalSGD, seed: int, lesson: Lesson) -> Trainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
         """See `OwnTraining`."""
         if lesson.previous is None:
-            return Trainer(model, recipe, seed)
-        change = entries(model, (lesson.start - lesson.previous).abs())
+            return Trainer(honest.model, recipe, honest.seed, honest.task)
+        change = entries(honest.model, (lesson.start - lesson.previous).abs())
         kept = change.topk(math.ceil(self.keep * len(change))).indices
-        return Masking(model, recipe, seed, kept)
+        return Masking(honest, recipe, kept)
 
 
 def entries(model: FlatModule, vector: Vector) -> Vector:
@@ -161,15 +172,14 @@ class Projecting(Trainer):
     """A trainer that stays within a distance of a model.
 
     Args:
-        model: as for `Trainer`.
-        recipe: as for `Trainer`.
-        seed: as for `Trainer`.
+        honest: the trainer of honest clients: its model, its task and its seed.
+        recipe: the local training.
         centre: parameters in the order of the model's own memory.
         radius: largest distance.
     """
 
-    def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int, centre: Vector, radius: float) -> None:
-        super().__init__(model, recipe, seed)
+    def __init__(self, honest: Trainer, recipe: LocalSGD, centre: Vector, radius: float) -> None:
+        super().__init__(honest.model, recipe, honest.seed, honest.task)
         self.centre, self.radius = centre, radius
 
     def _descend(self, lr: float) -> None:
@@ -184,14 +194,13 @@ class Masking(Trainer):
     """A trainer that keeps some entries as they are.
 
     Args:
-        model: as for `Trainer`.
-        recipe: as for `Trainer`.
-        seed: as for `Trainer`.
+        honest: the trainer of honest clients: its model, its task and its seed.
+        recipe: the local training.
         kept: indices of these entries in the order of the model's own memory.
     """
 
-    def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int, kept: Int[Tensor, "k"]) -> None:
-        super().__init__(model, recipe, seed)
+    def __init__(self, honest: Trainer, recipe: LocalSGD, kept: Int[Tensor, "k"]) -> None:
+        super().__init__(honest.model, recipe, honest.seed, honest.task)
         self.kept = kept
 
     def _descend(self, lr: float) -> None:

@@ -12,7 +12,7 @@ from phalanx.rng import generator
 from phalanx.simulation.events import Trained, Wait
 from phalanx.simulation.executor import LocalTask
 from phalanx.training.evaluation import evaluate
-from phalanx.training.sgd import Trainer
+from phalanx.training.local import LocalTrainer
 
 
 class Adversary:
@@ -179,9 +179,13 @@ class AttackerExecutor:
         adversary: the attack and its clients.
         trainer: of honest clients.
         exact: see `ExecutorFactory.executor`.
+
+    Raises:
+        InfeasibleError: the attack cannot train in place of that trainer.
     """
 
-    def __init__(self, adversary: Adversary, trainer: Trainer, *, exact: bool) -> None:
+    def __init__(self, adversary: Adversary, trainer: LocalTrainer, *, exact: bool) -> None:
+        adversary.attack.check_trainer(trainer)
         self.adversary, self.trainer, self.exact = adversary, trainer, exact
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
@@ -190,6 +194,8 @@ class AttackerExecutor:
             client, turn, version, start, row = task
             part, previous = self.adversary.part(client, version), self.adversary.previous.get(client)
             data = self.adversary.data(client, part)
-            before = evaluate(self.trainer.model, start, data).loss if self.exact and len(data) else None
+            before = (
+                evaluate(self.trainer.model, start, data, self.trainer.task).loss if self.exact and len(data) else None
+            )
             loss = part.train(Lesson(client, turn, version, start, previous, data, row), self.trainer)
             yield task, loss if before is None else before
