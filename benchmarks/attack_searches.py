@@ -1,6 +1,6 @@
 """How close the searches of ALIE and of inner product manipulation come to the strongest attack.
 
-python benchmarks/attack_searches.py [--cases 5] [--points 10001] [--rules Krum]
+python benchmarks/attack_searches.py [--cases 2] [--points 10001] [--rules Krum]
 
 Each case has 14 honest and 4 forged updates of 30 entries, drawn at random, with a spread that differs from case to
 case.  The best strength of all is found by brute force: evenly spaced ones between -20 and 20.  Prints for each rule
@@ -69,7 +69,7 @@ def shares(knowledge: Knowledge, searches: Sequence[Colluding], points: int) -> 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=5)
+    parser.add_argument("--cases", type=int, default=2)
     parser.add_argument("--points", type=int, default=10_001)
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
     options = parser.parse_args()

@@ -19,9 +19,9 @@ from phalanx.attacks import (
     Backdoor,
     ConstrainAndScale,
     DistributedBackdoor,
-    EdgeCases,
     Neurotoxin,
     ProjectedTraining,
+    Rescale,
     Scheduled,
     Together,
 )
@@ -33,11 +33,14 @@ AFTER = (0, 10, 20, 40)  # rounds after the attack
 LONGER = 5  # local epochs of an attacker
 RADIUS = 0.2  # of most honest updates, the norm is below
 ATTACKS: Mapping[str, Attack] = {
-    "data only": Backdoor(),
+    "data": Backdoor(),
+    "data, longer training": Together(Backdoor(), ConstrainAndScale(LONGER, alpha=1.0)),
     "model replacement": Together(Backdoor(), ConstrainAndScale(LONGER, factor=CLIENTS / ATTACKERS)),
     "DBA": Together(DistributedBackdoor(), ConstrainAndScale(LONGER, alpha=1.0)),
     "PGD": Together(Backdoor(), ProjectedTraining(LONGER, radius=RADIUS)),
-    "PGD, edge cases": Together(EdgeCases(), ProjectedTraining(LONGER, radius=RADIUS)),
+    "PGD with replacement": Together(
+        Backdoor(), Together(ProjectedTraining(LONGER, radius=RADIUS), Rescale(CLIENTS / ATTACKERS))
+    ),
     "Neurotoxin": Together(Backdoor(), Neurotoxin(LONGER)),
 }
 RULES: Mapping[str, Aggregator] = {

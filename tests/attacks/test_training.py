@@ -1,6 +1,6 @@
 """Attacks by local training: by hand, by their constraints, and in whole runs."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -25,12 +25,14 @@ from phalanx.attacks import (
     Together,
 )
 from phalanx.attacks.data import TRIGGER
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
 from phalanx.runs.federation import Federation
 from phalanx.simulation import Simulation
 from phalanx.simulation.executor import DividedExecutor, LocalTask, SerialExecutor
+from phalanx.training.local import LocalTrainer
 from phalanx.training.sgd import Trainer
 from phalanx.training.vector import FlatModule
 
@@ -256,6 +258,30 @@ def test_exact_losses_are_those_of_the_model_that_was_received():
         transport.send(dict.fromkeys(range(4), START), 0)
         losses.append([reply.loss for reply in transport.receive(every=True).replies])
     assert losses[0] == losses[1]
+
+
+@dataclass(frozen=True)
+class OwnWay(LocalSGD):
+    """Honest training that is not by `Trainer`."""
+
+    def trainer(self, model, task, seed):
+        return Still(model, task)
+
+
+class Still(LocalTrainer):
+    """Changes nothing."""
+
+    def train(self, start, data, *, client, turn, version, out):
+        out.zero_()
+        return 0.0
+
+
+@pytest.mark.parametrize("wrap", [lambda a: a, Sybils, Scheduled, lambda a: Together(LabelFlip(1, 2), a)])
+def test_training_that_an_attack_cannot_replace_is_refused_before_the_run(wrap):
+    plan = replace(SMALL, training=OwnWay(), attack=wrap(Neurotoxin()))
+    with pytest.raises(InfeasibleError, match="Neurotoxin changes training by LocalSGD"):
+        Federation(plan)
+    Federation(replace(plan, attack=Scheduled(LabelFlip(1, 2))))
 
 
 def test_a_part_of_an_attack_trains_in_the_others_place():

@@ -194,8 +194,7 @@ class AttackerExecutor:
             client, turn, version, start, row = task
             part, previous = self.adversary.part(client, version), self.adversary.previous.get(client)
             data = self.adversary.data(client, part)
-            before = (
-                evaluate(self.trainer.model, start, data, self.trainer.task).loss if self.exact and len(data) else None
-            )
-            loss = part.train(Lesson(client, turn, version, start, previous, data, row), self.trainer)
+            trainer, measured = self.trainer, self.exact and len(data)
+            before = evaluate(trainer.model, start, data, trainer.task).loss if measured else None
+            loss = part.train(Lesson(client, turn, version, start, previous, data, row), trainer)
             yield task, loss if before is None else before
