@@ -98,6 +98,8 @@ class Classification(Task):
                 "Classification needs labels of classes (int64), and these data have targets. Choose a task for them, "
                 "such as Regression or MultiLabel, or convert y to int64 and give the number of classes."
             )
+        if data.classes < 2:
+            raise ValueError(f"Classification needs at least 2 classes, got {data.classes}. Check the labels.")
         return data.classes
 
     def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
