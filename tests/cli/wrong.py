@@ -33,7 +33,8 @@ WRONG: dict[Any, tuple[str, ...]] = {  # for each kind of value what is none of 
     tuple: ("x", "1", "{nonsense: 1}", "true", "[[]]", "[x, {}]", DEEP, CYCLE, BOMB),
     type: (
         "Nonsense", "3", "true", "", "[1]", "{nonsense: 1}", "no.such.Class", "os.path", "builtins.int", ".", "..",
-        "a.", "phalanx.core.Algorithm", "phalanx.runs.plan.Run", "{class_path: 3}", "{class_path: [1]}", "{class_path: {}}",
+        "a.", "phalanx.core.Algorithm", "phalanx.runs.plan.Run", "{class_path: 3}", "{class_path: [1]}",
+        "{class_path: {}}",
         "{class_path: no.such.Class, init_args: 3}", "{init_args: [1]}", "{class_path: null}", DEEP, CYCLE, BOMB, LONG,
     ),
 }  # fmt: skip
