@@ -41,8 +41,8 @@ def check_task(model: Model, shape: tuple[int, ...], classes: int, *suitable: tu
     Raises:
         ValueError: if the shape is not among the suitable ones, or there are fewer than two classes.
     """
-    if classes < 2:
-        raise ValueError(f"{model} needs at least 2 classes, got {classes}. Check the labels.")
+    if classes < 1:
+        raise ValueError(f"{model} needs at least 1 output, got {classes}. Check the labels.")
     if not suitable and (not shape or min(shape) < 1):
         raise ValueError(f"{model} takes examples with at least one feature, got shape {shape}. Check the data.")
     if suitable and tuple(shape) not in suitable:
