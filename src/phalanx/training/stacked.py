@@ -7,7 +7,7 @@ minibatches and dropout of the same random streams; results differ from one clie
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,64 +15,56 @@ from torch import Tensor
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
-from phalanx.training.layers import Dropout, Layer, stack_of
-from phalanx.training.sgd import LocalSGD
+from phalanx.training.layers import Dropout, stack_of
+from phalanx.training.local import LocalTask, LocalTrainer
+from phalanx.training.task import Classification, Task
 from phalanx.training.vector import FlatModule
+
+if TYPE_CHECKING:
+    from phalanx.training.sgd import LocalSGD
 
 WIDTH = 12  # clients of a stack, at most
 CACHED = 1 << 22  # bytes of the parameters of a stack, if its clients are several
 
 
-class Turn(NamedTuple):
-    """One task of a client, for a stack."""
-
-    client: int
-    turn: int  # number of its earlier tasks
-    version: int  # of the model that it was sent
-    start: Vector  # parameters from which it trains
-    out: Vector  # receives trained minus start
-
-
-class StackedTrainer:
-    """Trains the clients of a stack together.
+class StackedTrainer(LocalTrainer):
+    """A trainer by stochastic gradient descent, of several clients together.
 
     Args:
-        model: the network, of which only the architecture is used.
+        model: the module, bound to its vector; only its architecture is used.
         recipe: the local training.
-        seed: seed of the run; see `phalanx.training.Trainer`.
+        seed: seed of the run; the random streams are those of `phalanx.training.sgd.Trainer`.
+        task: the task that is trained.
 
     Raises:
-        ValueError: the network has no stacked form.
+        ValueError: the network has no stacked form, or the task is not a classification.
     """
 
-    def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int) -> None:
+    def __init__(self, model: FlatModule, recipe: "LocalSGD", seed: int, task: Task) -> None:
+        super().__init__(model, task)
         layers = stack_of(model.module)
-        if isinstance(layers, str):
-            raise ValueError(f"Clients of this network cannot be stacked: {layers}.")
-        self.layers, self.recipe, self.seed, self.size = layers, recipe, seed, model.size
-        self._like = model.values
+        why = layers if isinstance(layers, str) else "" if type(task) is Classification else "the task has other losses"
+        if isinstance(layers, str) or why:
+            raise ValueError(f"Clients cannot be stacked: {why}. Set training.stacked to false.")
+        self.layers, self.recipe, self.seed = layers, recipe, seed
+        self.width = max(1, min(WIDTH, CACHED // (model.size * model.values.itemsize)))
         self._fused = not (recipe.momentum or recipe.weight_decay or recipe.proximal or recipe.clip_norm is not None)
-        convolutional = model.convolutional
-        self.width = 1 if convolutional else max(1, min(WIDTH, CACHED // (self.size * model.values.itemsize)))
-        self._values = self._targets = self._like.new_empty(0, 0)
+        self._first = next(number for number, layer in enumerate(layers) if layer.size)  # no gradient before it
+        self._values = self._targets = model.values.new_empty(0, 0)
 
-    def train(self, turns: Sequence[Turn], data: Mapping[int, Dataset]) -> list[float]:
-        """Train clients, write their changes, and return their mean losses over the first epoch, in nats per label.
+    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+        """See `LocalTrainer`."""
+        return self.train_together([LocalTask(client, turn, version, start, out)], {client: data})[0]
 
-        Args:
-            turns: at most `width` tasks, of different clients.
-            data: examples of each client, all of one shape, with one label each.
-        """
-        losses = [math.nan] * len(turns)
-        order = sorted(range(len(turns)), key=lambda k: -self._steps(len(data[turns[k].client])))
-        working = [k for k in order if len(data[turns[k].client])]
-        for k in set(order) - set(working):
-            turns[k].out.zero_()
-        if working:
-            found = self._train([turns[k] for k in working], [data[turns[k].client] for k in working])
-            for k, loss in zip(working, found, strict=True):
-                losses[k] = loss
-        return losses
+    def train_together(self, tasks: Sequence[LocalTask], data: Mapping[int, Dataset]) -> list[float]:
+        """See `LocalTrainer`."""
+        working = [task for task in tasks if len(data[task.client])]
+        working.sort(key=lambda task: -self._steps(len(data[task.client])))
+        for task in tasks:
+            task.row.zero_()
+        losses = self._train(working, [data[task.client] for task in working]) if working else []
+        found = {task.client: loss for task, loss in zip(working, losses, strict=True)}
+        return [found.get(task.client, math.nan) for task in tasks]
 
     def _steps(self, held: int) -> int:
         """Return the number of minibatches of a task."""
@@ -81,13 +73,13 @@ class StackedTrainer:
             return recipe.steps if held else 0
         return recipe.epochs * math.ceil(held / recipe.examples(held)) if held else 0
 
-    def _train(self, turns: Sequence[Turn], held: Sequence[Dataset]) -> list[float]:
-        self._load(turns)
-        begun = self._values[: len(turns)].clone() if self.recipe.proximal else None
-        velocity = torch.zeros_like(self._values[: len(turns)]) if self.recipe.momentum else None
-        plans = [self._plan(turn, len(data)) for turn, data in zip(turns, held, strict=True)]
-        lr = self._like.new_tensor([self.recipe.learning_rate(turn.version) for turn in turns])
-        total = torch.zeros(len(turns), dtype=torch.float64)
+    def _train(self, tasks: Sequence[LocalTask], held: Sequence[Dataset]) -> list[float]:
+        self._load(tasks)
+        begun = self._values[: len(tasks)].clone() if self.recipe.proximal else None
+        velocity = torch.zeros_like(self._values[: len(tasks)]) if self.recipe.momentum else None
+        plans = [self._plan(task, len(data)) for task, data in zip(tasks, held, strict=True)]
+        lr = self._values.new_tensor([self.recipe.learning_rate(task.version) for task in tasks])
+        total = torch.zeros(len(tasks), dtype=torch.float64)
         for step in range(len(plans[0].batches)):
             active = sum(len(plan.batches) > step for plan in plans)
             chosen = [plan.batches[step] for plan in plans[:active]]
@@ -98,7 +90,8 @@ class StackedTrainer:
             total[:active] += torch.where(first, loss, 0.0)
             if not self._fused:
                 self._descend(active, lr, begun, velocity)
-        self._read(turns)
+        for values, task in zip(self._values, tasks, strict=False):
+            torch.sub(values, task.start, out=task.row)
         return [float(loss) / plan.seen for loss, plan in zip(total.tolist(), plans, strict=True)]
 
     def _gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
@@ -111,14 +104,9 @@ class StackedTrainer:
         g = scores.exp_()
         g.scatter_add_(2, y, g.new_full((), -1.0).expand(y.shape))
         g *= weights[:, :, None]
-        for number in range(len(self.layers) - 1, -1, -1):
+        for number in range(len(self.layers) - 1, self._first - 1, -1):
             g = self.layers[number].backward(g, further=number > self._first)
         return loss
-
-    @property
-    def _first(self) -> int:
-        """The number of the first layer with parameters: no gradient is needed before it."""
-        return next(number for number, layer in enumerate(self.layers) if layer.size)
 
     def _descend(self, active: int, lr: Tensor, begun: Tensor | None, velocity: Tensor | None) -> None:
         """Take one step of gradient descent with each client's gradient; see `phalanx.training.sgd.Trainer`."""
@@ -134,46 +122,34 @@ class StackedTrainer:
             gradient = velocity[:active].mul_(recipe.momentum).add_(gradient)
         values.addcmul_(gradient, lr[:active, None], value=-1)
 
-    def _plan(self, turn: Turn, held: int) -> "Plan":
+    def _plan(self, task: LocalTask, held: int) -> "Plan":
         """Return the minibatches of a task, as `LocalSGD.minibatches` makes them."""
-        recipe, rng = self.recipe, generator(self.seed, "batches", turn.client, turn.turn)
+        recipe, rng = self.recipe, generator(self.seed, "batches", task.client, task.turn)
         size, batches, first, seen = recipe.examples(held), list[Tensor](), 0, 0
         while len(batches) < self._steps(held):
             order = torch.randperm(held, generator=rng)
             if recipe.steps is not None:
                 order = order[: (recipe.steps - len(batches)) * size]
-            batches += order.split(size)
+            batches += torch.split(order, size)
             if not first:
                 first, seen = len(batches), len(order)
         return Plan(batches, first, seen)
 
-    def _load(self, turns: Sequence[Turn]) -> None:
+    def _load(self, tasks: Sequence[LocalTask]) -> None:
         """Set the parameters of all clients, and seed their dropout."""
-        if len(self._values) < len(turns):
-            self._values = self._like.new_empty(len(turns), self.size)
+        if len(self._values) < len(tasks):
+            self._values = self.model.values.new_empty(len(tasks), self.model.size)
             self._targets = self._values if self._fused else torch.empty_like(self._values)
             at = 0
             for layer in self.layers:
                 layer.bind(self._values[:, at : at + layer.size], self._targets[:, at : at + layer.size])
                 at += layer.size
-        streams = [generator(self.seed, "dropout", turn.client, turn.turn) for turn in turns]
-        for layer, part in self._parts():
+        for values, task in zip(self._values, tasks, strict=False):
+            values.copy_(task.start)
+        streams = [generator(self.seed, "dropout", task.client, task.turn) for task in tasks]
+        for layer in self.layers:
             if isinstance(layer, Dropout):
                 layer.streams = streams
-            for row, turn in enumerate(turns):
-                layer.load(turn.start[part], row)
-
-    def _read(self, turns: Sequence[Turn]) -> None:
-        for layer, part in self._parts():
-            for row, turn in enumerate(turns):
-                layer.read(turn.out[part], row)
-        for turn in turns:
-            turn.out.sub_(turn.start)
-
-    def _parts(self) -> list[tuple[Layer, slice]]:
-        """Return each layer with its part of a vector."""
-        ends = torch.tensor([layer.size for layer in self.layers]).cumsum(0).tolist()
-        return [(layer, slice(end - layer.size, end)) for layer, end in zip(self.layers, ends, strict=True)]
 
     def _set_counts(self, counts: Sequence[int]) -> None:
         for layer in self.layers:
@@ -189,27 +165,25 @@ class Plan(NamedTuple):
     seen: int  # examples of the first epoch
 
 
+def tensor(data: Dataset) -> Tensor:
+    """Return the inputs, which are one tensor where a chain of layers takes them."""
+    assert isinstance(data.x, Tensor)
+    return data.x
+
+
 def _gathered(held: Sequence[Dataset], chosen: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the inputs, labels and weights of one minibatch of each client, padded to the length of the longest.
 
     The weights are 1 / m for the m examples of a client's minibatch, and 0 for the padding.
     """
-    longest, like = max(map(len, chosen)), held[0]
-    x = _room(like.x, len(chosen), longest)
-    y = like.y.new_zeros(len(chosen), longest)
+    longest, like = max(map(len, chosen)), tensor(held[0])
+    x = like.new_empty(len(chosen), longest, *like.shape[1:])
+    y = held[0].y.new_zeros(len(chosen), longest)
     weights = x.new_zeros(len(chosen), longest)
     for row, (data, indices) in enumerate(zip(held, chosen, strict=False)):
         count = len(indices)
-        torch.index_select(data.x, 0, indices, out=x[row, :count])
+        torch.index_select(tensor(data), 0, indices, out=x[row, :count])
         torch.index_select(data.y, 0, indices, out=y[row, :count])
         weights[row, :count] = 1 / count
         x[row, count:] = 0
     return x, y, weights
-
-
-def _room(like: Tensor, clients: int, examples: int) -> Tensor:
-    """Return memory for inputs; images are channels last, the fastest layout."""
-    if like.ndim != 4:
-        return like.new_empty(clients, examples, *like.shape[1:])
-    channels, height, width = like.shape[1:]
-    return like.new_empty(clients, examples, height, width, channels).permute(0, 1, 4, 2, 3)
