@@ -31,8 +31,8 @@ from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
 from phalanx.runs.federation import Federation
 from phalanx.simulation import Simulation
-from phalanx.simulation.executor import DividedExecutor, LocalTask, SerialExecutor
-from phalanx.training.local import LocalTrainer
+from phalanx.simulation.executor import DividedExecutor, SerialExecutor
+from phalanx.training.local import LocalTask, LocalTrainer
 from phalanx.training.sgd import Trainer
 from phalanx.training.vector import FlatModule
 

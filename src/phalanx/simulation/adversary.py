@@ -10,9 +10,8 @@ from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
 from phalanx.simulation.events import Trained, Wait
-from phalanx.simulation.executor import LocalTask
 from phalanx.training.evaluation import evaluate
-from phalanx.training.local import LocalTrainer
+from phalanx.training.local import LocalTask, LocalTrainer
 
 
 class Adversary:

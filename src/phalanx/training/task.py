@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
 
 from phalanx.data import NO_LABEL, Dataset
+from phalanx.installation import installation
 
 
 class Task(ABC):
@@ -98,6 +99,8 @@ class Classification(Task):
                 "Classification needs labels of classes (int64), and these data have targets. Choose a task for them, "
                 "such as Regression or MultiLabel, or convert y to int64 and give the number of classes."
             )
+        if data.classes < 2:
+            raise ValueError(f"Classification needs at least 2 classes, got {data.classes}. Check the labels.")
         return data.classes
 
     def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
@@ -290,7 +293,7 @@ def _metric(name: str, options: Mapping[str, object]) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torchmetrics":
             raise ValueError(f"The metric {name!r} cannot be imported: {error}.") from error
-        raise ValueError(f"The metric {name!r} needs torchmetrics: pip install 'phalanx-fl[tasks]'.") from error
+        raise ValueError(f"The metric {name!r} needs torchmetrics: {installation('tasks')}.") from error
     except AttributeError as error:
         raise ValueError(f"{module or 'torchmetrics'} has no metric {last!r}. Give the name of a class.") from error
     offered = {**options, "average": "macro"}
