@@ -10,7 +10,6 @@ from flower.federations import KEYS, SMALL
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import (
     ALIE,
-    DistributedBackdoor,
     Duplicate,
     Flood,
     Gaussian,
@@ -58,7 +57,7 @@ def test_attacks_by_time_are_refused_with_the_reason(attack, tmp_path):
 
 @pytest.mark.parametrize(
     "attack",
-    [Neurotoxin(), PoisonedFL(), Scheduled(Rescale(2.0)), Together(DistributedBackdoor(), Rescale(2.0))],
+    [Neurotoxin(), PoisonedFL(), Scheduled(Rescale(2.0)), Together(Neurotoxin(), Rescale(2.0))],
     ids=str,
 )
 def test_attacks_that_need_a_simulation_are_refused_with_the_reason(attack, tmp_path):

@@ -54,8 +54,8 @@ class OwnTraining(Attack, ABC):
         """See `Attack`."""
         if not isinstance(honest, Trainer):
             raise InfeasibleError(
-                f"{type(self).__name__} changes training by LocalSGD, and clients train otherwise. Set training to "
-                "LocalSGD, or choose an attack on data or updates."
+                f"{type(self).__name__} changes training by LocalSGD of one client at a time, and clients train in "
+                "another way. Set training to LocalSGD, with stacked false, or choose an attack on data or updates."
             )
 
     def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
