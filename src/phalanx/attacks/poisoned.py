@@ -34,7 +34,8 @@ class PoisonedFL(Remembering):
     entries are s times c |g| v, where v of length 1 is proportional to |g - (|g| / |k s|) k s|: entries in which the
     others oppose are larger.  After every `every` turns it tests whether the model has moved along s since the last
     test, by the number of entries with the sign of s, at a level of 1 %; if not, c is lowered, to 0.5 at least: updates
-    were filtered.  At the first two turns, without a change of the model, it sends zeros, or g along s.
+    were filtered.  At the first turn, without a change of the model, it sends zeros; at the second v is proportional to
+    |g|, since nothing was sent before.
 
     Args:
         factor: c at the beginning, above 0.5; 8 in the paper.
