@@ -20,11 +20,16 @@ from phalanx.algorithms import (
     BenignClusters,
     ByzantineCFL,
     Catalyst,
+    CentrallyPrivate,
     ClusteredFL,
     DeMoA,
+    FedAdagrad,
+    FedAdam,
     FedAsync,
     FedAvg,
+    FedAvgM,
     FedBuff,
+    FedYogi,
     FLTrust,
     FoolsGold,
     IfUnlike,
@@ -42,7 +47,7 @@ from phalanx.algorithms import (
     ZenoPlusPlus,
 )
 from phalanx.clustering import Memory, Peel
-from phalanx.weighting import AsReported
+from phalanx.weighting import AsReported, Ignore
 from toys import Scripted, updates
 
 ALGORITHMS = [
@@ -109,6 +114,14 @@ ALGORITHMS = [
     Permuted(ClusteredFL(aggregate=Median()), seed=1),
     Rotated(FedAvg(), seed=1),
     Private(FedAvg(aggregate=Median()), clip=1.0, noise_multiplier=0.1),
+    FedAvgM(FedAvg(aggregate=Median())),
+    FedAdagrad(SignSGD()),
+    FedAdam(FLAME()),
+    FedYogi(Permuted(FedAvg(), seed=1)),
+    Quorum(FedAdam(FedAvg(aggregate=Median())), k=3),
+    PerCluster(FedAdam(FedAvg()), min_turns=1, min_part_size=2, min_gap=0.01),
+    CentrallyPrivate(FedAdam(FedAvg(preprocess=Ignore())), clip=1.0, noise_multiplier=0.1, count_noise=0.5),
+    Rewarded(FedYogi(FedAvg(aggregate=Median()))),
     Rewarded(FedAvg(aggregate=Median())),
     Rewarded(Catalyst(f=1), sharpness=2.0),
     PerCluster(FedAvg(), min_turns=1, min_part_size=2, min_gap=0.01),

@@ -9,6 +9,7 @@ from phalanx.algorithms.basgd import BASGD
 from phalanx.algorithms.benign_clusters import BenignClusters
 from phalanx.algorithms.byzantine_cfl import AboveNoise, AtOnce, ByzantineCFL, IfUnlike
 from phalanx.algorithms.catalyst import Catalyst, Inverse
+from phalanx.algorithms.centrally_private import CentrallyPrivate
 from phalanx.algorithms.clustered_fl import ClusteredFL, Relative
 from phalanx.algorithms.demoa import DeMoA
 from phalanx.algorithms.fedasync import FedAsync
@@ -28,6 +29,7 @@ from phalanx.algorithms.quorum import Quorum
 from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
 from phalanx.algorithms.rewarded import Rewarded
 from phalanx.algorithms.rffl import RFFL
+from phalanx.algorithms.server_optimizers import FedAdagrad, FedAdam, FedAvgM, FedYogi, ServerOptimizer
 from phalanx.algorithms.signsgd import SignSGD
 from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Staleness, Undiscounted
 from phalanx.algorithms.standalone import Standalone
@@ -52,13 +54,18 @@ __all__ = [
     "ByClass",
     "ByzantineCFL",
     "Catalyst",
+    "CentrallyPrivate",
     "ClusteredFL",
     "DeMoA",
     "Exponential",
     "FLTrust",
+    "FedAdagrad",
+    "FedAdam",
     "FedAsync",
     "FedAvg",
+    "FedAvgM",
     "FedBuff",
+    "FedYogi",
     "FoolsGold",
     "Hinge",
     "IfUnlike",
@@ -75,6 +82,7 @@ __all__ = [
     "Relative",
     "Rewarded",
     "Rotated",
+    "ServerOptimizer",
     "SignSGD",
     "Staleness",
     "Standalone",

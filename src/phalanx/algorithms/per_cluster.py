@@ -34,6 +34,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.clustering.division import Division, Indices, divide
 from phalanx.clustering.tree import Tree
@@ -154,6 +155,7 @@ class PerCluster(Wrapper):
                 f"{self.algorithm.title} compares updates with a training of the server's own, which has one set of "
                 "examples and cannot say what is right in each cluster. Choose another algorithm, such as Catalyst."
             )
+        check_not_central("PerCluster", self.algorithm)
 
     @property
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
