@@ -97,6 +97,8 @@ class Rewarded(Wrapper):
                 f"{self.algorithm.title} lets clients keep models of their own, so there is no one model to reward "
                 "them with. Choose an algorithm that serves everybody alike, such as Catalyst."
             )
+        if self.algorithm.download_size(1) != 1:
+            raise ValueError(f"Rewarded serves models, and {self.algorithm.title} sends more than a model.")
         check_not_central("Rewarded", self.algorithm)
 
     @property

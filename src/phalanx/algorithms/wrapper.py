@@ -6,7 +6,19 @@ from typing import Any
 
 from torch import Tensor
 
-from phalanx.core import Algorithm, InfeasibleError, Local, QuorumStatus, Rule, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import (
+    Algorithm,
+    Correction,
+    Download,
+    InfeasibleError,
+    Local,
+    QuorumStatus,
+    Rule,
+    SmallestSet,
+    Updates,
+    Vector,
+    Verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,11 @@ class Wrapper(Algorithm[Any]):
         return self.algorithm.reference_every
 
     @property
+    def corrects(self) -> bool:
+        """See `Algorithm`."""
+        return self.algorithm.corrects
+
+    @property
     def remembers(self) -> bool:
         """See `Algorithm`."""
         return self.algorithm.remembers
@@ -81,9 +98,13 @@ class Wrapper(Algorithm[Any]):
         """See `Algorithm`."""
         return self.algorithm.step(state, updates)
 
-    def download(self, state: Any, client: int) -> Vector:
+    def download(self, state: Any, client: int) -> Download:
         """See `Algorithm`."""
         return self.algorithm.download(state, client)
+
+    def download_size(self, d: int) -> int:
+        """See `Algorithm`."""
+        return self.algorithm.download_size(d)
 
     def join(self, state: Any, client: int, size: int) -> Any:
         """See `Algorithm`."""
@@ -97,7 +118,7 @@ class Wrapper(Algorithm[Any]):
         """See `Algorithm`."""
         return self.algorithm.weights(state, clients)
 
-    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
         """See `Algorithm`."""
         return self.algorithm.candidate_models(state, client)
 
@@ -119,9 +140,13 @@ class Wrapper(Algorithm[Any]):
 
     # Role: client
 
-    def integrate(self, local: Local | None, download: Vector) -> Vector:
+    def integrate(self, local: Local | None, download: Download) -> Vector:
         """See `Algorithm`."""
         return self.algorithm.integrate(local, download)
+
+    def correction(self, local: Local | None, download: Download, reach: float) -> Correction | None:
+        """See `Algorithm`."""
+        return self.algorithm.correction(local, download, reach)
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`."""
@@ -174,7 +199,7 @@ class StatefulWrapper(Wrapper):
                 "Choose another algorithm, such as FedAvg."
             )
 
-    def download(self, state: Any, client: int) -> Vector:
+    def download(self, state: Any, client: int) -> Download:
         """See `Algorithm`."""
         return self.algorithm.download(state.inner, client)
 
@@ -182,7 +207,7 @@ class StatefulWrapper(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.weights(state.inner, clients)
 
-    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
         """See `Algorithm`."""
         return self.algorithm.candidate_models(state.inner, client)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from phalanx.core import Vector
+from phalanx.core import Correction, Vector
 from phalanx.data import Dataset
 from phalanx.models import Model
 from phalanx.rng import borrowed
@@ -25,6 +25,7 @@ class LocalTask(NamedTuple):
     version: int  # of the model that it was sent
     start: Vector  # parameters from which it trains; shared storage where equal
     row: Vector  # receives trained minus start
+    correction: Correction | None = None  # of each gradient
 
 
 @runtime_checkable
@@ -82,9 +83,9 @@ def learnt(trainer: Trainer, task: LocalTask, data: Dataset, *, exact: bool) -> 
     The loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
     client received, over all its examples.  NaN if there are none.
     """
-    client, turn, version, start, row = task
+    client, turn, version, start, row, correction = task
     before = evaluate(trainer.model, start, data).loss if exact and len(data) else None
-    loss = trainer.train(start, data, client=client, turn=turn, version=version, out=row)
+    loss = trainer.train(start, data, client=client, turn=turn, version=version, out=row, correction=correction)
     return loss if before is None else before
 
 

@@ -8,13 +8,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from phalanx.core import Vector
+from phalanx.core import Algorithm, Correction, InfeasibleError, Vector
 from phalanx.data import NO_LABEL, Dataset
 from phalanx.rng import borrowed, generator
 from phalanx.training.vector import FlatModule
@@ -130,6 +131,14 @@ class LocalSGD:
             return int(self.batch_size)
         return max(1, math.floor(self.batch_size * held + 1e-9))
 
+    def count(self, held: int, *, alone: bool = True) -> int:
+        """Return the number of minibatches of one task; see `minibatches`."""
+        if self.steps is not None or not held:
+            return self.steps if self.steps is not None and held else 0
+        size = self.examples(held)
+        joined = not alone and held > size and held % size == 1
+        return self.epochs * (-(-held // size) - joined)
+
     def minibatches(
         self, data: Dataset, rng: torch.Generator, *, alone: bool = True
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -211,7 +220,21 @@ class Trainer:
         layers = model.module.modules()
         self._alone = not any(isinstance(layer, _BatchNorm) for layer in layers)  # a variance needs two
 
-    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+    def reach(self, held: int, version: int) -> float:
+        """Return the number of steps of a task on so many examples, times the learning rate."""
+        return self.recipe.count(held, alone=self._alone) * self.recipe.learning_rate(version)
+
+    def train(
+        self,
+        start: Vector,
+        data: Dataset,
+        *,
+        client: int,
+        turn: int,
+        version: int,
+        out: Vector,
+        correction: Correction | None = None,
+    ) -> float:
         """Train from `start`, and write the change of the parameters to `out`.
 
         Args:
@@ -221,6 +244,7 @@ class Trainer:
             turn: number of earlier tasks of the client, which names the random streams.
             version: version of the downloaded model, for a schedule of the learning rate.
             out: (d,), receives trained minus initial parameters.
+            correction: of each gradient.  Weight decay and momentum count, clipping does not.
 
         Returns:
             Mean loss over the minibatches of the first epoch, in nats per label; NaN if there are no examples.
@@ -232,6 +256,7 @@ class Trainer:
             self._velocity.zero_()
         if self._received is not None:
             self._received.copy_(self._parameters)
+        added = None if correction is None else _Added.of(correction, self._parameters)
         # Sums stay on the device: a GPU is read only once, at the end.
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), _labels(data.y[:0])
         minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
@@ -240,7 +265,7 @@ class Trainer:
                 loss = F.cross_entropy(model.module(x), y)
                 model.gradient.zero_()
                 loss.backward()  # type: ignore[no-untyped-call]
-                self._descend(lr)
+                self._descend(lr, added)
                 if epoch == 0:
                     total += loss.detach() * _labels(y)
                     seen += _labels(y)
@@ -248,7 +273,7 @@ class Trainer:
         out -= start
         return float(total) / int(seen) if seen else math.nan
 
-    def _descend(self, lr: float) -> None:
+    def _descend(self, lr: float, added: "_Added | None") -> None:
         """Take one step of gradient descent, in place."""
         recipe, gradient, parameters = self.recipe, self.model.gradient, self._parameters
         if recipe.clip_norm is not None:
@@ -259,9 +284,35 @@ class Trainer:
             gradient.add_(parameters, alpha=recipe.weight_decay)
         if self._received is not None:
             gradient.add_(parameters - self._received, alpha=recipe.proximal)
+        if added is not None:
+            gradient.add_(added.vector)
+            if added.proximal:
+                gradient.add_(parameters, alpha=added.proximal)
         if self._velocity is not None:
             gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
         parameters.add_(gradient, alpha=-lr)
+
+
+def check_correctable(algorithm: Algorithm, model: FlatModule) -> None:
+    """Raise `InfeasibleError` if an algorithm corrects gradients and the model has averaged buffers, without any."""
+    if algorithm.corrects and model.size != model.trainable:
+        raise InfeasibleError(
+            f"{algorithm.title} corrects gradients, and averaged buffers have none. Set buffers to freeze, or choose a "
+            "model without buffers."
+        )
+
+
+class _Added(NamedTuple):
+    """A correction of a task: vector + proximal w is added to each gradient."""
+
+    vector: Vector
+    proximal: float
+
+    @staticmethod
+    def of(correction: Correction, start: Vector) -> "_Added":
+        """Return the correction of a task that begins at `start`."""
+        vector, proximal = correction.vector[: len(start)], correction.proximal
+        return _Added(vector - proximal * start if proximal else vector, proximal)
 
 
 SERVER = -1  # id of the server in the names of random streams
