@@ -250,12 +250,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(InfeasibleError, match="averaged buffers have none"):
         Simulation(Quorum(FedDyn(), k=2), Trainer(module, TRAINING, 0), client_data())
     with pytest.raises(InfeasibleError, match="only this process does"):
-        Simulation(
-            SCAFFOLD(),
-            Trainer(FlatModule(torch.nn.Linear(IN, OUT)), TRAINING, 0),
-            client_data(),
-            elsewhere=lambda data: None,
-        )
+        Simulation(SCAFFOLD(), plain, client_data(), elsewhere=lambda data: None)
     for wrong in (lambda: FedDyn(alpha=0.0), lambda: SCAFFOLD(server_lr=0.0), lambda: WorkerMomentum(FedAvg(), 1.0)):
         with pytest.raises(ValueError, match=r"alpha|server_lr|momentum"):
             wrong()
