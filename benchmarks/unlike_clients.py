@@ -108,7 +108,7 @@ def main() -> None:
                 carry_out((method, lr, value, TUNING))
         for seed in SEEDS:
             carry_out((method, *best(method, found), seed))
-    print(table(found))  # noqa: T201
+    print(table(found))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
 from phalanx.algorithms.rewarded import Rewarded
 from phalanx.algorithms.rffl import RFFL
 from phalanx.algorithms.scaffold import SCAFFOLD
-from phalanx.algorithms.server_optimizers import FedAdagrad, FedAdam, FedAvgM, FedYogi, ServerOptimizer
+from phalanx.algorithms.server_optimizers import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from phalanx.algorithms.signsgd import SignSGD
 from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Staleness, Undiscounted
 from phalanx.algorithms.standalone import Standalone
@@ -89,7 +89,6 @@ __all__ = [
     "Relative",
     "Rewarded",
     "Rotated",
-    "ServerOptimizer",
     "SignSGD",
     "Staleness",
     "Standalone",

@@ -228,6 +228,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         prefetch=coordinator.prefetch,
         tell=audit.note,
         asked=UploadCounter(folder / ASKED if folder else None),
+        update_size=len(start),
     )
     if not (algorithm.synchronous or coordinator.suspension.interval):
         log.warning("%s", HASTE)
