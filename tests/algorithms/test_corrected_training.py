@@ -15,7 +15,7 @@ from phalanx.core import Correction, InfeasibleError, Until
 from phalanx.data import Dataset
 from phalanx.engine.participation import Participation
 from phalanx.simulation import Simulation
-from phalanx.training import Evaluation
+from phalanx.training import Classification, Evaluation, LocalOptimizer
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 from phalanx.weighting import Ignore
@@ -251,6 +251,9 @@ def test_what_cannot_be_is_refused():
         Simulation(Quorum(FedDyn(), k=2), Trainer(module, TRAINING, 0), client_data())
     with pytest.raises(InfeasibleError, match="only this process does"):
         Simulation(SCAFFOLD(), plain, client_data(), elsewhere=lambda data: None)
+    adam = LocalOptimizer().trainer(FlatModule(torch.nn.Linear(IN, OUT)), Classification(), 0)
+    with pytest.raises(InfeasibleError, match="which OptimizerTrainer does not support"):
+        Simulation(SCAFFOLD(), adam, client_data())
     for wrong in (lambda: FedDyn(alpha=0.0), lambda: SCAFFOLD(server_lr=0.0), lambda: WorkerMomentum(FedAvg(), 1.0)):
         with pytest.raises(ValueError, match=r"alpha|server_lr|momentum"):
             wrong()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
-from phalanx.core import Algorithm, AnyState, Arrivals, Correction, Download, InfeasibleError, Local, Reply, Vector
+from phalanx.core import Algorithm, AnyState, Arrivals, Download, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
 from phalanx.rng import numpy_generator
@@ -19,7 +19,7 @@ from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
 from phalanx.simulation.executor import Executor, LocalTask, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
-from phalanx.training.sgd import Trainer, check_correctable
+from phalanx.training.local import LocalTrainer, check_correctable, correction_of
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
 
@@ -54,7 +54,7 @@ class Simulation:
     def __init__(
         self,
         algorithm: Algorithm,
-        trainer: Trainer,
+        trainer: LocalTrainer,
         data: Mapping[int, Dataset],
         *,
         attack: Attack | None = None,
@@ -70,7 +70,7 @@ class Simulation:
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         sizes = {client: len(held) for client, held in data.items()}
         model = trainer.model.values
-        check_correctable(algorithm, trainer.model)
+        check_correctable(algorithm, trainer)
         self.adversary = Adversary(attack, byzantine, algorithm=algorithm, sizes=sizes, model=model, seed=seed)
         self.reported = self.adversary.reported
         most = most_examples(self.reported) if most_examples else {}
@@ -194,12 +194,9 @@ class Simulation:
             self._turns[client] += 1
             local = self._locals.get(client)
             start = self.algorithm.integrate(local, download)
-            correction = self._correction(client, local, download, version) if self.algorithm.corrects else None
+            held = len(self.data[client])
+            correction = correction_of(self.algorithm, self.trainer, local, download, held=held, version=version)
             yield LocalTask(client, turn, version, start, row, correction)
-
-    def _correction(self, client: int, local: Local | None, download: Download, version: int) -> Correction | None:
-        reach = self.trainer.reach(len(self.data[client]), version)
-        return self.algorithm.correction(local, download, reach) if reach else None
 
     def _set_out(self, task: LocalTask, download: Vector, loss: float) -> None:
         """Schedule the answer of a client that has trained."""
@@ -376,6 +373,7 @@ class Simulation:
             dict(self._locals),
             dict(self.adversary.previous),
             dict(self.adversary.earlier),
+            self.trainer.snapshot(),
         )
 
     def restore(self, snapshot: Underway, /) -> None:
@@ -385,6 +383,7 @@ class Simulation:
         self._turns, self._flying = dict(snapshot.turns), OrderedDict(snapshot.flying)
         self.adversary.held = {client: self._flying[client] for client in snapshot.held}
         self._others = len(self._flying.keys() - self.adversary.clients)
+        self.trainer.restore(snapshot.memories)
         self._down, self._locals = dict(snapshot.down), dict(snapshot.locals)
         self.adversary.previous, self.adversary.earlier = dict(snapshot.previous), dict(snapshot.earlier)
         self._expected = {event.client for _, _, event in snapshot.events if isinstance(event, Back)}
