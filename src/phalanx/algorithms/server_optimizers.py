@@ -58,6 +58,11 @@ class ServerOptimizer(StatefulWrapper):
         if not isinstance(self.server_lr, Schedule) and not 0 < self.server_lr < float("inf"):
             raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
+    @property
+    def first_square(self) -> float:
+        """The entries of v_{-1}."""
+        return 0.0
+
     @abstractmethod
     def moments(self, m: Vector, v: Vector, delta: Vector) -> tuple[Vector, Vector]:
         """Return m_t and v_t, given m_{t-1}, v_{t-1} and Delta_t."""
@@ -69,8 +74,8 @@ class ServerOptimizer(StatefulWrapper):
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ServerOptimizerState, Set[int]]:
         """See `Algorithm`."""
         inner, ready = self.algorithm.init(model, sizes)
-        square = getattr(self, "tau", 0.0) ** 2
-        return ServerOptimizerState(inner, torch.zeros_like(inner.model), torch.full_like(inner.model, square)), ready
+        m, v = torch.zeros_like(inner.model), torch.full_like(inner.model, self.first_square)
+        return ServerOptimizerState(inner, m, v), ready
 
     def step(self, state: ServerOptimizerState, updates: Updates) -> tuple[ServerOptimizerState, Set[int]]:
         """See `Algorithm`."""
@@ -132,6 +137,11 @@ class Adaptive(ServerOptimizer):
         _check_share("beta1", self.beta1)
         if not 0 < self.tau < float("inf"):
             raise ValueError(f"tau must be positive and finite, got {self.tau}.")
+
+    @property
+    def first_square(self) -> float:
+        """See `ServerOptimizer`."""
+        return self.tau**2
 
     @abstractmethod
     def squares(self, v: Vector, square: Vector) -> Vector:

@@ -1,5 +1,6 @@
 """An algorithm around another one."""
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -198,6 +199,14 @@ class StatefulWrapper(Wrapper):
                 f"{type(self).__name__} needs rounds and one model for all clients, and {self.algorithm.title} {has}. "
                 "Choose another algorithm, such as FedAvg."
             )
+
+    @abstractmethod
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+
+    @abstractmethod
+    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
 
     def download(self, state: Any, client: int) -> Download:
         """See `Algorithm`."""
