@@ -116,7 +116,7 @@ def check_correctable(algorithm: Algorithm, trainer: LocalTrainer) -> None:
     if not isinstance(trainer, CorrectableTrainer):
         raise InfeasibleError(
             f"{algorithm.title} corrects the gradients of local training, which {type(trainer).__name__} does not "
-            "support. Set training to LocalSGD, or choose another algorithm."
+            "support. Set training to LocalSGD, not stacked, or choose another algorithm."
         )
     if trainer.model.size != trainer.model.trainable:
         raise InfeasibleError(
