@@ -1,6 +1,6 @@
-"""A custom algorithm: federated averaging with momentum on the server (FedAvgM, Hsu et al. 2019).
+"""A custom algorithm: federated averaging with momentum on the server (Hsu et al. 2019).
 
-phalanx run --algorithm own_algorithm.FedAvgM --algorithm.momentum 0.8        (from the folder examples)
+phalanx run --algorithm own_algorithm.ServerMomentum --algorithm.momentum 0.8        (from the folder examples)
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvgM(Algorithm[State]):
+class ServerMomentum(Algorithm[State]):
     """Averages updates, and adds their decaying sum to the model.
 
     Args:

@@ -54,6 +54,12 @@ ALGORITHMS: dict[str, Algorithm] = {
     "DeMoA": algorithms.DeMoA(),
     "FLAME": algorithms.FLAME(f=F),
     "RFFL": algorithms.RFFL(),
+    "SCAFFOLD(Median)": algorithms.SCAFFOLD(aggregate=Median()),
+    "FedDyn(Median)": algorithms.FedDyn(aggregate=Median()),
+    "FedNova(Median)": algorithms.FedNova(aggregate=Median()),
+    "FedAdam(Median)": algorithms.FedAdam(algorithms.FedAvg(aggregate=Median(), preprocess=Ignore())),
+    "WorkerMomentum(Median)": algorithms.WorkerMomentum(algorithms.FedAvg(aggregate=Median(), preprocess=Ignore())),
+    "CentrallyPrivate": algorithms.CentrallyPrivate(algorithms.FedAvg(preprocess=Ignore()), 1.0, 0.1),
     "QFedAvg": algorithms.QFedAvg(),
     "FoolsGold": algorithms.FoolsGold(),
     "SignSGD": algorithms.SignSGD(),
@@ -103,7 +109,7 @@ class Outcome(NamedTuple):
 class Around(Trainer):
     """Each client sends a random vector around (1, 1, ...)."""
 
-    def train(self, start, data, *, client, turn, version, out):
+    def train(self, start, data, *, client, turn, version, out, correction=None):
         out.copy_(1 + 0.1 * torch.randn(len(out), generator=generator(client, "around", turn)))
         return 1.0
 

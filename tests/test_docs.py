@@ -24,7 +24,7 @@ RIVALS = DOCS / "asynchronous-rules.md"
 ASYNCHRONY = DOCS / "asynchrony.md"
 FAIR_RIVALS = DOCS / "fair-rivals.md"
 CLUSTER_RIVALS, ROBUST_RIVALS = DOCS / "cluster-rivals.md", DOCS / "robust-rivals.md"
-PRIVACY = DOCS / "privacy.md"
+PRIVACY, OPTIMIZERS = DOCS / "privacy.md", DOCS / "optimizers.md"
 TRAINING = DOCS / "training.md"
 BYZANTINE_CFL = DOCS / "byzantine-cfl.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
@@ -52,6 +52,7 @@ each_page = pytest.mark.parametrize(
         FAIR_RIVALS,
         ASYNCHRONY,
         PRIVACY,
+        OPTIMIZERS,
         TRAINING,
         *PAGES,
     ],

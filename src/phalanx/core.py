@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 from phalanx.wording import plural
 
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
+Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Algorithm.download_size` counts
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
 ROUND_LOST = "round lost: "  # how the reason begins that verdicts on a lost round give
@@ -73,7 +74,7 @@ class Updates:
 
     clients: tuple[int, ...]
     versions: tuple[int, ...]
-    bases: tuple[Vector, ...]
+    bases: tuple[Download, ...]
     deltas: Matrix
     losses: Weights
     reference: Vector | None = None
@@ -152,6 +153,13 @@ class Local(NamedTuple):
     memory: Tensor | None = None  # the algorithm's own: momentum, error feedback
 
 
+class Correction(NamedTuple):
+    """A change of each gradient of a client's local training, which becomes g + vector + proximal (w - start)."""
+
+    vector: Vector
+    proximal: float = 0.0
+
+
 @runtime_checkable
 class AnyState(Protocol):
     """The server's state between two steps.  Immutable; an algorithm adds fields of its own."""
@@ -211,9 +219,13 @@ class Algorithm(ABC, Generic[State]):
                 round is lost: see `lose_round`.
         """
 
-    def download(self, state: State, client: int) -> Vector:
+    def download(self, state: State, client: int) -> Download:
         """Return the vector that `client` is sent."""
         return state.model
+
+    def download_size(self, d: int) -> int:
+        """Return the number of entries of a download, of which the first d are parameters."""
+        return d
 
     def join(self, state: State, client: int, size: int) -> State:
         """Return the state with a client that joins after `init`; unchanged if not overridden.
@@ -265,7 +277,7 @@ class Algorithm(ABC, Generic[State]):
         """
         return state.version, getattr(state, "aggregate", None)
 
-    def candidate_models(self, state: State, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: State, client: int) -> Mapping[int, Download]:
         """Return the models that `client` can be served, by a number of the algorithm's own, the most general first.
 
         The last is what `download` sends. Clients choose by examples that they keep from training: `Run.validation`.
@@ -330,9 +342,24 @@ class Algorithm(ABC, Generic[State]):
         return 1
 
     # Role: client
-    def integrate(self, local: Local | None, download: Vector) -> Vector:
+    def integrate(self, local: Local | None, download: Download) -> Vector:
         """Return the parameters that a client trains, and is served, after a download.  A pure function."""
         return download
+
+    def correction(self, local: Local | None, download: Download, reach: float) -> Correction | None:
+        """Return what changes each gradient of the client's training; None: nothing.  A pure function.
+
+        Args:
+            local: the client's state.
+            download: what it was sent.
+            reach: number of steps that it trains, times the learning rate: how far a gradient of length 1 moves it.
+        """
+        return None
+
+    @property
+    def corrects(self) -> bool:
+        """Whether the client role changes gradients."""
+        return type(self).correction is not Algorithm.correction
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """Return what a client sends for the change `delta` that it trained, and its new local state."""

@@ -52,7 +52,7 @@ def test_the_quickstart():
 @pytest.mark.parametrize(
     "options",
     [
-        "--algorithm own_algorithm.FedAvgM --algorithm.momentum 0.8",
+        "--algorithm own_algorithm.ServerMomentum --algorithm.momentum 0.8",
         "--attack own_attack.Opposite --byzantine 6",
         "--model own_model.Softmax",
         "--task own_task.Focal --task.gamma 1",

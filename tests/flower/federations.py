@@ -72,7 +72,9 @@ def states_over_flower(plan, folder, transfer="float32"):
     """The state at each line, over Flower's messages."""
     federation, states = Federation(plan), []
     grid = InProcessGrid(at_nodes(honest(plan, folder, federation)), stepwise=True)
-    with grid, Stepwise(grid, roster_of(plan.clients), timeouts=QUICK, transfer=transfer) as transport:
+    size = len(federation.start)
+    made = Stepwise(grid, roster_of(plan.clients), timeouts=QUICK, transfer=transfer, update_size=size)
+    with grid, made as transport:
         phalanx.run(
             plan.algorithm,
             transport,

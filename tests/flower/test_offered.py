@@ -19,7 +19,7 @@ from flower.federations import (
     states_in_simulation,
 )
 from phalanx import LocalSGD
-from phalanx.algorithms import RFFL, ClusteredFL, FedAvg, Permuted, Quorum, Rotated
+from phalanx.algorithms import RFFL, SCAFFOLD, ClusteredFL, FedAvg, Permuted, Quorum, Rotated
 from phalanx.attacks import Attack
 from phalanx.core import InfeasibleError
 from phalanx.data import InMemory, PermutedLabels
@@ -67,8 +67,9 @@ def values(path, federation):
     return model.read()
 
 
-def test_one_model_for_all_is_one_file(tmp_path):
-    state, federation = carried_out(dataclasses.replace(SMALL, until=phalanx.Until(2)), tmp_path)
+@pytest.mark.parametrize("algorithm", [FedAvg(), SCAFFOLD()], ids=str)
+def test_one_model_for_all_is_one_file(algorithm, tmp_path):
+    state, federation = carried_out(dataclasses.replace(SMALL, algorithm=algorithm, until=phalanx.Until(2)), tmp_path)
     path = tmp_path / "run" / "model.pt"
     assert offered(tmp_path / "run", 3) == {0: path}
     assert torch.equal(values(path, federation), state.model)

@@ -133,7 +133,7 @@ def test_every_state_comes_back(algorithm):
     state, ready = start(algorithm)
     for seed in range(3):
         assert same(again((state, frozenset(ready))), (state, frozenset(ready)))
-        state, ready = algorithm.step(state, some_updates(state, seed).of(set(ready)))
+        state, ready = algorithm.step(state, some_updates(algorithm, state, seed).of(set(ready)))
     assert state.verdicts
 
 

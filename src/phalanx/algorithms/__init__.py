@@ -9,11 +9,14 @@ from phalanx.algorithms.basgd import BASGD
 from phalanx.algorithms.benign_clusters import BenignClusters
 from phalanx.algorithms.byzantine_cfl import AboveNoise, AtOnce, ByzantineCFL, IfUnlike
 from phalanx.algorithms.catalyst import Catalyst, Inverse
+from phalanx.algorithms.centrally_private import CentrallyPrivate
 from phalanx.algorithms.clustered_fl import ClusteredFL, Relative
 from phalanx.algorithms.demoa import DeMoA
 from phalanx.algorithms.fedasync import FedAsync
 from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.fedbuff import FedBuff
+from phalanx.algorithms.feddyn import FedDyn
+from phalanx.algorithms.fednova import FedNova
 from phalanx.algorithms.flame import FLAME
 from phalanx.algorithms.flhc import FLHC
 from phalanx.algorithms.fltrust import FLTrust
@@ -28,10 +31,13 @@ from phalanx.algorithms.quorum import Quorum
 from phalanx.algorithms.reputation import MedianNorm, PerLayer, Whole
 from phalanx.algorithms.rewarded import Rewarded
 from phalanx.algorithms.rffl import RFFL
+from phalanx.algorithms.scaffold import SCAFFOLD
+from phalanx.algorithms.server_optimizers import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from phalanx.algorithms.signsgd import SignSGD
 from phalanx.algorithms.staleness import Exponential, Hinge, Polynomial, Staleness, Undiscounted
 from phalanx.algorithms.standalone import Standalone
 from phalanx.algorithms.stocfl import StoCFL
+from phalanx.algorithms.worker_momentum import WorkerMomentum
 from phalanx.algorithms.zeno import ZenoPlusPlus
 from phalanx.core import Algorithm
 
@@ -41,6 +47,7 @@ __all__ = [
     "FLHC",
     "IFCA",
     "RFFL",
+    "SCAFFOLD",
     "AFLGuard",
     "AboveNoise",
     "Algorithm",
@@ -52,13 +59,20 @@ __all__ = [
     "ByClass",
     "ByzantineCFL",
     "Catalyst",
+    "CentrallyPrivate",
     "ClusteredFL",
     "DeMoA",
     "Exponential",
     "FLTrust",
+    "FedAdagrad",
+    "FedAdam",
     "FedAsync",
     "FedAvg",
+    "FedAvgM",
     "FedBuff",
+    "FedDyn",
+    "FedNova",
+    "FedYogi",
     "FoolsGold",
     "Hinge",
     "IfUnlike",
@@ -81,5 +95,6 @@ __all__ = [
     "StoCFL",
     "Undiscounted",
     "Whole",
+    "WorkerMomentum",
     "ZenoPlusPlus",
 ]

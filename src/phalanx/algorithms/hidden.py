@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import Algorithm, Local, Vector
+from phalanx.core import Algorithm, Correction, Local, Vector
 from phalanx.rng import generator
 
 
@@ -54,6 +54,8 @@ class Hidden(Wrapper):
                 f"{own} hides from the server which entry of a model is which, and {self.algorithm} has it look at "
                 "layers or classes: use it alone, or without them."
             )
+        if self.algorithm.download_size(1) != 1:
+            raise ValueError(f"{own} hides models, and {name} sends more than a model: use it alone.")
         if (inner := hiding(self.algorithm)) is not None:
             raise ValueError(f"{own} is around {type(inner).__name__}, and one transform hides all: take either.")
 
@@ -73,9 +75,16 @@ class Hidden(Wrapper):
 
     def integrate(self, local: Local | None, download: Vector) -> Vector:
         """See `Algorithm`."""
-        if local is not None:
-            local = local._replace(delta=self.revealed(local.delta))
-        return self.algorithm.integrate(local, self.revealed(download))
+        return self.algorithm.integrate(self._revealed_local(local), self.revealed(download))
+
+    def correction(self, local: Local | None, download: Vector, reach: float) -> Correction | None:
+        """See `Algorithm`."""
+        if not self.corrects:
+            return None
+        return self.algorithm.correction(self._revealed_local(local), self.revealed(download), reach)
+
+    def _revealed_local(self, local: Local | None) -> Local | None:
+        return None if local is None else local._replace(delta=self.revealed(local.delta))
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`."""

@@ -34,10 +34,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.clustering.division import Division, Indices, divide
 from phalanx.clustering.tree import Tree
-from phalanx.core import InfeasibleError, QuorumStatus, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import Download, InfeasibleError, QuorumStatus, SmallestSet, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity, direction
 from phalanx.wording import plural
 
@@ -154,6 +155,7 @@ class PerCluster(Wrapper):
                 f"{self.algorithm.title} compares updates with a training of the server's own, which has one set of "
                 "examples and cannot say what is right in each cluster. Choose another algorithm, such as Catalyst."
             )
+        check_not_central("PerCluster", self.algorithm)
 
     @property
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
@@ -170,13 +172,13 @@ class PerCluster(Wrapper):
         tree, nobody = Tree.rooted(sizes, model), frozenset[int]()
         return PerClusterState(0, tree, {0: root}, dict(sizes), {}, {}, nobody, nobody, 0, {}), ready
 
-    def download(self, state: PerClusterState, client: int) -> Vector:
+    def download(self, state: PerClusterState, client: int) -> Download:
         """See `Algorithm`: what the client's cluster sends it, or the model of the node that it has come to."""
         if client in state.newcomers:
             return state.tree.nodes[state.newcomers[client]].model
         return self.algorithm.download(state.trained[state.tree.leaf_of(client)].inner, client)
 
-    def candidate_models(self, state: PerClusterState, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: PerClusterState, client: int) -> Mapping[int, Download]:
         """See `Algorithm`: the models on the client's path, from the root's to what its cluster sends it."""
         path = state.tree.path(state.node_of(client))
         return {**{v: state.tree.nodes[v].model for v in path[:-1]}, path[-1]: self.download(state, client)}

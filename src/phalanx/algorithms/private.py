@@ -8,7 +8,7 @@ guarantee; `docs/privacy.md` has its cost, and what it does not hide.
 Source of the noise: in a simulation the stream "privacy" of `seed`, with the upload's content in its name, so that a
 run is the same to the bit each time, and no two different uploads share their noise.  On a deployment the operating
 system's entropy, since anyone who knows the seed can subtract the noise: `secretly` changes an algorithm in this way,
-and a `Participant` of `phalanx.flower` calls it.
+and a `Participant` of `phalanx.flower` calls it, as does a `Coordinator` for noise of the server.
 
 An update that is not finite is sent as zero, with noise: an invalid update would reveal that training diverged.
 """
@@ -29,8 +29,14 @@ from phalanx.core import Algorithm, InfeasibleError, Vector
 from phalanx.rng import numpy_generator
 
 
+class Noisy(Wrapper):
+    """A wrapper that draws noise: from the stream of `seed`, or from the operating system if that is None."""
+
+    seed: int | None
+
+
 @dataclass(frozen=True)
-class Private(Wrapper):
+class Private(Noisy):
     """Clipping of uploads to a norm, and Gaussian noise on them, by each client; the server is unchanged.
 
     It can be inside `Quorum` and `Permuted`, and around them.
@@ -96,12 +102,12 @@ def entropy(count: int) -> NDArray[np.float64]:
 
 
 def secretly(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """Return the algorithm with noise that nobody can recompute, wherever in it `Private` is."""
+    """Return the algorithm with noise that nobody can recompute, wherever in it noise is drawn."""
     if not isinstance(algorithm, Wrapper):
         return algorithm
     inner = secretly(algorithm.algorithm)
-    if isinstance(algorithm, Private):
-        return replace(algorithm, algorithm=inner, seed=None)
+    if isinstance(algorithm, Noisy):
+        return replace(algorithm, algorithm=inner, seed=None)  # type: ignore[call-arg]  # a field of each subclass
     return algorithm if inner is algorithm.algorithm else replace(algorithm, algorithm=inner)
 
 

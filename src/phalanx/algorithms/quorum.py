@@ -8,6 +8,7 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import age_in_words, alone, merged
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import (
+    Download,
     InfeasibleError,
     QuorumStatus,
     SmallestSet,
@@ -162,11 +163,11 @@ class Quorum(Wrapper):
         lost = state.waiting.keys() | set(updates.clients)
         return state._replace(waiting={}, verdicts=lost_verdicts(lost, why)), lost
 
-    def download(self, state: QuorumState, client: int) -> Vector:
+    def download(self, state: QuorumState, client: int) -> Download:
         """See `Algorithm`."""
         return self.algorithm.download(state.inner, client)
 
-    def candidate_models(self, state: QuorumState, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: QuorumState, client: int) -> Mapping[int, Download]:
         """See `Algorithm`."""
         return self.algorithm.candidate_models(state.inner, client)
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import QuorumStatus, Updates, Vector, Verdict
@@ -96,6 +97,9 @@ class Rewarded(Wrapper):
                 f"{self.algorithm.title} lets clients keep models of their own, so there is no one model to reward "
                 "them with. Choose an algorithm that serves everybody alike, such as Catalyst."
             )
+        if self.algorithm.download_size(1) != 1:
+            raise ValueError(f"Rewarded serves models, and {self.algorithm.title} sends more than a model.")
+        check_not_central("Rewarded", self.algorithm)
 
     @property
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere

@@ -1,12 +1,25 @@
 """An algorithm around another one."""
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from phalanx.core import Algorithm, Local, QuorumStatus, Rule, SmallestSet, Updates, Vector
+from phalanx.core import (
+    Algorithm,
+    Correction,
+    Download,
+    InfeasibleError,
+    Local,
+    QuorumStatus,
+    Rule,
+    SmallestSet,
+    Updates,
+    Vector,
+    Verdict,
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,11 @@ class Wrapper(Algorithm[Any]):
         return self.algorithm.reference_every
 
     @property
+    def corrects(self) -> bool:
+        """See `Algorithm`."""
+        return self.algorithm.corrects
+
+    @property
     def remembers(self) -> bool:
         """See `Algorithm`."""
         return self.algorithm.remembers
@@ -81,9 +99,13 @@ class Wrapper(Algorithm[Any]):
         """See `Algorithm`."""
         return self.algorithm.step(state, updates)
 
-    def download(self, state: Any, client: int) -> Vector:
+    def download(self, state: Any, client: int) -> Download:
         """See `Algorithm`."""
         return self.algorithm.download(state, client)
+
+    def download_size(self, d: int) -> int:
+        """See `Algorithm`."""
+        return self.algorithm.download_size(d)
 
     def join(self, state: Any, client: int, size: int) -> Any:
         """See `Algorithm`."""
@@ -101,7 +123,7 @@ class Wrapper(Algorithm[Any]):
         """See `Algorithm`."""
         return self.algorithm.carried(state)
 
-    def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
         """See `Algorithm`."""
         return self.algorithm.candidate_models(state, client)
 
@@ -123,10 +145,108 @@ class Wrapper(Algorithm[Any]):
 
     # Role: client
 
-    def integrate(self, local: Local | None, download: Vector) -> Vector:
+    def integrate(self, local: Local | None, download: Download) -> Vector:
         """See `Algorithm`."""
         return self.algorithm.integrate(local, download)
+
+    def correction(self, local: Local | None, download: Download, reach: float) -> Correction | None:
+        """See `Algorithm`."""
+        return self.algorithm.correction(local, download, reach)
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`."""
         return self.algorithm.upload(delta, memory)
+
+
+@dataclass(frozen=True)
+class OuterState:
+    """The server's state of a wrapper that has one; fields that it does not have are those of the state within."""
+
+    inner: Any  # the state of the algorithm within
+
+    @property
+    def version(self) -> int:
+        """The version of the algorithm within."""
+        version: int = self.inner.version
+        return version
+
+    @property
+    def model(self) -> Vector:
+        """The model of the algorithm within."""
+        model: Vector = self.inner.model
+        return model
+
+    @property
+    def verdicts(self) -> Mapping[int, Verdict]:
+        """The verdicts of the algorithm within."""
+        verdicts: Mapping[int, Verdict] = self.inner.verdicts
+        return verdicts
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field of the state within."""
+        if name.startswith("_") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@dataclass(frozen=True)
+class StatefulWrapper(Wrapper):
+    """A wrapper with a state of its own, an `OuterState`, around a synchronous algorithm with one model.
+
+    All but its `init` and `step` is of the state within.
+    """
+
+    def __post_init__(self) -> None:
+        if not self.synchronous or not serves_one_model(self.algorithm):
+            has = "serves several models" if self.synchronous else "takes updates one at a time"
+            raise InfeasibleError(
+                f"{type(self).__name__} needs rounds and one model for all clients, and {self.algorithm.title} {has}. "
+                "Choose another algorithm, such as FedAvg."
+            )
+
+    @abstractmethod
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+
+    @abstractmethod
+    def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+
+    def download(self, state: Any, client: int) -> Download:
+        """See `Algorithm`."""
+        return self.algorithm.download(state.inner, client)
+
+    def weights(self, state: Any, clients: Collection[int]) -> Mapping[int, float]:
+        """See `Algorithm`."""
+        return self.algorithm.weights(state.inner, clients)
+
+    def carried(self, state: Any) -> tuple[int, Vector | None]:
+        """See `Algorithm`."""
+        return self.algorithm.carried(state.inner)
+
+    def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
+        """See `Algorithm`."""
+        return self.algorithm.candidate_models(state.inner, client)
+
+    def join(self, state: Any, client: int, size: int) -> Any:
+        """See `Algorithm`."""
+        return replace(state, inner=self.algorithm.join(state.inner, client, size))
+
+    def part(self, state: Any, clients: Mapping[int, int]) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+        inner, ready = self.algorithm.part(state.inner, clients)
+        return replace(state, inner=inner), ready
+
+    def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
+        """See `Algorithm`."""
+        inner, ready = self.algorithm.lose_round(state.inner, updates, why)
+        return replace(state, inner=inner), ready
+
+
+def serves_one_model(algorithm: Algorithm) -> bool:
+    """Return whether all clients are sent the model of the state, and train that."""
+    forwards = Wrapper.download, StatefulWrapper.download
+    while isinstance(algorithm, Wrapper) and type(algorithm).download in forwards:
+        algorithm = algorithm.algorithm
+    kind = type(algorithm)
+    return kind.download is Algorithm.download and kind.integrate is Algorithm.integrate

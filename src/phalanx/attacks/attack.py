@@ -7,9 +7,9 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from phalanx.core import InfeasibleError, Matrix, Rule, Vector
+from phalanx.core import Correction, InfeasibleError, Matrix, Rule, Vector
 from phalanx.data import Dataset
-from phalanx.training.local import LocalTrainer
+from phalanx.training.local import LocalTrainer, train_client
 
 
 class Role(NamedTuple):
@@ -35,6 +35,7 @@ class Lesson(NamedTuple):
     previous: Vector | None  # the previous download; None at the first one
     data: Dataset  # its poisoned data
     out: Vector  # receives trained minus initial parameters
+    correction: Correction | None = None  # of each gradient, by the algorithm
 
 
 class Forged(NamedTuple):
@@ -174,8 +175,8 @@ class Attack:
 
     def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
         """Train, write the change to `lesson.out`, and return the loss as the trainer of honest clients does."""
-        client, turn, version, start, _, data, out = lesson
-        return honest.train(start, data, client=client, turn=turn, version=version, out=out)
+        client, turn, version, start, _, data, out, correction = lesson
+        return train_client(honest, start, data, correction, client=client, turn=turn, version=version, out=out)
 
     def reported_size(self, size: int) -> int:
         """Return the number of examples that the attacker reports, if it has `size` examples."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from phalanx.attacks.attack import Attack, Knowledge, Lesson, Update
 from phalanx.core import InfeasibleError, Vector
 from phalanx.training.local import LocalTrainer
-from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.sgd import Added, LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 
 
@@ -182,8 +182,8 @@ class Projecting(Trainer):
         super().__init__(honest.model, recipe, honest.seed, honest.task)
         self.centre, self.radius = centre, radius
 
-    def _descend(self, lr: float) -> None:
-        super()._descend(lr)
+    def descend(self, lr: float, added: Added | None) -> None:
+        super().descend(lr, added)
         parameters = self.model.values[: self.model.trainable]
         change = parameters - self.centre
         factor = (self.radius / torch.linalg.vector_norm(change)).clamp(max=1.0)
@@ -203,9 +203,9 @@ class Masking(Trainer):
         super().__init__(honest.model, recipe, honest.seed, honest.task)
         self.kept = kept
 
-    def _descend(self, lr: float) -> None:
+    def descend(self, lr: float, added: Added | None) -> None:
         parameters = self.model.values[: self.model.trainable]
         before = parameters[self.kept]
         self.model.gradient[self.kept] = 0.0  # not part of the norm that is clipped
-        super()._descend(lr)
+        super().descend(lr, added)
         parameters[self.kept] = before  # not changed by weight decay either

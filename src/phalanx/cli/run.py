@@ -162,6 +162,7 @@ def _spreads(plan: Run, execution: Execution) -> bool:
     reasons = {
         "it computes on a GPU": execution.device != "cpu",
         f"{plan.algorithm.title} trains its clients one by one": not plan.algorithm.synchronous,
+        f"{plan.algorithm.title} corrects their gradients": plan.algorithm.corrects,
         "its clients remember something of their training": plan.training.remembers,
     }
     why = next((why for why, holds in reasons.items() if holds), "")

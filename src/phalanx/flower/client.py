@@ -26,7 +26,7 @@ from phalanx.flower.files import private_file
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
-from phalanx.training.local import LocalTraining
+from phalanx.training.local import LocalTraining, check_correctable, correction_of, train_client
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import BufferPolicy, FlatModule
 
@@ -180,6 +180,7 @@ class ClientWorker:
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
         model = FlatModule(participant.model, participant.buffers, participant.device)
         self.trainer = participant.training.trainer(model, participant.task, participant.seed)
+        check_correctable(self.algorithm, self.trainer)
         self.memory = ClientMemory(participant.memory)
         self._poisoned: Dataset | None = None
 
@@ -195,23 +196,27 @@ class ClientWorker:
             Malformed: the content is not a task for this model.
         """
         participant, model = self.participant, self.trainer.model
-        download = torch.empty(model.size)
+        download = torch.empty(self.algorithm.download_size(model.size))
         task = self._meant(codec.read_task(content, download))
         download = download.to(model.device)
         known = self.memory.before(task)
         start = self.algorithm.integrate(known.local, download)
         row = torch.empty(model.size, dtype=model.dtype, device=model.device)
         data = self._data(task.client)
-        loss = self.trainer.train(start, data, client=task.client, turn=task.turn, version=task.version, out=row)
+        version = task.version
+        correction = correction_of(self.algorithm, self.trainer, known.local, download, held=len(data), version=version)
+        loss = train_client(
+            self.trainer, start, data, correction, client=task.client, turn=task.turn, version=version, out=row
+        )
         if participant.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data, participant.task).loss
         if participant.noise == "system" and privately(self.algorithm):
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
         if participant.algorithm.remembers or participant.attack is not None:
-            self.memory.keep(task, Remembered(Local(start, delta, memory), download))
+            self.memory.keep(task, Remembered(Local(start, delta, memory), download[: model.size]))
         if participant.attack is not None:
-            update = Update(task.client, task.version, download, delta, known.previous)
+            update = Update(task.client, task.version, download[: model.size], delta, known.previous)
             rng = generator(participant.seed, "attack", task.client, task.turn)
             delta = participant.attack.forge(update, None, rng)
         return self._signed(task, loss, codec.encode(delta, task.transfer))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from phalanx.core import Reply, Vector
+from phalanx.core import Download, Reply, Vector
 from phalanx.flower import codec
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage
 from phalanx.flower.identity import signed_by
@@ -46,7 +46,7 @@ class Dispatch:
     """A task in flight."""
 
     task: TaskMessage
-    download: Vector
+    download: Download
     row: Vector  # receives the update
     node: int  # the addressee; 0 if the task is not sent
     limit: float  # seconds for the answer

@@ -82,6 +82,7 @@ def coordinator_of(
             "lost_rounds": plan.lost_rounds,
             "buffers": plan.buffers,
             "reference": made.reference,
+            "noise": "stream",
             "measure": nothing if plan.algorithm.remembers else made.measure,
             "name": plan.title,
             "setup": plan.config,

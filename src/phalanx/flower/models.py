@@ -35,6 +35,8 @@ def save(folder: Path, model: FlatModule, algorithm: Algorithm, state: AnyState,
         clients: that took part.
     """
     offers = {i: algorithm.candidate_models(state, i) for i in sorted(clients)}
+    if algorithm.download_size(model.size) != model.size:  # of downloads that begin with the global model
+        offers = {i: {0: state.model} for i in offers}
     files = dict[int, dict[int, str]]()
     if any(served is not state.model for models in offers.values() for served in models.values()):
         files = {i: {k: _name(offers, i, k) for k in models} for i, models in offers.items()}

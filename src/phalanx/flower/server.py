@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from flwr.app import Context
@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from phalanx.algorithms.hidden import hiding, unhidden
+from phalanx.algorithms.private import secretly
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Observer, Progress, Until
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
@@ -80,6 +81,8 @@ class Coordinator:
         log: how the log is written: lines for people, or one JSON object per line.
         metrics: the port of the loopback address at which figures for Prometheus are served; None: none are.
         name: of the run, for people; made from the algorithm if empty.
+        noise: source of the noise of `CentrallyPrivate`: "system", which nobody can reproduce, or "stream" as in a
+            simulation, for demonstrations.
         setup: further settings of the run for its record, which the server does not know.
         known: what else its summary says, by its history: of a `Run` that everybody knows, who holds what and attacks.
     """
@@ -106,6 +109,7 @@ class Coordinator:
     known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
     lost_rounds: LostRounds = LostRounds()
+    noise: Literal["system", "stream"] = "system"
 
     def __post_init__(self) -> None:
         if (how := hiding(self.algorithm)) is not None:
@@ -177,6 +181,8 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     """Do as `coordinate`, in a folder that is locked for this server."""
     model = FlatModule(coordinator.model, coordinator.buffers)
     start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
+    if coordinator.noise == "system":
+        algorithm = secretly(algorithm)
     config = coordinator.recorded(len(start))
     origin = Origin(digest(coordinator.config(len(start))), source(algorithm), VERSION, {}, {})
 
@@ -222,6 +228,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         prefetch=coordinator.prefetch,
         tell=audit.note,
         asked=UploadCounter(folder / ASKED if folder else None),
+        update_size=len(start),
     )
     if not (algorithm.synchronous or coordinator.suspension.interval):
         log.warning("%s", HASTE)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from flwr.serverapp import Grid
 
-from phalanx.core import Arrivals, InfeasibleError, Progress, Reply, Vector
+from phalanx.core import Arrivals, Download, InfeasibleError, Progress, Reply, Vector
 from phalanx.flower import codec
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import TaskMessage, Transfer
@@ -48,7 +48,7 @@ class Pending(NamedTuple):
 
     version: int
     turn: int
-    download: Vector
+    download: Download
 
 
 class Underway(NamedTuple):
@@ -95,6 +95,7 @@ class FlowerTransport:
             has something to do while its answer travels. Updates are older for it. Asynchronous algorithms only.
         tell: takes the events of clients between steps, from any thread.
         asked: counts the tasks that each client is given.
+        update_size: number of entries of an update; None: as many as a download has.
     """
 
     def __init__(
@@ -108,7 +109,9 @@ class FlowerTransport:
         prefetch: bool = False,
         tell: Callable[[Note], None] = forget,
         asked: UploadCounter | None = None,
+        update_size: int | None = None,
     ) -> None:
+        self.update_size = update_size
         self.asked = asked or UploadCounter()
         self.timeouts, self.suspension, self.transfer = timeouts or Timeouts(), suspension or Suspension(), transfer
         self.register = Register(grid, roster, self.timeouts, self.suspension, came=self._wake, tell=tell)
@@ -221,7 +224,7 @@ class FlowerTransport:
 
     # Tasks
 
-    def send(self, downloads: Mapping[int, Vector], version: int) -> None:
+    def send(self, downloads: Mapping[int, Download], version: int) -> None:
         """See `Transport`.  The updates go into one matrix.
 
         Raises:
@@ -233,7 +236,7 @@ class FlowerTransport:
         if (first.dtype, first.device.type) != (torch.float32, "cpu"):
             raise InfeasibleError(f"Models travel as float32 from the CPU, got {first.dtype} on {first.device}.")
         self.asked.note(downloads)
-        rows = room((len(downloads), len(first)))
+        rows = room((len(downloads), self.update_size or len(first)))
         for row, (client, download) in zip(rows, downloads.items(), strict=True):
             turn = self._turns.get(client, 0)
             self._turns[client] = turn + 1
@@ -377,7 +380,7 @@ class FlowerTransport:
         again = (*snapshot.pending.items(), *snapshot.ahead.items())
         self.asked.note(client for client, _ in again)
         for client, pending in again:
-            self._set_out(client, pending, torch.empty(len(pending.download)))
+            self._set_out(client, pending, torch.empty(self.update_size or len(pending.download)))
 
 
 def _pending(dispatches: Mapping[int, Dispatch]) -> dict[int, Pending]:

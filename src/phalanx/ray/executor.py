@@ -150,7 +150,7 @@ class _RayExecutor:
     @staticmethod
     def _job(task: LocalTask, models: dict[int, Any]) -> Job:
         """Return a job for a worker; each model goes once to the cluster, however many clients are sent it."""
-        client, turn, version, start, _ = task
+        client, turn, version, start, *_ = task
         at = start.data_ptr()
         if at not in models:
             models[at] = ray.put(as_array(start))

@@ -1,9 +1,14 @@
-"""The privacy guarantee of the noise of `Private`, by Google's dp-accounting (extra `privacy`).
+"""The privacy guarantee of noise, of `Private` and of `CentrallyPrivate`, by Google's dp-accounting (extra `privacy`).
 
-Local differential privacy of whole clients: for any two sets of examples that a client might hold, the server, and all
-that see its data, can distinguish them by its T uploads no better than (epsilon, delta).  Two clipped updates differ by
-2 clip at most, so noise of standard deviation z clip is a Gaussian mechanism of multiplier z / 2, composed T times.
-Sampling of clients does not improve it, as the server knows the sampled ones, nor does other clients' noise.
+`epsilon`, for `Private`: local differential privacy of whole clients.  For any two sets of examples that a client might
+hold, the server, and all that see its data, can distinguish them by its T uploads no better than (epsilon, delta).  Two
+clipped updates differ by 2 clip at most, so noise of standard deviation z clip is a Gaussian mechanism of multiplier
+z / 2, composed T times.  Sampling of clients does not improve it, as the server knows the sampled ones, nor does other
+clients' noise.
+
+`central_epsilon`, for `CentrallyPrivate`: differential privacy of whole clients against those who see models, but not
+single updates.  Two federations are neighbours if they differ in one client, whose updates count as zero in one of
+them.  The mean changes by clip / n at most, which is a Gaussian mechanism of multiplier z in each round.
 """
 
 from collections import Counter
@@ -43,6 +48,34 @@ def epsilon(noise_multiplier: float, uploads: int, delta: float = 1e-5) -> float
     event = accounting.GaussianDpEvent(noise_multiplier / 2)
     accountant = accounting.pld.PLDAccountant().compose(event, uploads)
     return float(accountant.get_epsilon(delta))
+
+
+def central_epsilon(noise_multiplier: float, rounds: int, share: float = 1.0, delta: float = 1e-5) -> float:
+    """Return the epsilon of the models of so many rounds of `CentrallyPrivate`, for each client.
+
+    Below a share of 1 this is an approximation in two ways: it takes each client to be drawn by itself (Poisson
+    sampling), where `Participation` draws a fixed number; and it takes the draw to be secret, which on a deployment it
+    is not for anyone who knows the seed.  With a share of 1, and `rounds` the rounds in which the client took part, it
+    holds without either.
+
+    Args:
+        noise_multiplier: of `CentrallyPrivate`; at least 0, which guarantees nothing: infinity.
+        rounds: at least 0.
+        share: of the clients that take part in a round, in (0, 1].
+        delta: in (0, 1), well below one over the number of clients.
+
+    Raises:
+        ModuleNotFoundError: dp-accounting is not installed.
+        ValueError: an argument is out of range.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie in (0, 1], got {share}.")
+    if share == 1 or not noise_multiplier > 0:
+        return epsilon(2 * noise_multiplier, rounds, delta)  # which halves it
+    epsilon(0.0, rounds, delta)  # raises if an argument is out of range
+    accounting = _library()
+    event = accounting.PoissonSampledDpEvent(share, accounting.GaussianDpEvent(noise_multiplier))
+    return float(accounting.pld.PLDAccountant().compose(event, rounds).get_epsilon(delta)) if rounds else 0.0
 
 
 def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e-5) -> float:

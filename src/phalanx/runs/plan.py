@@ -6,7 +6,8 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
-from phalanx.algorithms import FedAvg, Private
+from phalanx.algorithms import FedAvg
+from phalanx.algorithms.private import Noisy
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack
 from phalanx.core import Algorithm, SmallestSet, Until
@@ -176,13 +177,14 @@ class Run:
             )
 
     def _check_noise(self) -> None:
-        """Raise ValueError if clients draw noise that cannot be reproduced."""
+        """Raise ValueError if clients or server draw noise that cannot be reproduced."""
         layer: object = self.algorithm
         while layer is not None:
-            if isinstance(layer, Private) and layer.seed is None:
+            if isinstance(layer, Noisy) and layer.seed is None:
                 raise ValueError(
-                    "Private has no seed, so that its noise comes from the operating system, and a run could not be "
-                    "repeated. Give it one, 0 say; on a deployment clients use the operating system's noise anyway."
+                    f"{type(layer).__name__} has no seed, so that its noise comes from the operating system, and a run "
+                    "could not be repeated. Give it one, 0 say; on a deployment the operating system's noise is used "
+                    "anyway."
                 )
             layer = layer.algorithm if isinstance(layer, Wrapper) else None
 

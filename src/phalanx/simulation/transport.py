@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
-from phalanx.core import Algorithm, AnyState, Arrivals, InfeasibleError, Local, Reply, Vector
+from phalanx.core import Algorithm, AnyState, Arrivals, Download, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
 from phalanx.rng import numpy_generator
@@ -19,7 +19,7 @@ from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
 from phalanx.simulation.executor import DividedExecutor, Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
-from phalanx.training.local import LocalTask, LocalTrainer
+from phalanx.training.local import LocalTask, LocalTrainer, check_correctable, correction_of
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
 
@@ -70,6 +70,7 @@ class Simulation:
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         sizes = {client: len(held) for client, held in data.items()}
         model = trainer.model.values
+        check_correctable(algorithm, trainer)
         self.adversary = Adversary(attack, byzantine, algorithm=algorithm, sizes=sizes, model=model, seed=seed)
         self.reported = self.adversary.reported
         most = most_examples(self.reported) if most_examples else {}
@@ -128,6 +129,11 @@ class Simulation:
     def _honest_executor(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
         if elsewhere is None:
             return SerialExecutor(self.trainer, self.data, self.algorithm.exact_losses)
+        if self.algorithm.corrects:
+            raise InfeasibleError(
+                f"{self.algorithm.title} corrects the gradients of its clients, which only this process does. Train "
+                "here; `phalanx reproduce --ray` spreads whole runs."
+            )
         if not self.algorithm.synchronous:
             raise InfeasibleError(
                 f"{type(self.algorithm).__name__} trains its clients one by one, so there is no round whose clients "
@@ -149,7 +155,7 @@ class Simulation:
         """See `Transport`: the clients that take part from the start."""
         return {i: size for i, size in self.reported.items() if self.joining.get(i, 0) <= 0}
 
-    def model_of(self, client: int, download: Vector) -> Vector:
+    def model_of(self, client: int, download: Download) -> Vector:
         """Return the model that `client` would be served with this download.  Changes nothing."""
         return self.algorithm.integrate(self._locals.get(client), download)
 
@@ -193,15 +199,19 @@ class Simulation:
         for row, (client, download) in zip(rows.unbind(), downloads.items(), strict=True):
             turn = self._turns[client]
             self._turns[client] += 1
-            start = self.algorithm.integrate(self._locals.get(client), download)
-            yield LocalTask(client, turn, version, start, row)
+            local = self._locals.get(client)
+            start = self.algorithm.integrate(local, download)
+            held = len(self.data[client])
+            correction = correction_of(self.algorithm, self.trainer, local, download, held=held, version=version)
+            yield LocalTask(client, turn, version, start, row, correction)
 
     def _set_out(self, task: LocalTask, download: Vector, loss: float) -> None:
         """Schedule the answer of a client that has trained."""
         client, local = task.client, self._locals.get(task.client)
         delta, memory = self.algorithm.upload(task.row, local.memory if local else None)
         then = Local(task.start, delta, memory) if self.algorithm.remembers else None
-        update = Update(client, task.version, download, delta, self.adversary.follow(client, download))
+        base = download[: self.trainer.model.size]
+        update = Update(client, task.version, base, delta, self.adversary.follow(client, base))
         self._others += client not in self.adversary
         trained = Trained(update, task.turn, loss, then, self.now, self._waits)
         self._flying[client] = trained

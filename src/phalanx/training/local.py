@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.core import Vector
+from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Vector
 from phalanx.data import Dataset
 from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
@@ -22,6 +22,7 @@ class LocalTask(NamedTuple):
     version: int  # of the model that it was sent
     start: Vector  # parameters from which it trains; shared storage where equal
     row: Vector  # receives trained minus start
+    correction: Correction | None = None  # of each gradient; only a `CorrectableTrainer` is given one
 
 
 class LocalTrainer(ABC):
@@ -61,8 +62,15 @@ class LocalTrainer(ABC):
             data: examples of each client, on the device of the model.
         """
         return [
-            self.train(
-                task.start, data[task.client], client=task.client, turn=task.turn, version=task.version, out=task.row
+            train_client(
+                self,
+                task.start,
+                data[task.client],
+                task.correction,
+                client=task.client,
+                turn=task.turn,
+                version=task.version,
+                out=task.row,
             )
             for task in tasks
         ]
@@ -77,6 +85,71 @@ class LocalTrainer(ABC):
     def restore(self, snapshot: Mapping[int, Any], /) -> None:
         """Go on from what `snapshot` returned."""
         return None
+
+
+class CorrectableTrainer(LocalTrainer):
+    """A trainer by gradient descent, whose gradients an algorithm can correct."""
+
+    @abstractmethod
+    def reach(self, held: int, version: int) -> float:
+        """Return the number of steps of a task on so many examples, times the learning rate."""
+
+    @abstractmethod
+    def train(
+        self,
+        start: Vector,
+        data: Dataset,
+        *,
+        client: int,
+        turn: int,
+        version: int,
+        out: Vector,
+        correction: Correction | None = None,
+    ) -> float:
+        """See `LocalTrainer`: with a correction of each gradient."""
+
+
+def check_correctable(algorithm: Algorithm, trainer: LocalTrainer) -> None:
+    """Raise `InfeasibleError` if an algorithm corrects gradients, and the trainer or the model has none to correct."""
+    if not algorithm.corrects:
+        return
+    if not isinstance(trainer, CorrectableTrainer):
+        raise InfeasibleError(
+            f"{algorithm.title} corrects the gradients of local training, which {type(trainer).__name__} does not "
+            "support. Set training to LocalSGD, not stacked, or choose another algorithm."
+        )
+    if trainer.model.size != trainer.model.trainable:
+        raise InfeasibleError(
+            f"{algorithm.title} corrects gradients, and averaged buffers have none. Set buffers to freeze, or choose a "
+            "model without buffers."
+        )
+
+
+def correction_of(
+    algorithm: Algorithm, trainer: LocalTrainer, local: Local | None, download: Download, *, held: int, version: int
+) -> Correction | None:
+    """Return how an algorithm corrects a task of a client with so many examples; None if it does not."""
+    if not algorithm.corrects or not isinstance(trainer, CorrectableTrainer):
+        return None
+    reach = trainer.reach(held, version)
+    return algorithm.correction(local, download, reach) if reach else None
+
+
+def train_client(
+    trainer: LocalTrainer,
+    start: Vector,
+    data: Dataset,
+    correction: Correction | None,
+    *,
+    client: int,
+    turn: int,
+    version: int,
+    out: Vector,
+) -> float:
+    """Train a client with or without a correction; arguments and result are those of `LocalTrainer.train`."""
+    if correction is None or not isinstance(trainer, CorrectableTrainer):
+        return trainer.train(start, data, client=client, turn=turn, version=version, out=out)
+    return trainer.train(start, data, client=client, turn=turn, version=version, out=out, correction=correction)
 
 
 class LocalTraining(ABC):

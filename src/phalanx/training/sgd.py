@@ -8,17 +8,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from phalanx.core import Vector
+from phalanx.core import Correction, Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
-from phalanx.training.local import LocalTrainer, LocalTraining
+from phalanx.training.local import CorrectableTrainer, LocalTrainer, LocalTraining
 from phalanx.training.stacked import StackedTrainer
 from phalanx.training.task import CLASSIFICATION, Task, apply
 from phalanx.training.vector import FlatModule
@@ -139,6 +139,14 @@ class LocalSGD(LocalTraining):
             return int(self.batch_size)
         return max(1, math.floor(self.batch_size * held + 1e-9))
 
+    def count(self, held: int, *, alone: bool = True) -> int:
+        """Return the number of minibatches of one task; see `minibatches`."""
+        if self.steps is not None or not held:
+            return self.steps if self.steps is not None and held else 0
+        size = self.examples(held)
+        joined = not alone and held > size and held % size == 1
+        return self.epochs * (-(-held // size) - joined)
+
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
         """See `LocalTraining`."""
         return StackedTrainer(model, self, seed, task) if self.stacked else Trainer(model, self, seed, task)
@@ -227,7 +235,7 @@ def in_pairs(module: nn.Module) -> bool:
     return any(isinstance(layer, _BatchNorm) for layer in module.modules())
 
 
-class Trainer(LocalTrainer):
+class Trainer(CorrectableTrainer):
     """A trainer by stochastic gradient descent.
 
     Args:
@@ -246,8 +254,22 @@ class Trainer(LocalTrainer):
         self._received = torch.empty_like(self._parameters) if recipe.proximal else None
         self._alone = not in_pairs(model.module)
 
-    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
-        """See `LocalTrainer`."""
+    def reach(self, held: int, version: int) -> float:
+        """See `CorrectableTrainer`."""
+        return self.recipe.count(held, alone=self._alone) * self.recipe.learning_rate(version)
+
+    def train(
+        self,
+        start: Vector,
+        data: Dataset,
+        *,
+        client: int,
+        turn: int,
+        version: int,
+        out: Vector,
+        correction: Correction | None = None,
+    ) -> float:
+        """See `CorrectableTrainer`: clipping leaves the correction as it is, momentum does not."""
         recipe, model, task, lr = self.recipe, self.model, self.task, self.recipe.learning_rate(version)
         model.load(start)
         model.module.train()
@@ -255,6 +277,7 @@ class Trainer(LocalTrainer):
             self._velocity.zero_()
         if self._received is not None:
             self._received.copy_(self._parameters)
+        added = None if correction is None else Added.of(correction, self._parameters)
         # Sums stay on the device: a GPU is read only once, at the end.
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), task.count(data.y[:0])
         minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
@@ -263,7 +286,7 @@ class Trainer(LocalTrainer):
                 loss = task.loss(apply(model.module, x), y)
                 model.gradient.zero_()
                 loss.backward()  # type: ignore[no-untyped-call]
-                self._descend(lr)
+                self.descend(lr, added)
                 if epoch == 0:
                     total += loss.detach() * task.count(y)
                     seen += task.count(y)
@@ -271,8 +294,8 @@ class Trainer(LocalTrainer):
         out -= start
         return float(total) / int(seen) if seen else math.nan
 
-    def _descend(self, lr: float) -> None:
-        """Take one step of gradient descent, in place."""
+    def descend(self, lr: float, added: "Added | None") -> None:
+        """Take one step of gradient descent, in place; `added` is the correction of the task."""
         recipe, gradient, parameters = self.recipe, self.model.gradient, self._parameters
         if recipe.clip_norm is not None:
             # Clipping comes first: weight decay and the proximal term are not clipped.
@@ -282,9 +305,26 @@ class Trainer(LocalTrainer):
             gradient.add_(parameters, alpha=recipe.weight_decay)
         if self._received is not None:
             gradient.add_(parameters - self._received, alpha=recipe.proximal)
+        if added is not None:
+            gradient.add_(added.vector)
+            if added.proximal:
+                gradient.add_(parameters, alpha=added.proximal)
         if self._velocity is not None:
             gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
         parameters.add_(gradient, alpha=-lr)
+
+
+class Added(NamedTuple):
+    """A correction of a task: vector + proximal w is added to each gradient."""
+
+    vector: Vector
+    proximal: float
+
+    @staticmethod
+    def of(correction: Correction, start: Vector) -> "Added":
+        """Return the correction of a task that begins at `start`."""
+        vector, proximal = correction.vector[: len(start)], correction.proximal
+        return Added(vector - proximal * start if proximal else vector, proximal)
 
 
 SERVER = -1  # id of the server in the names of random streams

@@ -1,0 +1,220 @@
+"""Optimisers of the server, around any synchronous algorithm with one model.
+
+Reddi et al., "Adaptive Federated Optimization", 2021: `FedAdagrad`, `FedAdam` and `FedYogi` are Algorithm 2.  Hsu, Qi
+and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification", 2019:
+`FedAvgM`.  The step of the algorithm within is the pseudo-gradient Delta_t = x' - x_t, and by coordinate
+
+    FedAvgM:     m_t = beta m_{t-1} + Delta_t,                     x_{t+1} = x_t + eta m_t
+    the others:  m_t = beta1 m_{t-1} + (1 - beta1) Delta_t,        x_{t+1} = x_t + eta m_t / (sqrt(v_t) + tau)
+    FedAdagrad:  v_t = v_{t-1} + Delta_t^2
+    FedAdam:     v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2
+    FedYogi:     v_t = v_{t-1} - (1 - beta2) Delta_t^2 sign(v_{t-1} - Delta_t^2)
+
+Where the papers leave a choice, or differ:
+
+* The papers' Delta_t is a mean of updates.  Here it is whatever the algorithm within adds to its model: a robust
+  aggregate, a majority of signs, a mean with noise.
+* v_{-1} is tau^2, the least that Algorithm 2 allows; m_{-1} is zero.  No bias is corrected, as in Algorithm 2.
+* Hsu et al. use Nesterov's form of momentum in their experiments, and the form above in their text.
+* A lost round changes neither m nor v.
+
+What a rule tolerates is a statement about Delta_t.  The division by sqrt(v_t) gives all coordinates a similar length,
+so that a rule's small error in a coordinate in which the honest clients hardly move grows to the length of the others.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
+from phalanx.core import Updates, Vector
+from phalanx.training.sgd import Schedule
+
+
+@dataclass(frozen=True)
+class ServerOptimizerState(OuterState):
+    """The server's state of a `ServerOptimizer`."""
+
+    m: Vector  # m_t, the momentum
+    v: Vector  # v_t, the mean or the sum of squares; as it began where an optimiser has none
+
+
+@dataclass(frozen=True)
+class ServerOptimizer(StatefulWrapper):
+    """The step of the algorithm within as a pseudo-gradient, of which an optimiser makes the step of the model.
+
+    Args:
+        algorithm: a synchronous one with one model for all clients.
+        server_lr: eta, or its schedule by version.
+    """
+
+    server_lr: float | Schedule = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.server_lr, Schedule) and not 0 < self.server_lr < float("inf"):
+            raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
+
+    @property
+    def first_square(self) -> float:
+        """The entries of v_{-1}."""
+        return 0.0
+
+    @abstractmethod
+    def moments(self, m: Vector, v: Vector, delta: Vector) -> tuple[Vector, Vector]:
+        """Return m_t and v_t, given m_{t-1}, v_{t-1} and Delta_t."""
+
+    @abstractmethod
+    def direction(self, m: Vector, v: Vector) -> Vector:
+        """Return what the model moves by, up to the learning rate."""
+
+    def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ServerOptimizerState, Set[int]]:
+        """See `Algorithm`."""
+        inner, ready = self.algorithm.init(model, sizes)
+        m, v = torch.zeros_like(inner.model), torch.full_like(inner.model, self.first_square)
+        return ServerOptimizerState(inner, m, v), ready
+
+    def step(self, state: ServerOptimizerState, updates: Updates) -> tuple[ServerOptimizerState, Set[int]]:
+        """See `Algorithm`."""
+        inner, ready = self.algorithm.step(state.inner, updates)
+        m, v = self.moments(state.m, state.v, inner.model - state.model)
+        lr = self.server_lr(state.version) if isinstance(self.server_lr, Schedule) else self.server_lr
+        return ServerOptimizerState(_with_model(inner, state.model + lr * self.direction(m, v)), m, v), ready
+
+
+def _with_model(state: Any, model: Vector) -> Any:
+    """Return the state of an algorithm, or of a wrapper around it, with another model."""
+    if isinstance(state, OuterState):
+        return replace(state, inner=_with_model(state.inner, model))
+    return state._replace(model=model) if hasattr(state, "_replace") else replace(state, model=model)
+
+
+@dataclass(frozen=True)
+class FedAvgM(ServerOptimizer):
+    """Momentum of the server.
+
+    Args:
+        algorithm: a synchronous one with one model for all clients.
+        server_lr: eta, or its schedule by version. A constant step adds up to server_lr / (1 - momentum) of itself.
+        momentum: beta, in [0, 1).
+    """
+
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_share("momentum", self.momentum)
+
+    def moments(self, m: Vector, v: Vector, delta: Vector) -> tuple[Vector, Vector]:
+        """See `ServerOptimizer`."""
+        return self.momentum * m + delta, v
+
+    def direction(self, m: Vector, v: Vector) -> Vector:
+        """See `ServerOptimizer`."""
+        return m
+
+
+@dataclass(frozen=True)
+class Adaptive(ServerOptimizer):
+    """A learning rate of the server for each parameter, from the squares of its past steps.
+
+    Args:
+        algorithm: a synchronous one with one model for all clients.
+        server_lr: eta, or its schedule by version: about the length of each parameter's step.
+        beta1: share of the past in the momentum, in [0, 1).
+        tau: added to the root of the squares, positive; large values adapt less.
+    """
+
+    server_lr: float | Schedule = 0.1
+    beta1: float = 0.9
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_share("beta1", self.beta1)
+        if not 0 < self.tau < float("inf"):
+            raise ValueError(f"tau must be positive and finite, got {self.tau}.")
+
+    @property
+    def first_square(self) -> float:
+        """See `ServerOptimizer`."""
+        return self.tau**2
+
+    @abstractmethod
+    def squares(self, v: Vector, square: Vector) -> Vector:
+        """Return v_t, given v_{t-1} and Delta_t^2."""
+
+    def moments(self, m: Vector, v: Vector, delta: Vector) -> tuple[Vector, Vector]:
+        """See `ServerOptimizer`."""
+        return self.beta1 * m + (1 - self.beta1) * delta, self.squares(v, delta.square())
+
+    def direction(self, m: Vector, v: Vector) -> Vector:
+        """See `ServerOptimizer`."""
+        return m / (v.sqrt() + self.tau)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(Adaptive):
+    """Adagrad on the server: steps that only get shorter.
+
+    Args:
+        algorithm: a synchronous one with one model for all clients.
+        server_lr: eta, or its schedule by version.
+        beta1: share of the past in the momentum, in [0, 1); 0 in the paper's experiments.
+        tau: added to the root of the sum of squares, positive; large values adapt less.
+    """
+
+    beta1: float = 0.0
+
+    def squares(self, v: Vector, square: Vector) -> Vector:
+        """See `Adaptive`."""
+        return v + square
+
+
+@dataclass(frozen=True)
+class FedAdam(Adaptive):
+    """Adam on the server.
+
+    Args:
+        algorithm: a synchronous one with one model for all clients.
+        server_lr: eta, or its schedule by version: about the length of each parameter's step.
+        beta1: share of the past in the momentum, in [0, 1).
+        tau: added to the root of the mean of squares, positive; large values adapt less.
+        beta2: share of the past in the mean of squares, in [0, 1).
+    """
+
+    beta2: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_share("beta2", self.beta2)
+
+    def squares(self, v: Vector, square: Vector) -> Vector:
+        """See `Adaptive`."""
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class FedYogi(FedAdam):
+    """Yogi on the server: as Adam, but the mean of squares changes by the present square at most.
+
+    Args:
+        algorithm: a synchronous one with one model for all clients.
+        server_lr: eta, or its schedule by version: about the length of each parameter's step.
+        beta1: share of the past in the momentum, in [0, 1).
+        tau: added to the root of the mean of squares, positive; large values adapt less.
+        beta2: one minus the share of the present square by which the mean can change, in [0, 1).
+    """
+
+    def squares(self, v: Vector, square: Vector) -> Vector:
+        """See `Adaptive`."""
+        return v - (1 - self.beta2) * square * (v - square).sign()
+
+
+def _check_share(name: str, value: float) -> None:
+    """Raise `ValueError` if a share of the past is not in [0, 1)."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must lie in [0, 1), got {value}.")

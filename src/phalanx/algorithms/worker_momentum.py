@@ -1,0 +1,45 @@
+"""Momentum of the clients across rounds, around any synchronous algorithm whose clients remember nothing.
+
+Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization", 2021, Algorithm 2: client i sends
+
+    m_i <- beta m_i + (1 - beta) Delta_i,      and Delta_i itself in its first round.
+
+Averaged over rounds, honest updates scatter less, so that an attacker has less room between them.
+
+Where it differs from the paper: Delta_i is the change of a whole local training, one gradient there; and a client that
+is not in a round, or whose update is lost, keeps its m_i.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from phalanx.algorithms.momentum import MomentumClient
+from phalanx.algorithms.wrapper import Wrapper
+from phalanx.core import InfeasibleError, Vector
+
+
+@dataclass(frozen=True)
+class WorkerMomentum(MomentumClient, Wrapper):
+    """Clients that send the momentum of their updates.
+
+    Args:
+        algorithm: a synchronous one, whose clients remember nothing themselves.
+        momentum: beta, in [0, 1).
+    """
+
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}.")
+        if not self.synchronous or self.algorithm.remembers or self.algorithm.corrects:
+            raise InfeasibleError(
+                f"WorkerMomentum is for algorithms of rounds whose clients only train, and {self.algorithm.title} is "
+                "another. Choose FedAvg, for example."
+            )
+
+    def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
+        """See `Algorithm`: the momentum, as the algorithm within sends it."""
+        m, memory = super().upload(delta, memory)
+        return self.algorithm.upload(m, None)[0], memory
