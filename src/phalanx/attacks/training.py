@@ -183,6 +183,7 @@ class Projecting(Trainer):
         self.centre, self.radius = centre, radius
 
     def descend(self, lr: float, added: Added | None) -> None:
+        """See `Trainer`."""
         super().descend(lr, added)
         parameters = self.model.values[: self.model.trainable]
         change = parameters - self.centre
@@ -204,6 +205,7 @@ class Masking(Trainer):
         self.kept = kept
 
     def descend(self, lr: float, added: Added | None) -> None:
+        """See `Trainer`."""
         parameters = self.model.values[: self.model.trainable]
         before = parameters[self.kept]
         self.model.gradient[self.kept] = 0.0  # not part of the norm that is clipped
