@@ -10,6 +10,7 @@ input is kept in the current folder as `crash-...`.  With --keep, inputs that re
 
 import argparse
 import base64
+import contextlib
 import os
 import re
 import subprocess
@@ -22,7 +23,21 @@ ROOT = Path(__file__).parents[1]
 CORPUS = Path(__file__).parent / "corpus"
 SLOWEST, LARGEST = 10, 2048  # seconds and MiB of one input
 LONGEST = 2048  # bytes of one input
-ODD = ("NaN", "-1", "1e999", "9223372036854775808", "null", "[[", "{}", "\\x00", "\\xff", "\\xef\\xbb\\xbf", "'", "void", "object")
+ODD = (
+    "NaN",
+    "-1",
+    "1e999",
+    "9223372036854775808",
+    "null",
+    "[[",
+    "{}",
+    "\\x00",
+    "\\xff",
+    "\\xef\\xbb\\xbf",
+    "'",
+    "void",
+    "object",
+)
 STORED = 18_000  # bytes of the corpus of one target
 
 
@@ -44,10 +59,8 @@ def child(name: str, arguments: list[str]) -> None:
     check = TARGETS[name].check
 
     def once(data: bytes) -> None:
-        try:
+        with contextlib.suppress(Refused):
             check(data)
-        except Refused:
-            pass
 
     atheris.Setup([sys.argv[0], *arguments], once)
     atheris.Fuzz()
@@ -118,7 +131,10 @@ def main() -> int:
     from reliability.targets import TARGETS
 
     chosen = {name: TARGETS[name] for name in options.targets or TARGETS}
-    fine = [fuzzed(name, target.seeds(), options, options.executions or target.executions) for name, target in chosen.items()]
+    fine = [
+        fuzzed(name, target.seeds(), options, options.executions or target.executions)
+        for name, target in chosen.items()
+    ]
     return 0 if all(fine) else 1
 
 

@@ -160,11 +160,13 @@ def main() -> int:
             status = ended(begun_in(plan, folder))
             if status or left(folder) != known.left:
                 wrong += 1
-                print(f"{plan.algorithm}, killed after {seconds:.3f} s: exit {status}\n{(folder / 'said').read_text()}")
+                said = (folder / "said").read_text()
+                print(f"{plan.algorithm}, killed after {seconds:.3f} s: exit {status}\n{said}", flush=True)
             else:
                 shutil.rmtree(folder)
     told = ", ".join(f"{count} {name}" for name, count in sorted(moments.items()))
-    print(f"{options.kills} kills of {len(undisturbed)} runs in {time.monotonic() - begun:.0f} s ({told}): {wrong} differ.")
+    took = time.monotonic() - begun
+    print(f"{options.kills} kills of {len(undisturbed)} runs in {took:.0f} s ({told}): {wrong} differ.")
     return 1 if wrong else 0
 
 
