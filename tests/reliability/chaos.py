@@ -36,6 +36,7 @@ from phalanx.flower.audit import read
 from phalanx.models import MLP
 from phalanx.runs.packing import pack
 from phalanx.runs.record import Record
+from phalanx.wording import plural
 from runs.test_checkpoint import Personal
 
 ROUNDS, MOST, AFTER = 40, 6, 0.05  # rounds of a run and, at most, of a life; seconds from a round to the kill
@@ -147,7 +148,7 @@ def main() -> int:
                 print(f"{plan.algorithm}: {why}\n{(folder / 'said').read_text()[-3000:]}", flush=True)
             if kills >= options.kills:
                 break
-    print(f"{kills} kills in {runs} runs of {ROUNDS} rounds, {time.monotonic() - begun:.0f} s: {bad} differ.")
+    print(f"{kills} kills in {plural(runs, 'run')} of {ROUNDS} rounds, {time.monotonic() - begun:.0f} s: {bad} differ.")
     return 1 if bad else 0
 
 

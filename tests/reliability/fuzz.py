@@ -1,17 +1,19 @@
-"""Fuzz the readers of what comes from outside with Atheris, guided by coverage.
+"""Fuzz the readers of what comes from outside with Atheris, guided by coverage; or, with --plain, without it.
 
-python tests/reliability/fuzz.py [--targets codec wire] [--executions 1000000] [--seed 1]
+python tests/reliability/fuzz.py [--targets codec wire] [--executions 1000000] [--seed 1] [--plain]
 
 Needs Atheris: pip install atheris.  Each target is a process of its own; without --executions, each is executed as
 often as its own figure says (10^6 for messages and checkpoints, 10^5 for the others).  Begins with the stored corpus.
 An input that takes more than 10 s or 2 GiB of memory is a mistake, too.  The first mistake ends a target, and its
-input is kept in the current folder as `crash-...`.  With --keep, inputs that reach new lines are added to the corpus.
+input is kept in the current folder as `crash-...`.  With --keep, the shortest inputs that reached something new are
+stored in the corpus.  --plain makes random changes of valid inputs and of the corpus, in one process.
 """
 
 import argparse
 import base64
 import contextlib
 import os
+import random
 import re
 import subprocess
 import sys
@@ -38,7 +40,7 @@ ODD = (
     "void",
     "object",
 )
-STORED = 18_000  # bytes of the corpus of one target
+STORED = 12_000  # bytes of the corpus of one target
 
 
 def stored(name: str) -> list[bytes]:
@@ -76,24 +78,61 @@ def started(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def keep(name: str, folder: Path) -> None:
-    """Store the smallest set of inputs that reaches the same lines, the shortest first, as far as there is room."""
-    merged = folder.with_name("merged")
-    merged.mkdir()
-    started(name, "-merge=1", str(merged), str(folder))
+    """Store the inputs of a folder, the shortest first, as far as there is room."""
     lines, room = list[str](), STORED
-    for content in sorted((path.read_bytes() for path in merged.iterdir()), key=lambda c: (len(c), c)):
-        lines.append(base64.b64encode(content).decode())
-        room -= len(lines[-1]) + 1
+    for content in sorted({path.read_bytes() for path in folder.iterdir()} - {b""}, key=lambda c: (len(c), c)):
+        line = base64.b64encode(content).decode()
+        room -= len(line) + 1
         if room < 0:
             break
+        lines.append(line)
     CORPUS.mkdir(exist_ok=True)
-    (CORPUS / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines if line))
+    (CORPUS / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
 def vocabulary(seeds: list[bytes]) -> list[str]:
     """Return words to insert: those of valid inputs, and values that are often handled badly."""
     own = {word.decode() for seed in seeds for word in re.findall(rb"[A-Za-z_]{3,20}", seed)}
     return [*sorted(own), *ODD]
+
+
+def mutated(inputs: list[bytes], rng: random.Random) -> bytes:
+    """Return one of the inputs, changed in one to four places."""
+    data = bytearray(rng.choice(inputs))
+    for _ in range(rng.randint(1, 4)):
+        at, kind = rng.randrange(len(data) + 1), rng.randrange(5)
+        if kind == 0:
+            data[at : at + 1] = rng.randbytes(1)
+        elif kind == 1:
+            del data[at : at + rng.randint(1, 8)]
+        elif kind == 2:
+            data[at:at] = rng.choice(ODD).encode()
+        elif kind == 3:
+            data[at:at] = rng.choice(inputs)[:20]
+        else:
+            data[at:] = rng.randbytes(rng.randint(1, 60))
+    return bytes(data)
+
+
+def plainly(name: str, seeds: list[bytes], seed: int, executions: int) -> bool:
+    """Fuzz one target without Atheris in this process, print a line about it, and return whether nothing was found."""
+    from reliability.targets import TARGETS, Refused
+
+    rng, inputs, refused, slowest = random.Random(f"{name} {seed}"), [*seeds, *stored(name)], 0, 0.0
+    begun = time.process_time()
+    for k in range(executions):
+        data, before = mutated(inputs, rng), time.process_time()
+        try:
+            TARGETS[name].check(data)
+        except Refused:
+            refused += 1
+        except Exception as error:
+            print(f"{name}: after {k:,} executions, {data!r}: {error!r}", flush=True)
+            return False
+        slowest = max(slowest, time.process_time() - before)
+    took = time.process_time() - begun
+    print(f"{name}: {executions:,} executions, {refused:,} refused, {took:.0f} s, {slowest:.2f} s at most", flush=True)
+    return slowest < SLOWEST
 
 
 def fuzzed(name: str, seeds: list[bytes], options: argparse.Namespace, executions: int) -> bool:
@@ -125,16 +164,20 @@ def main() -> int:
     parser.add_argument("--targets", nargs="+")
     parser.add_argument("--executions", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     from reliability.targets import TARGETS
 
     chosen = {name: TARGETS[name] for name in options.targets or TARGETS}
-    fine = [
-        fuzzed(name, target.seeds(), options, options.executions or target.executions)
-        for name, target in chosen.items()
-    ]
+    fine = []
+    for name, target in chosen.items():
+        executions = options.executions or target.executions
+        if options.plain:
+            fine.append(plainly(name, target.seeds(), options.seed, executions))
+        else:
+            fine.append(fuzzed(name, target.seeds(), options, executions))
     return 0 if all(fine) else 1
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from reliability.fuzz import ODD, stored
+from reliability.fuzz import mutated, stored
 from reliability.targets import TARGETS, Refused
 
 every_target = pytest.mark.parametrize("name", TARGETS)
@@ -31,15 +31,4 @@ def test_changed_inputs_are_taken_or_refused(name):
     rng = random.Random(name)
     inputs = [*TARGETS[name].seeds(), *stored(name)]
     for _ in range(250):
-        data = bytearray(rng.choice(inputs))
-        for _ in range(rng.randint(1, 4)):
-            at, kind = rng.randrange(len(data) + 1), rng.randrange(4)
-            if kind == 0:
-                data[at : at + 1] = rng.randbytes(1)
-            elif kind == 1:
-                del data[at : at + rng.randint(1, 8)]
-            elif kind == 2:
-                data[at:at] = rng.choice(ODD).encode()
-            else:
-                data[at:at] = rng.choice(inputs)[:20]
-        outcome(name, bytes(data))
+        outcome(name, mutated(inputs, rng))

@@ -14,11 +14,14 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_to_the_same_bits():
-    command = [sys.executable, HERE / "kills.py", "--kills", "6", "--seed", "7"]
+@pytest.mark.parametrize(
+    ("script", "kills", "says"), [("kills.py", "6", "6 kills of 6 runs"), ("chaos.py", "3", "3 kills in 1 run")]
+)
+def test_what_is_killed_goes_on_to_the_same_bits(script, kills, says):
+    command = [sys.executable, HERE / script, "--kills", kills, "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 kills of 6 runs" in done.stdout
+    assert says in done.stdout
     assert "0 differ" in done.stdout
 
 
