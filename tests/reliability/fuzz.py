@@ -6,7 +6,8 @@ Needs Atheris: pip install atheris.  Each target is a process of its own; withou
 often as its own figure says (10^6 for messages and checkpoints, 10^5 for the others).  Begins with the stored corpus.
 An input that takes more than 10 s or 2 GiB of memory is a mistake, too.  The first mistake ends a target, and its
 input is kept in the current folder as `crash-...`.  With --keep, the shortest inputs that reached something new are
-stored in the corpus.  --plain makes random changes of valid inputs and of the corpus, in one process.
+stored in the corpus.  --plain makes random changes of valid inputs and of the corpus, in one process; new is then
+what is refused for a new reason.
 """
 
 import argparse
@@ -40,7 +41,7 @@ ODD = (
     "void",
     "object",
 )
-STORED = 12_000  # bytes of the corpus of one target
+STORED = 6_000  # bytes of the corpus of one target
 
 
 def stored(name: str) -> list[bytes]:
@@ -77,10 +78,10 @@ def started(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
 
 
-def keep(name: str, folder: Path) -> None:
-    """Store the inputs of a folder, the shortest first, as far as there is room."""
+def keep(name: str, inputs: set[bytes]) -> None:
+    """Store inputs, the shortest first, as far as there is room."""
     lines, room = list[str](), STORED
-    for content in sorted({path.read_bytes() for path in folder.iterdir()} - {b""}, key=lambda c: (len(c), c)):
+    for content in sorted(inputs - {b""}, key=lambda c: (len(c), c)):
         line = base64.b64encode(content).decode()
         room -= len(line) + 1
         if room < 0:
@@ -114,24 +115,27 @@ def mutated(inputs: list[bytes], rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def plainly(name: str, seeds: list[bytes], seed: int, executions: int) -> bool:
+def plainly(name: str, seeds: list[bytes], options: argparse.Namespace, executions: int) -> bool:
     """Fuzz one target without Atheris in this process, print a line about it, and return whether nothing was found."""
     from reliability.targets import TARGETS, Refused
 
-    rng, inputs, refused, slowest = random.Random(f"{name} {seed}"), [*seeds, *stored(name)], 0, 0.0
-    begun = time.process_time()
+    rng, inputs = random.Random(f"{name} {options.seed}"), [*seeds, *stored(name)]
+    refused, slowest, begun, kept = 0, 0.0, time.process_time(), dict[str, bytes]()
     for k in range(executions):
         data, before = mutated(inputs, rng), time.process_time()
         try:
             TARGETS[name].check(data)
-        except Refused:
+        except Refused as refusal:
             refused += 1
+            kept.setdefault(re.sub("[^a-z]+", " ", str(refusal.__cause__))[-80:], data)
         except Exception as error:
             print(f"{name}: after {k:,} executions, {data!r}: {error!r}", flush=True)
             return False
         slowest = max(slowest, time.process_time() - before)
     took = time.process_time() - begun
     print(f"{name}: {executions:,} executions, {refused:,} refused, {took:.0f} s, {slowest:.2f} s at most", flush=True)
+    if options.keep:
+        keep(name, {*stored(name), *kept.values()})
     return slowest < SLOWEST
 
 
@@ -155,7 +159,7 @@ def fuzzed(name: str, seeds: list[bytes], options: argparse.Namespace, execution
             said = [line for line in done.stderr.splitlines() if not line.startswith("#")]
             print(f"exit {done.returncode}\n{done.stdout[-3000:]}", *said[-60:], sep="\n", flush=True)
         elif options.keep:
-            keep(name, folder)
+            keep(name, {path.read_bytes() for path in folder.iterdir()})
     return done.returncode == 0
 
 
@@ -175,7 +179,7 @@ def main() -> int:
     for name, target in chosen.items():
         executions = options.executions or target.executions
         if options.plain:
-            fine.append(plainly(name, target.seeds(), options.seed, executions))
+            fine.append(plainly(name, target.seeds(), options, executions))
         else:
             fine.append(fuzzed(name, target.seeds(), options, executions))
     return 0 if all(fine) else 1
