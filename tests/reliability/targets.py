@@ -4,11 +4,13 @@ A target either ends, with a value that is the same when it is written and read 
 reader raised its documented error.  Any other exception is a mistake.
 """
 
+import atexit
 import dataclasses
 import gzip
 import json
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -79,6 +81,7 @@ def spoken(error: Exception, begin: str = "") -> None:
 
 
 FOLDER = Path(tempfile.mkdtemp(prefix="phalanx-fuzz-", dir=SHM if SHM.is_dir() else None))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
 def file(name: str, content: bytes) -> Path:
