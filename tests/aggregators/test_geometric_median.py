@@ -61,3 +61,12 @@ def test_there_is_a_result_where_weiszfeld_may_take_one_step_only():
     full, one = GeometricMedian()(rows), GeometricMedian(iterations=1)(rows)
     assert float((full - one).norm()) <= 1e-5 * 0.33
     assert math.isfinite(float(one.norm()))
+
+
+@pytest.mark.parametrize("exponent", [-430, -490, -510, -700, -1000])  # 2^-490 is 3e-148, whose square underflows
+def test_rows_whose_squares_underflow_have_the_median_of_the_rows_that_they_are_multiples_of(exponent):
+    rows = torch.randn(7, 5, generator=generator(0, "faint"), dtype=torch.float64) + 3
+    rule, scale = GeometricMedian(), 2.0**exponent
+    assert torch.equal(rule(rows * scale), rule(rows) * scale)
+    zeros = torch.zeros(3, 2, dtype=torch.float64)
+    assert torch.equal(rule(zeros), zeros[0])

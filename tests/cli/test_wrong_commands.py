@@ -137,7 +137,7 @@ def test_extreme_values(capsys):
     ("options", "why"),
     [
         ("--model.hidden [1000000000]", "75,000,000,010 parameters takes"),
-        ("--attack Gaussian --byzantine 1.0", "an integer below the 2 clients, got 1.0. Write 1 for that many"),
+        ("--attack Gaussian --byzantine 1.0", "an integer below the 2 clients, got 1.0. For one client, write 1."),
         ("--attack Gaussian --byzantine 1.5", "byzantine must be a share in [0, 1), or an integer below the 2 clients"),
         ("--training.lr 1e39", "it is above 3.4e+38, the largest number in single precision"),
         ("--seed 010", "seed must be an integer, got 010"),

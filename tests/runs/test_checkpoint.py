@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -485,6 +486,17 @@ def test_other_data_is_refused(stopped, monkeypatch):
     monkeypatch.setattr(Dataset, "fingerprint", lambda self: "other")
     with pytest.raises(InfeasibleError, match="computed with other data: it would not give the same bits"):
         simulate(SMALL, folder=stopped)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o277])
+def test_nobody_but_the_owner_can_read_a_checkpoint_whatever_the_umask(umask, tmp_path):
+    packed, before = pack({"model": torch.zeros(3)}), os.umask(umask)
+    try:
+        write(tmp_path / "checkpoint", Header(Origin("", None, "", {}, {}), 1, 0, "", 0.0, packed.form), packed)
+    finally:
+        os.umask(before)
+    assert not (tmp_path / "checkpoint").stat().st_mode & 0o077
+    assert peek(tmp_path).step == 1
 
 
 def flipped(content, place):

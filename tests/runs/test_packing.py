@@ -318,6 +318,9 @@ class Pickled:
         ({"tensors": [[0, 0, "float32", [100], [1]]], "pieces": [[64, True]]}, "out of bounds"),
         ({"tensors": [[0, 2, "float32", [1], [1]]], "pieces": [[64, True]]}, "cannot begin at byte 2"),
         ({"tensors": [[0, 0, "system", [1], [1]]], "pieces": [[64, True]]}, "AttributeError"),
+        ({"tensors": [[0, 0, "quint8", [1], [1]]], "pieces": [[64, True]]}, "a tensor of quint8 is not kept"),
+        ({"tree": ["numpy", "(,)", 1]}, "KeyError"),  # NumPy reads this as Python, and raised a SyntaxError
+        ({"tree": ["numpy", "void", 1 << 30]}, "KeyError"),  # so many bytes were allocated
     ],
     ids=str,
 )

@@ -270,7 +270,7 @@ def write(path: Path, header: Header, packed: Packed) -> None:
     """Write a checkpoint: it is on the disk before it replaces the previous one."""
     text = json.dumps(header._asdict() | {"origin": dataclasses.asdict(header.origin)}).encode()
     try:
-        with _partial(path).open("wb") as file:
+        with open(_partial(path), "wb", opener=private) as file:
             digest = hashlib.sha256()
             for part in _parts(text, packed):
                 file.write(part)
@@ -283,6 +283,11 @@ def write(path: Path, header: Header, packed: Packed) -> None:
         raise
     _partial(path).replace(path)
     settle(path.parent)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that, if it is new, nobody but its owner can read: it holds models, and what clients sent."""
+    return os.open(path, flags, 0o600)
 
 
 def settle(folder: Path) -> None:

@@ -25,6 +25,8 @@ ALIGNMENT = 64  # bytes; all memory that torch allocates begins at a multiple
 PLAIN = (type(None), bool, int, float, str)
 COLLECTIONS: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 MAPPINGS: dict[str, type] = {"dict": dict, "mappingproxy": MappingProxyType}
+WIDTHS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}  # in bits
+NUMBERS = {"bool": np.bool_} | {name: getattr(np, name) for k, n in WIDTHS.items() for name in (f"{k}{w}" for w in n)}
 TAGS = {kind: tag for tag, kind in (COLLECTIONS | MAPPINGS).items()}
 KEPT = "Kept are numbers, text, None, tensors, lists, tuples, sets, mappings, NamedTuples and frozen dataclasses"
 
@@ -155,7 +157,7 @@ class _Packer:
             return [TAGS[kind], *(self._within("[{}]", k, item) for k, item in enumerate(value))]
         if kind in MAPPINGS.values():
             return [TAGS[kind], *([self.visit(k), self._within("[{!r}]", k, item)] for k, item in value.items())]
-        if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        if isinstance(value, np.generic) and value.dtype.name in NUMBERS:
             return ["numpy", value.dtype.name, value.item()]
         if (fields := _fields(kind)) is not None:
             return ["record", self._class(kind), *(self._within(".{}", name, getattr(value, name)) for name in fields)]
@@ -204,7 +206,7 @@ class _Unpacker(NamedTuple):
         if tag == "tensor":
             return self.tensors[items[0]]
         if tag == "numpy":
-            return np.dtype(items[0]).type(items[1])
+            return NUMBERS[items[0]](items[1])
         raise ValueError(f"it does not describe a value (there is nothing called {tag!r})")
 
 
@@ -303,6 +305,8 @@ def _described(tensor: Tensor, piece: int, offset: int) -> list[Any]:
 
 def _tensor(piece: UInt8[Tensor, "_"], offset: int, name: str, shape: list[int], stride: list[int]) -> Tensor:
     dtype = getattr(torch, name)
+    if name.startswith(("q", "bits")):
+        raise ValueError(f"a tensor of {name} is not kept")
     if offset % dtype.itemsize:
         raise ValueError(f"a tensor of {name} cannot begin at byte {offset}")
     return piece.view(dtype).as_strided(shape, stride, offset // dtype.itemsize)

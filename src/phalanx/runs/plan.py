@@ -201,9 +201,8 @@ class Run:
         """Raise ValueError if there is an attack without attackers, or attackers without an attack."""
         n, byzantine, population = self.clients, self.byzantine, self.population
         if not 0 <= byzantine < (n if isinstance(byzantine, Integral) else 1):
-            whole = (
-                f" Write {byzantine:.0f} for that many clients." if 1 <= byzantine < n and byzantine % 1 == 0 else ""
-            )
+            clients = "one client" if byzantine == 1 else f"{byzantine:.0f} clients"
+            whole = f" For {clients}, write {byzantine:.0f}." if 1 <= byzantine < n and byzantine % 1 == 0 else ""
             raise ValueError(
                 f"byzantine must be a share in [0, 1), or an integer below the {n} clients, got {byzantine}.{whole}"
             )
