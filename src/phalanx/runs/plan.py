@@ -6,6 +6,8 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
+from torch import nn
+
 from phalanx.algorithms import FedAvg, Private
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack
@@ -15,7 +17,7 @@ from phalanx.engine.guarantees import preprocess_of
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, Sampler, everyone
-from phalanx.models import MLP, Model
+from phalanx.models import MLP, GivenModule, Model
 from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import canonical, check_fields, configuration, identity_of
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
@@ -26,7 +28,7 @@ from phalanx.weighting import Truncate
 
 REMEDIES = {  # remedies for parameters of a wrong type
     "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_torch reads a torch data set.",
-    "model": 'TorchModule("import.path.of.a.Module", {...}) makes a model of any torch module.',
+    "model": 'Give a torch module, or TorchModule("import.path.of.a.Module", {...}), which a file can hold, too.',
     "until": "Until(steps=30), Until(seconds=60.0), or a number of steps.",
 }
 
@@ -42,7 +44,7 @@ class Run:
         partition: assigns the examples to clients.
         groups: transformations of examples by groups of clients; null for none. Each client is tested on the test
             examples as its group sees them.
-        model: the model that is trained.
+        model: the model that is trained; in Python also a torch module, with its values (`GivenModule`).
         buffers: treatment of buffers such as batch statistics: "average", "freeze", or "refuse" such models.
         training: local training of a client.
         attack: attack of the Byzantine clients; null for none.
@@ -98,6 +100,8 @@ class Run:
     def __post_init__(self) -> None:
         if isinstance(self.until, int) and not isinstance(self.until, bool):
             object.__setattr__(self, "until", Until.of(self.until))
+        if isinstance(self.model, nn.Module):
+            object.__setattr__(self, "model", GivenModule(self.model))
         check_fields(self, REMEDIES)
         if self.clients < 1:
             raise ValueError(f"clients must be at least 1, got {self.clients}.")
