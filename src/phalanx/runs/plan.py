@@ -207,7 +207,10 @@ class Run:
             )
         if (given := byzantine or self.byzantine_beside) and self.attack is None:
             name = "byzantine" if byzantine else "byzantine_beside"
-            raise ValueError(f"{name} is {given}, but attack is not set. Choose one, e.g. Gaussian.")
+            raise ValueError(
+                f"{name} is {given}, but attack is not set, so it is not known what these clients do. "
+                "Choose an attack, such as Gaussian, SignFlip or LabelFlip."
+            )
         if self.attack is not None and not self.attackers():
             nobody = f", which is {byzantine * n:.3g} of {n} clients, rounded down to nobody" if byzantine else ""
             least = f"a number from 1 to {n - 1}, or a share of at least 1/{n}" if n > 1 else "clients to more than 1"
