@@ -56,6 +56,8 @@ def test_the_quickstart():
         "--attack own_attack.Opposite --byzantine 6",
         "--model own_model.Softmax",
         "--data own_dataset.Moons --data.noise 0.2",
+        "--algorithm.aggregate own_rule.ShortenedMean --algorithm.aggregate.factor 0.9",
+        "--partition own_partition.Favourites --partition.share 0.9",
     ],
 )
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
 from phalanx.training.sgd import LocalSGD, Trainer
-from phalanx.training.vector import BufferPolicy, FlatModule
+from phalanx.training.vector import BufferPolicy, FlatModule, sent_tensors
 
 KEPT = 3  # turns that a client remembers: a server that crashed may go back by two, one of them a task sent ahead
 
@@ -82,6 +82,17 @@ class Participant:
             stateful = self.attack if self.attack is not None else self.algorithm
             raise InfeasibleError(
                 f"{type(stateful).__name__} keeps state between tasks. Give its clients a folder: memory=..."
+            )
+        if isinstance(self.key, Path):
+            load_key(self.key)
+        self._check_dtype(sent_tensors(self.model, self.buffers)[0].dtype)
+
+    def _check_dtype(self, dtype: torch.dtype) -> None:
+        """Raise `ValueError` if the examples are floating-point numbers of another type than the model's."""
+        if (given := self.data.x.dtype).is_floating_point and given != dtype:
+            raise ValueError(
+                f"The model computes in {dtype}, and the examples are {given}. Convert one of them, e.g. by "
+                "model.float() and x.float()."
             )
 
 

@@ -86,7 +86,7 @@ class PhalanxStrategy(FlowersFedAvg):
         self._arrays, self._asked = arrays, list(super().configure_train(server_round, arrays, config, grid))
         if server_round == 1 and (error := wrong_number(self.aggregator, len(self._asked))) is not None:
             raise InfeasibleError(
-                f"{error} That is how many nodes a round has by fraction_train, min_train_nodes and min_available_nodes."
+                f"{error} A round has so many by fraction_train, min_train_nodes and min_available_nodes."
             )
         return self._asked
 
