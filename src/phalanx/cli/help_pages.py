@@ -1,4 +1,4 @@
-"""The help of commands whose options are classes, stored in `help.json`: to import the classes takes seconds.
+"""The generator of the stored help.
 
     python -m phalanx.cli.help_pages        # writes help.json
 
@@ -6,51 +6,20 @@ A test compares the file with what the classes give.
 """
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from phalanx.cli.parser import Options, Parser
-
-STORED = Path(__file__).with_name("help.json")
-HELP = ".help"
-
-
-class Deferred(Parser):
-    """The parser of a command with stored help; the parser of its options is made when options are read.
-
-    Args:
-        command: name of the command.
-        form: makes the parser of its options.
-    """
-
-    def __init__(self, command: str, form: Callable[[], Parser]) -> None:
-        super().__init__(f"phalanx {command}", "")
-        self.command, self.form = command, form
-
-    def options(self, arguments: Sequence[str]) -> Options:
-        """Return the options that the arguments give; exit if they ask for help, or if there is a mistake in them."""
-        asked = re.fullmatch(r"--([\w.]+)\.help(?:[ =](\w+))?", " ".join(arguments))
-        if asked or {"-h", "--help"}.intersection(arguments):
-            pages = json.loads(STORED.read_text(encoding="utf-8"))
-            key = " ".join(filter(None, asked.groups())) if asked else ""
-            if not asked:
-                Parser.of(pages[f"phalanx {self.command}"]).parse_known_args(self.words(arguments))
-            elif key in pages:
-                print(Parser.of(pages[key]).format_help(), end="")
-                self.exit()
-        return self.form().options(arguments)
+from phalanx.cli import advice, options
+from phalanx.cli.configuration import Chosen, Draft, Text, by_default, has_class, is_group, parameters, sole
+from phalanx.cli.deferred import STORED
+from phalanx.cli.help import class_help
+from phalanx.cli.parser import Parser
+from phalanx.runs.plan import Run
 
 
 def parsers() -> Iterator[tuple[str, Parser]]:
     """Yield each page's name, and a parser with its help: of a command, an option, or an option and a class."""
-    from phalanx.cli import advice, options  # noqa: PLC0415  (slow to import)
-    from phalanx.cli.configuration import Chosen, Draft, Text, by_default, has_class, is_group, parameters, sole  # noqa: PLC0415
-    from phalanx.cli.help import class_help  # noqa: PLC0415
-    from phalanx.runs.plan import Run  # noqa: PLC0415
-
     yield "phalanx run", options.run_form()
     yield "phalanx partition", options.partition_form()
     waiting = list(parameters(Run))

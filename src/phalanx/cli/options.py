@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx.cli.help_pages import Deferred
+from phalanx.cli.deferred import Deferred
 from phalanx.cli.parser import Parser, path
 
 DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
