@@ -1,6 +1,6 @@
 """A custom rule: the mean of the updates, after those that are longer than most were shortened.
 
-phalanx run --algorithm.aggregate own_rule.ShortenedMean --attack Rescale --byzantine 6        (from the folder examples)
+phalanx run --algorithm.aggregate own_rule.ShortenedMean --attack Rescale --byzantine 6    (from the folder examples)
 """
 
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from phalanx.cli import help_pages
+from phalanx.cli.deferred import STORED
 from phalanx.cli.main import main
 from phalanx.cli.parser import Parser
 
@@ -26,7 +26,7 @@ def generated():
 
 @pytest.fixture(scope="module")
 def stored():
-    return json.loads(help_pages.STORED.read_text(encoding="utf-8"))
+    return json.loads(STORED.read_text(encoding="utf-8"))
 
 
 def test_the_stored_help_is_that_of_today(generated, stored):

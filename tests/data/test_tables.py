@@ -14,6 +14,7 @@ from phalanx.data import CSV, Dataset, Natural, Parquet, Source
 from phalanx.data.tables import MOST_VALUES
 from phalanx.installation import installation
 from phalanx.models import MLP
+from phalanx.training import Regression
 
 FRAME = pd.DataFrame(
     {
@@ -44,10 +45,17 @@ def test_arrays_are_copied():
     assert data.x.tolist() == [[0.0, 0.0]]
 
 
-@pytest.mark.parametrize("y", [["a", "b"], [0.5, 1.0]])
-def test_labels_of_arrays_are_integers(y):
-    with pytest.raises(ValueError, match=r"Labels must be integers, got .* Number the classes first"):
-        Dataset.from_numpy([[0.0], [1.0]], y)
+def test_floating_point_numbers_are_targets():
+    data = Dataset.from_numpy([[0.0], [1.0]], [0.5, 2.0])
+    assert (data.y.dtype, data.y.tolist(), data.classes) == (torch.float32, [0.5, 2.0], 0)
+    assert Dataset.from_numpy([[0.0]], [[1.0, 0.0]]).y.shape == (1, 2)
+    with pytest.raises(ValueError, match="which are targets, and there are 2 classes"):
+        Dataset.from_numpy([[0.0], [1.0]], [0.5, 2.0], classes=2)
+
+
+def test_labels_of_arrays_are_numbers():
+    with pytest.raises(ValueError, match=r"Labels must be numbers, got .* Number the classes first"):
+        Dataset.from_numpy([[0.0], [1.0]], ["a", "b"])
 
 
 # --- frames
@@ -77,6 +85,13 @@ def test_classes_have_the_order_that_is_given():
     assert Dataset.from_pandas(FRAME.assign(bank=[9, 10, 9, 10]), "bank").y.tolist() == [0, 1, 0, 1]
 
 
+def test_numbers_to_predict_are_targets():
+    shares = Dataset.from_pandas(FRAME.assign(share=[0.1, 0.2, 0.3, 0.4]), "share", drop=["city", "size", "risk"])
+    assert (shares.y.dtype, shares.classes) == (torch.float32, 0)
+    assert shares.y.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert Dataset.from_pandas(FRAME, "age", targets=True).y.tolist() == [30.0, 40.0, 50.0, 60.0]
+
+
 def test_types_of_pandas_and_numpy_are_read_alike():
     plain = pd.DataFrame({"a": [1, 2], "b": [True, False], "c": [0.5, 1.5], "y": [0, 1]})
     nullable = plain.astype({"a": "Int64", "b": "boolean", "c": "Float64", "y": "Int64"})
@@ -96,7 +111,9 @@ def test_types_of_pandas_and_numpy_are_read_alike():
         (FRAME.assign(age=[1, None, 3, None]), {"label": "risk"}, r"missing in 'age' \(2\) of 4 rows\. Fill them"),
         (FRAME.assign(risk=["low", None, "low", "low"]), {"label": "risk"}, r"missing in 'risk' \(1\)"),
         (FRAME.iloc[:0], {"label": "risk"}, "has no rows"),
-        (FRAME.assign(age=0.5), {"label": "age"}, "Labels must be integers or text, column 'age' holds float64"),
+        (FRAME.assign(age=pd.Timestamp(0)), {"label": "age"}, "must be numbers or text, column 'age' holds datetime64"),
+        (FRAME, {"label": "risk", "targets": True}, "must be numbers, since targets is set, column 'risk' holds"),
+        (FRAME.assign(age=0.5), {"label": "age", "class_names": [0]}, "holds numbers that are targets.* convert the"),
         (FRAME.assign(age=pd.Timestamp(0)), {"label": "risk"}, "Column 'age' holds datetime64.* drop it"),
         (FRAME.rename(columns={"age": "city"}), {"label": "risk"}, "different names, got city more than once"),
         (FRAME.assign(age=[1.0, float("inf"), 3.0, 4.0]), {"label": "risk"}, "1 of 4 examples hold NaN or infinite"),
@@ -246,6 +263,16 @@ def test_from_a_configuration(folder, tmp_path):
     )
     source = chosen("data", Source, ["--config", str(tmp_path / "run.yaml"), "--data.drop", "[kind]"])
     assert source == CSV("all.csv", "label", owner="bank", drop=("kind",), class_names=("small", "middle", "large"))
+
+
+def test_a_run_that_predicts_a_number(folder):
+    """The amount follows from the hours: the error falls far below that of predicting the mean, the variance."""
+    frame = table().drop(columns=["bank", "label"]).assign(hours=lambda t: (t["amount"] - 1000) / 100)
+    frame.assign(amount=3 * frame["hours"] + 1).to_csv(folder / "hours.csv", index=False)
+    data, training = CSV("hours.csv", "amount", drop=("kind",)), LocalSGD(epochs=20, lr=0.05)
+    plan = Run(data=data, task=Regression(), clients=4, model=MLP((16,)), training=training, until=Until(5))
+    record = simulate(plan, data_dir=folder)
+    assert record.history[-1].metrics.loss < 0.5 < record.history[0].metrics.loss
 
 
 def test_a_run_with_an_owner_for_each_client(folder):

@@ -1,4 +1,4 @@
-"""The parsers of commands whose options are classes: help comes from `help.json`, as to import the classes takes seconds."""
+"""The parsers of commands whose options are classes, with help from a file: importing the classes takes seconds."""
 
 import json
 import re

@@ -24,7 +24,7 @@ class TableFile(Source):
 
     Args:
         path: the file, in the current folder or in the data folder.
-        label: column of the labels, integers or text.
+        label: column of the labels, integers or text; or of the targets, for a task such as `Regression`.
         test: the file of the test part; if not given, `test_share` of the rows are drawn at random.
         test_share: share of each class, or of each owner's rows if there are owners, in the test part, between 0 and 1.
         owner: column of the natural owner of each example, for the partition `Natural`.
@@ -33,6 +33,7 @@ class TableFile(Source):
         standardize: whether to subtract the mean and divide by the standard deviation of the train part, for each
             column of numbers.
         split_seed: determines which rows are drawn for the test part.
+        targets: whether integers in the column of the labels are targets; floating-point numbers always are.
     """
 
     path: str
@@ -44,6 +45,7 @@ class TableFile(Source):
     class_names: tuple[int | str, ...] | None = None
     standardize: bool = True
     split_seed: int = 0
+    targets: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.test_share < 1:
@@ -66,9 +68,12 @@ class TableFile(Source):
                 f"{', '.join(map(repr, sorted(ours ^ theirs, key=str)))}."
             )
         table = pandas.concat(frames, ignore_index=True)
-        read = read_frame(table, self.label, self.owner, self.drop, self.class_names)
+        read = read_frame(
+            table, self.label, owner=self.owner, drop=self.drop, class_names=self.class_names, targets=self.targets
+        )
         if self.test is None:
-            tested = self._drawn(read.y if read.owners is None else read.owners)
+            labels = read.y if read.classes else torch.zeros(len(read.y))
+            tested = self._drawn(labels if read.owners is None else read.owners)
         else:
             tested = torch.arange(len(table)) >= len(frames[0])
         x = _standardized(read, ~tested) if self.standardize else read.x

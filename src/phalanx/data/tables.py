@@ -20,8 +20,8 @@ class Columns(NamedTuple):
     """The parts of a `Dataset` that were read from a table."""
 
     x: Tensor  # (n, inputs), float32
-    y: Tensor  # (n,), int64
-    classes: int
+    y: Tensor  # (n,), int64; or float32, if they are targets
+    classes: int  # 0 for targets
     owners: Tensor | None  # (n,), int64
     numeric: Tensor  # (inputs,), bool: which inputs are numbers, and not a value of a text
 
@@ -29,9 +29,11 @@ class Columns(NamedTuple):
 def read_frame(
     frame: Any,
     label: str,
+    *,
     owner: str | None = None,
     drop: Sequence[str] = (),
     class_names: Sequence[Name] | None = None,
+    targets: bool = False,
 ) -> Columns:
     """Return the inputs, labels and owners of a table.
 
@@ -41,6 +43,7 @@ def read_frame(
         owner: the column of the owners, if there is one.
         drop: columns that are not used.
         class_names: the labels in the order of their numbers; the different labels, sorted, if not given.
+        targets: whether integers in the column of the labels are targets; floating-point numbers always are.
 
     Raises:
         TypeError: if `frame` is no `DataFrame`.
@@ -55,7 +58,7 @@ def read_frame(
     inputs = [name for name in used if name not in (label, owner)]
     if not inputs:
         raise ValueError(f"There is no column for the inputs besides the label and the owner: {names}.")
-    y, classes = _labels(frame[label], label, class_names)
+    y, classes = _labels(frame[label], label, class_names, targets)
     owners = None if owner is None else torch.from_numpy(np.unique(_values(frame[owner]), return_inverse=True)[1])
     blocks = [_inputs(frame[name], name) for name in inputs]
     numeric = [not _is_text(frame[name]) for name, block in zip(inputs, blocks, strict=True) for _ in block.T]
@@ -82,12 +85,21 @@ def _check_complete(frame: Any) -> None:
         raise ValueError("The table has no rows.")
 
 
-def _labels(column: Any, name: str, class_names: Sequence[Name] | None) -> tuple[Tensor, int]:
-    """Return the number of each label, and the number of classes."""
-    if column.dtype.kind not in "iubO":
+def _labels(column: Any, name: str, class_names: Sequence[Name] | None, targets: bool) -> tuple[Tensor, int]:
+    """Return the number of each label and the number of classes, or the targets and 0."""
+    kind = column.dtype.kind
+    if kind not in "iufbO" or (_is_text(column) and targets):
+        allowed = "numbers, since targets is set" if targets else "numbers or text"
         raise ValueError(
-            f"Labels must be integers or text, column {name!r} holds {column.dtype}. Convert it, or choose another one."
+            f"Labels must be {allowed}, column {name!r} holds {column.dtype}. Convert it, or choose another one."
         )
+    if targets or kind == "f":
+        if class_names is not None:
+            raise ValueError(
+                f"Column {name!r} holds numbers that are targets, which have no classes. Leave class_names out, or "
+                "convert the column to integers or text."
+            )
+        return torch.from_numpy(column.to_numpy(dtype=np.float32, copy=True)), 0
     values = _values(column).tolist()
     known = _known(column) if class_names is None else [*map(str, class_names)] if _is_text(column) else [*class_names]
     number = {value: k for k, value in enumerate(known)}

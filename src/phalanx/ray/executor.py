@@ -26,18 +26,20 @@ AHEAD = 2  # clients that a worker is given at a time, so that it need not wait 
 class Held(NamedTuple):
     """A client's examples, as arrays in memory that several processes can read."""
 
-    x: np.ndarray
+    x: np.ndarray | dict[str, np.ndarray]
     y: np.ndarray
     classes: int
 
     @classmethod
     def of(cls, data: Dataset) -> "Held":
         """Return the arrays of a data set, without writers, which training does not use."""
-        return cls(as_array(data.x), as_array(data.y), data.classes)
+        x = {name: as_array(part) for name, part in data.inputs.items()}
+        return cls(x[""] if isinstance(data.x, Tensor) else x, as_array(data.y), data.classes)
 
     def dataset(self) -> Dataset:
         """Return the data set, in the same memory."""
-        return Dataset(as_tensor(self.x), as_tensor(self.y), self.classes)
+        x = self.x if isinstance(self.x, np.ndarray) else {name: as_tensor(part) for name, part in self.x.items()}
+        return Dataset(as_tensor(x) if isinstance(x, np.ndarray) else x, as_tensor(self.y), self.classes)
 
 
 def as_array(tensor: Tensor) -> np.ndarray:

@@ -13,7 +13,8 @@ from phalanx.data import Dataset
 from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.training.evaluation import evaluate
-from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.local import LocalTrainer, LocalTraining
+from phalanx.training.task import Task
 from phalanx.training.vector import BufferPolicy, FlatModule
 
 
@@ -42,24 +43,26 @@ class Blueprint:
     Args:
         model: the model that is trained.
         shape: of an example.
-        classes: number of classes.
+        outputs: number of outputs of the model, such as that of classes.
         buffers: the treatment of buffers of the model.
         training: the local training of a client.
         seed: seed of the run.
+        task: the task that is trained.
     """
 
     model: Model
     shape: tuple[int, ...]
-    classes: int
+    outputs: int
     buffers: BufferPolicy
-    training: LocalSGD
+    training: LocalTraining
     seed: int
+    task: Task
 
-    def trainer(self) -> Trainer:
+    def trainer(self) -> LocalTrainer:
         """Return the same trainer as in every other process, on the CPU."""
         with borrowed(self.seed, "model"):
-            module = self.model.build(self.shape, self.classes)
-        return Trainer(FlatModule(module, self.buffers), self.training, self.seed)
+            module = self.model.build(self.shape, self.outputs)
+        return self.training.trainer(FlatModule(module, self.buffers), self.task, self.seed)
 
 
 @runtime_checkable
@@ -76,14 +79,14 @@ class ExecutorFactory(Protocol):
         """
 
 
-def learnt(trainer: Trainer, task: LocalTask, data: Dataset, *, exact: bool) -> float:
-    """Train a client, write the change to the task's row, and return its loss, in nats per label.
+def learnt(trainer: LocalTrainer, task: LocalTask, data: Dataset, *, exact: bool) -> float:
+    """Train a client, write the change to the task's row, and return its loss per label.
 
     The loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
     client received, over all its examples.  NaN if there are none.
     """
     client, turn, version, start, row = task
-    before = evaluate(trainer.model, start, data).loss if exact and len(data) else None
+    before = evaluate(trainer.model, start, data, trainer.task).loss if exact and len(data) else None
     loss = trainer.train(start, data, client=client, turn=turn, version=version, out=row)
     return loss if before is None else before
 
@@ -98,7 +101,7 @@ class SerialExecutor:
         exact: see `ExecutorFactory.executor`.
     """
 
-    trainer: Trainer
+    trainer: LocalTrainer
     data: Mapping[int, Dataset]
     exact: bool
 
