@@ -6,16 +6,17 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn.functional import cross_entropy, pad
 
 from phalanx import Run, Until, simulate
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
 from phalanx.rng import generator
+from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
-from phalanx.runs.packing import pack, unpack
+from phalanx.runs.packing import pack
 from phalanx.training import (
     Classification,
     Compose,
@@ -66,7 +67,7 @@ def plain(optimizer, schedule, turns=1, epochs=2, size=8, clip=None, augment=Non
             for part in torch.split(torch.randperm(len(data), generator=order), size):
                 made.zero_grad()
                 x = data.x[part] if augment is None else augment(data.x[part], noise)
-                F.cross_entropy(module(x), data.y[part]).backward()
+                cross_entropy(module(x), data.y[part]).backward()
                 if clip is not None:
                     nn.utils.clip_grad_norm_(module.parameters(), clip)
                 made.step()
@@ -109,7 +110,8 @@ def test_is_a_plain_loop_of_torch(case):
     recipe, optimizer, schedule, how = CASES[case]
     recipe = dataclasses.replace(recipe, epochs=2, batch_size=8)
     expected = plain(optimizer, schedule, **how)
-    torch.testing.assert_close(ours(recipe, how.get("turns", 1)), expected, rtol=1e-9, atol=1e-11)
+    close = 1e-4 if "clip" in how else 1e-9  # torch's clipping adds 1e-6 to the norm
+    torch.testing.assert_close(ours(recipe, how.get("turns", 1)), expected, rtol=close, atol=close / 100)
     assert (ours(recipe) - ours(LocalOptimizer("SGD", 1e-12))).abs().max() > 1e-3
 
 
@@ -146,33 +148,19 @@ def test_a_snapshot_is_not_changed_by_later_training():
     trainer = LocalOptimizer(remember=True, batch_size=8).trainer(model := FlatModule(network()), Classification(), 7)
     start = model.read()
     trained(trainer, start, examples())
-    packed = pack(trainer.snapshot())
-    held = unpack(
-        packed.form,
-        [
-            torch.cat(
-                [
-                    torch.frombuffer(bytearray(a), dtype=torch.uint8)
-                    if len(a := b)
-                    else torch.empty(0, dtype=torch.uint8)
-                    for b in (before, held.numpy().tobytes(), after)
-                ]
-            )
-            for before, held, after in (piece.read() for piece in packed.pieces)
-        ],
-    )
+    packed, snapshot = pack(trainer.snapshot()), trainer.snapshot()
     second = trained(trainer, start, examples(), turn=1)[0]
     assert packed.unchanged
-    trainer.restore(held)
+    trainer.restore(snapshot)
     assert torch.equal(trained(trainer, start, examples(), turn=1)[0], second)
 
 
 def test_bfloat16_is_coarser_and_near():
-    exact, coarse = (
-        ours(LocalOptimizer("SGD", 0.1, precision=precision), module=network().float().double())
-        for precision in ("float32", "bfloat16")
-    )
-    assert 0 < (exact - coarse).abs().max() < 0.02
+    found = []
+    for precision in ("float32", "bfloat16"):
+        model, recipe = FlatModule(network().float()), LocalOptimizer("SGD", 0.1, precision=precision)
+        found.append(trained(recipe.trainer(model, Classification(), 7), model.read(), DATA)[0])
+    assert 0 < (found[0] - found[1]).abs().max() < 0.02
 
 
 def test_no_examples_change_nothing():
@@ -210,7 +198,7 @@ def test_flips_and_crops_are_pixels_of_the_padded_image():
     kinds = [torch.equal(a, b) for a, b in zip(flipped, x, strict=True)]
     assert 5 < sum(kinds) < 35
     assert all(torch.equal(a, b.flip(-1)) for a, b, kept in zip(flipped, x, kinds, strict=True) if not kept)
-    padded = F.pad(x, (2, 2, 2, 2))
+    padded = pad(x, (2, 2, 2, 2))
     places = set()
     for image, found in zip(padded, PadAndCrop(2)(x, generator(0, "augment")), strict=True):
         at = [(i, j) for i in range(5) for j in range(5) if torch.equal(image[:, i : i + 3, j : j + 4], found)]
@@ -233,7 +221,6 @@ SMALL = Run(
 
 
 def test_remembered_state_is_remembered_over_a_kill(tmp_path):
-    from phalanx.runs.checkpoint import Checkpoint
 
     whole = simulate(SMALL)
 
@@ -250,5 +237,9 @@ def test_remembered_state_is_remembered_over_a_kill(tmp_path):
 
 
 def test_refuses_to_remember_elsewhere():
+    class Elsewhere:
+        def executor(self, blueprint, data, *, exact):
+            raise AssertionError
+
     with pytest.raises(InfeasibleError, match="clients that train elsewhere cannot"):
-        Federation(SMALL, executors=object())
+        Federation(SMALL, executors=Elsewhere())

@@ -83,8 +83,8 @@ class Participant:
             )
         if self.training.remembers:
             raise InfeasibleError(
-                f"{type(self.training).__name__} is to remember its state, and Flower starts a new process for each "
-                "task. Set remember to false, or run a simulation."
+                f"{type(self.training).__name__} is to remember its state, and Flower starts "
+                "a new process for each task. Set remember to false, or run a simulation."
             )
         if self.memory is None and (self.algorithm.remembers or self.attack is not None):
             stateful = self.attack if self.attack is not None else self.algorithm

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
 
 from phalanx.data import NO_LABEL, Dataset
+from phalanx.installation import installation
 
 
 class Task(ABC):
@@ -292,7 +293,7 @@ def _metric(name: str, options: Mapping[str, object]) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torchmetrics":
             raise ValueError(f"The metric {name!r} cannot be imported: {error}.") from error
-        raise ValueError(f"The metric {name!r} needs torchmetrics: pip install 'phalanx-fl[tasks]'.") from error
+        raise ValueError(f"The metric {name!r} needs torchmetrics: {installation('tasks')}.") from error
     except AttributeError as error:
         raise ValueError(f"{module or 'torchmetrics'} has no metric {last!r}. Give the name of a class.") from error
     offered = {**options, "average": "macro"}
