@@ -85,6 +85,12 @@ def test_classes_have_the_order_that_is_given():
     assert Dataset.from_pandas(FRAME.assign(bank=[9, 10, 9, 10]), "bank").y.tolist() == [0, 1, 0, 1]
 
 
+def test_parts_are_chosen_by_arrays_of_numpy_and_pandas():
+    data = Dataset.from_pandas(FRAME, "risk", drop=["city", "size"])
+    for mask in (FRAME["age"] > 40, FRAME.index > 1, [False, False, True, True], np.array([2, 3]), torch.tensor([2, 3])):
+        assert data.of(mask).x[:, 0].tolist() == [50.0, 60.0]
+
+
 def test_numbers_to_predict_are_targets():
     shares = Dataset.from_pandas(FRAME.assign(share=[0.1, 0.2, 0.3, 0.4]), "share", drop=["city", "size", "risk"])
     assert (shares.y.dtype, shares.classes) == (torch.float32, 0)

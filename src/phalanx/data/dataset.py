@@ -176,8 +176,10 @@ class Dataset:
             raise ValueError("This needs examples with labels of classes, and these have targets.")
         return labels_in(self.y)
 
-    def of(self, indices: Tensor) -> "Dataset":
-        """Return the examples with these indices (int64, or a Boolean mask of length n), in this order."""
+    def of(self, indices: Tensor | npt.ArrayLike) -> "Dataset":
+        """Return the examples with these indices (integers, or a Boolean mask of length n), in this order."""
+        if not isinstance(indices, Tensor):
+            indices = torch.from_numpy(np.array(indices))
         if indices.dtype == torch.bool:
             indices = torch.nonzero(indices).flatten()
         owners = None if self.owners is None else self.owners[indices]
