@@ -87,8 +87,9 @@ def test_classes_have_the_order_that_is_given():
 
 def test_parts_are_chosen_by_arrays_of_numpy_and_pandas():
     data = Dataset.from_pandas(FRAME, "risk", drop=["city", "size"])
-    for mask in (FRAME["age"] > 40, FRAME.index > 1, [False, False, True, True], np.array([2, 3]), torch.tensor([2, 3])):
-        assert data.of(mask).x[:, 0].tolist() == [50.0, 60.0]
+    mask = FRAME["age"] > 40
+    for chosen_rows in (mask, FRAME.index > 1, mask.tolist(), np.array([2, 3]), torch.tensor([2, 3])):
+        assert data.of(chosen_rows).x[:, 0].tolist() == [50.0, 60.0]
 
 
 def test_numbers_to_predict_are_targets():
