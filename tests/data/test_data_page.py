@@ -10,10 +10,12 @@ import jaxtyping
 import pytest
 import torch
 import yaml
+from sklearn.datasets import load_breast_cancer
 
 from phalanx import data
 from phalanx.cli.main import main
 from phalanx.data import Groups, Partition, Source
+from phalanx.rng import borrowed
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "data.md").read_text()

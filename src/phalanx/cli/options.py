@@ -20,6 +20,8 @@ class Execution:
         folder: where results go; null: runs/<name and identity of the run>.
         device: where it computes: cpu, cuda, cuda:1.
         threads: CPU threads. More are faster for large models, and can change the last bits of results.
+        jobs: processes that train the clients of a round; the bits are the same. Null: one for each processor, started
+            when training has taken 5 seconds.
         ray: train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or
             HOST:PORT. The bits are the same.
         data_dir: where data sets lie, in their publishers' formats; null: the environment variable PHALANX_DATA, or a
@@ -30,6 +32,7 @@ class Execution:
     folder: Path | None = None
     device: str = "cpu"
     threads: int = 1
+    jobs: int | None = None
     ray: str | None = None
     data_dir: Path | None = None
     again: bool = False
@@ -62,7 +65,14 @@ def partition_form() -> Parser:
     from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that a run can choose are slow to import)
     from phalanx.runs.plan import Run  # noqa: PLC0415
 
-    others = ("folder", "device", "threads", "ray", "again")  # a file by `phalanx run --print_config` holds them
+    others = (
+        "folder",
+        "device",
+        "threads",
+        "jobs",
+        "ray",
+        "again",
+    )  # a file by `phalanx run --print_config` holds them
     parser = Form("phalanx partition", PARTITION, Run, Execution, hidden=others, usage=USAGE.format("partition"))
     parser.add_argument("--picture", type=path, help="Where to save a picture (.png, .svg or .pdf).")
     return parser

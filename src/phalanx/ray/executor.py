@@ -18,7 +18,8 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.pool import Again, Done, Failed
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, log, stated
-from phalanx.simulation.executor import Blueprint, Executor, LocalTask, learnt
+from phalanx.simulation.executor import Blueprint, Executor, learnt
+from phalanx.training.local import LocalTask
 
 AHEAD = 2  # clients that a worker is given at a time, so that it need not wait for the next one
 
@@ -73,7 +74,7 @@ class Teacher(RayWorker):
         """Return the change by training, the loss, and the warnings."""
         task = LocalTask(client, turn, version, as_tensor(start), self._row)
         with warnings.catch_warnings(record=True) as caught:
-            loss = learnt(self._trainer, task, self._data[client], exact=self._exact)
+            (loss,) = learnt(self._trainer, [task], self._data, exact=self._exact)
         return as_array(self._row), loss, [str(warning.message) for warning in caught]
 
 

@@ -17,9 +17,9 @@ from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
-from phalanx.simulation.executor import Executor, LocalTask, SerialExecutor
+from phalanx.simulation.executor import Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
-from phalanx.training.local import LocalTrainer
+from phalanx.training.local import LocalTask, LocalTrainer
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
 

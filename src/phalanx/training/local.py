@@ -5,13 +5,23 @@ Flower's clients all train by that, so that a subclass of your own works in all 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
+
+
+class LocalTask(NamedTuple):
+    """One training task of one client."""
+
+    client: int
+    turn: int  # number of its earlier tasks
+    version: int  # of the model that it was sent
+    start: Vector  # parameters from which it trains; shared storage where equal
+    row: Vector  # receives trained minus start
 
 
 class LocalTrainer(ABC):
@@ -21,6 +31,8 @@ class LocalTrainer(ABC):
         model: the module, bound to its vector.
         task: the task that is trained.
     """
+
+    width = 1  # number of clients that `train_together` trains at once
 
     def __init__(self, model: FlatModule, task: Task) -> None:
         self.model, self.task = model, task
@@ -40,6 +52,20 @@ class LocalTrainer(ABC):
         Returns:
             Mean loss over the minibatches of the first epoch, per label; NaN if there are no examples.
         """
+
+    def train_together(self, tasks: Sequence[LocalTask], data: Mapping[int, Dataset]) -> list[float]:
+        """Train at most `width` different clients, write their changes, and return their losses; see `train`.
+
+        Args:
+            tasks: theirs.
+            data: examples of each client, on the device of the model.
+        """
+        return [
+            self.train(
+                task.start, data[task.client], client=task.client, turn=task.turn, version=task.version, out=task.row
+            )
+            for task in tasks
+        ]
 
     def snapshot(self) -> Mapping[int, Any]:
         """Return what each client remembers from turn to turn, of values that `phalanx.runs.packing` takes.

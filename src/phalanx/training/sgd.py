@@ -19,6 +19,7 @@ from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
 from phalanx.training.local import LocalTrainer, LocalTraining
+from phalanx.training.stacked import StackedTrainer
 from phalanx.training.task import CLASSIFICATION, Task, apply
 from phalanx.training.vector import FlatModule
 
@@ -95,6 +96,8 @@ class LocalSGD(LocalTraining):
         clip_norm: largest norm of the gradient of a minibatch; longer gradients are scaled down. Null: no limit.
         proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is the downloaded model, as in FedProx (Li et al.,
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
+        stacked: train several clients at once, with gradients written by hand: small fully connected networks train
+            1.5 to 3 times as fast. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
     """
 
     default_of: ClassVar[type | None] = LocalTraining
@@ -107,6 +110,7 @@ class LocalSGD(LocalTraining):
     weight_decay: float = 0.0
     clip_norm: float | None = None
     proximal: float = 0.0
+    stacked: bool = False
 
     def __post_init__(self) -> None:
         checks = (
@@ -137,7 +141,7 @@ class LocalSGD(LocalTraining):
 
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
         """See `LocalTraining`."""
-        return Trainer(model, self, seed, task)
+        return StackedTrainer(model, self, seed, task) if self.stacked else Trainer(model, self, seed, task)
 
     def fine_tuning(self, epochs: int) -> LocalTraining:
         """See `LocalTraining`."""
