@@ -6,12 +6,14 @@ import json
 import pickle
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.cli.main import main
+from phalanx.data import Dataset, InMemory
 from phalanx.models import GivenModule
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import source
@@ -103,6 +105,12 @@ def test_it_is_pickled_for_other_processes():
 def test_what_does_not_fit_is_said(module, settings, message):
     with pytest.raises(ValueError, match=message):
         simulate(run_of(module, **settings))
+
+
+def test_integers_that_are_no_words_are_explained():
+    train = Dataset.from_numpy(np.arange(8).reshape(4, 2), [0, 1, 0, 1])
+    with pytest.raises(ValueError, match=r"same dtype.*\. They are integers, .*; make other numbers float32\."):
+        simulate(run_of(nn.Linear(2, 2), data=InMemory(train, train), clients=2))
 
 
 def test_a_class_is_no_module():

@@ -29,7 +29,8 @@ from phalanx.training.vector import BufferPolicy
 from phalanx.weighting import Truncate
 
 REMEDIES = {  # remedies for parameters of a wrong type
-    "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_torch reads a torch data set.",
+    "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_numpy, from_pandas and "
+    "from_torch read other data, CSV(path, label) a file.",
     "model": 'Give a torch module, or TorchModule("import.path.of.a.Module", {...}), which a file can hold, too.',
     "until": "Until(steps=30), Until(seconds=60.0), or a number of steps.",
 }
