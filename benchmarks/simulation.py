@@ -3,7 +3,7 @@
 python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
 python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
 python benchmarks/simulation.py flower      # the same, Flower's run_simulation, with the same local training
-python benchmarks/simulation.py engines     # the same, in turns: plain PyTorch, one process, stacked, two processes, both
+python benchmarks/simulation.py engines     # plain PyTorch, one process, stacked, two processes, both, in turns
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
 Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
@@ -21,6 +21,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -127,7 +128,7 @@ def engines(repeats: int = 5) -> None:
                     watch = seen.append
                     observers = [lambda _, watch=watch: watch(time.perf_counter())]
                     simulate(plan(recipe=recipe), observers=observers, executors=processors)
-                later = [b - a for a, b in zip(seen[1:], seen[2:], strict=False)]
+                later = [b - a for a, b in pairwise(seen[1:])]
                 ratios.setdefault(name, []).append(plain / statistics.median(later))
         shown = ", ".join(f"{n} {statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for n, r in ratios.items())
         print(f"batches of {batch}, against plain PyTorch: {shown}; load {os.getloadavg()[0]:.1f}", flush=True)
