@@ -57,6 +57,9 @@ def test_the_quickstart():
         "--model own_model.Softmax",
         "--task own_task.Focal --task.gamma 1",
         "--data own_dataset.Moons --data.noise 0.2",
+        "--algorithm.aggregate own_rule.ShortenedMean --algorithm.aggregate.factor 0.9",
+        "--partition own_partition.Favourites --partition.share 0.9",
+        "--training own_training.OneStep --training.lr 0.2",
     ],
 )
 @pytest.mark.slow

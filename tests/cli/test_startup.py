@@ -31,6 +31,14 @@ LIGHT = [
     "flower --help",
     "flower up --help",
     "flower enrol --help",
+    "run --help",
+    "run --attack Gaussian --attack.std 2 -h",
+    "run --clients --help",
+    "run --attack.help",
+    "run --attack.help Gaussian",
+    "run --algorithm.aggregate.help=Krum",
+    "run --training.help",
+    "partition --help",
 ]
 
 
@@ -50,11 +58,11 @@ def test_the_help_of_the_demonstration_imports_no_torch():
 
 
 @pytest.mark.skipif(not hasattr(resource, "RUSAGE_CHILDREN"), reason="CPU time of children is not known here")
-@pytest.mark.parametrize("command", ["--help", "--version"])
+@pytest.mark.parametrize("command", ["--help", "--version", "run --help", "partition --help"])
 def test_takes_little_time(command):
     """A third of a second on a machine of today; the bound leaves room for a slow one."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = "import sys; from phalanx.cli.main import main; main(sys.argv[1:])"
-    subprocess.run([sys.executable, "-c", code, command], capture_output=True, check=True, env={**os.environ})
+    subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, check=True, env={**os.environ})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0

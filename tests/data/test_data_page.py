@@ -6,13 +6,16 @@ import re
 import shlex
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 import yaml
+from sklearn.datasets import load_breast_cancer
 
 from phalanx import data
 from phalanx.cli.main import main
 from phalanx.data import Groups, Partition, Source
+from phalanx.rng import borrowed
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "data.md").read_text()
@@ -46,12 +49,22 @@ def test_every_command_is_understood(command, capsys, monkeypatch):
     assert chosen == "phalanx.data." + arguments[arguments.index("--data") + 1]
 
 
+def test_the_table_is_learned(capsys, tmp_path, monkeypatch):
+    example, _ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    load_breast_cancer(as_frame=True).frame.to_csv(tmp_path / "cancer.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as in a user's program
+    with borrowed(0, "test"):
+        exec(example, {})
+    assert float(capsys.readouterr().out.strip().removesuffix("%")) > 85
+
+
 @pytest.mark.slow
 def test_the_example_measures(capsys):
     folder = os.environ.get("PHALANX_DATA")
     if not folder or not (Path(folder) / "ag_news").is_dir():
         pytest.skip("PHALANX_DATA does not name a folder with ag_news/")
-    (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    _, example = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     threads = torch.get_num_threads()
     exec(example.replace("FOLDER", folder).replace("limit=20", "limit=1"), {})
     torch.set_num_threads(threads)

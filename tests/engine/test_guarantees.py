@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import phalanx
-from phalanx.aggregators import Krum, Mean, Median, NearestNeighborMixing
+from phalanx.aggregators import SMEA, Krum, Mean, Median, NearestNeighborMixing, TrimmedMean
 from phalanx.algorithms import (
     BASGD,
     FLAME,
@@ -128,6 +128,46 @@ def test_what_can_never_be_guaranteed_is_refused_before_the_run_begins(algorithm
     with pytest.raises(InfeasibleError, match=why):
         phalanx.run(algorithm, transport, torch.zeros(2), until=3)
     assert not transport.sent
+
+
+def test_a_rule_for_fewer_clients_is_refused_before_the_run_begins():
+    """There are 1,307,504 ways to drop 9 of 24."""
+    sizes = dict.fromkeys(range(24), 72)
+    why = r"SMEA\(f=9\) checks every way to drop f of 24 rows, and there are more than 200000"
+    with pytest.raises(InfeasibleError, match=why):
+        remarks(FedAvg(SMEA(f=9)), sizes)
+    with pytest.raises(InfeasibleError, match=rf"^k = 24 is too large: {why}.* Or lower k\.$"):
+        Quorum(FedAvg(SMEA(f=9)), k=24).init(torch.zeros(2), sizes)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "few", "share", "limit"),
+    [
+        (FedAvg(Median()), "3 of 20", "0.6", "Median() tolerates less than one half"),
+        (FedAvg(TrimmedMean(0.25)), "2 of 20", "0.4", "TrimmedMean(beta=0.25, form='weight') tolerates 0.25 at most"),
+        (FedAvg(Krum(f=6)), "2 of 20", "0.4", "Krum(f=6, neighbours='n-f-2') tolerates 0.3 at most"),
+        (Permuted(FedAvg(Median())), "3 of 20", "0.6", "Median() tolerates less than one half"),
+        (Quorum(FedAvg(Median()), k=11), "1 of 11", "0.999", "Median() tolerates less than one half"),
+    ],
+    ids=str,
+)
+def test_reported_sizes_can_give_few_clients_more_weight_than_the_rule_tolerates(algorithm, few, share, limit):
+    """Each of the five that lie holds a fifth of the weight of all."""
+    (remark,) = remarks(algorithm, LIED)
+    assert remark.startswith(f"AsReported() weighs by what clients report, and {few} clients can hold {share} of")
+    assert limit in remark
+    assert remark.endswith("Set preprocess to Truncate(alpha, alpha_star), which bounds it, or to Ignore().")
+
+
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.3), Krum(f=6), Mean()], ids=str)
+def test_reported_sizes_that_hardly_differ_are_not_mentioned(rule):
+    assert remarks(FedAvg(rule), EQUAL) == ()
+    assert remarks(FedAvg(rule), {i: 71 + i % 2 for i in EQUAL}) == ()
+
+
+def test_a_rule_that_tolerates_nobody_has_nothing_to_lose_by_reported_sizes():
+    assert remarks(FedAvg(Mean()), LIED) == remarks(FedAvg(Krum(f=0)), LIED) == ()
+    assert remarks(FedAvg(Median()), {0: 10**6, 1: 1}) == ()
 
 
 def test_unweighted_sets_are_not_refused_and_it_is_said():

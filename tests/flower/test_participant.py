@@ -1,12 +1,15 @@
 """A client's side: what it refuses to be, and what it remembers."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from flower.federations import KEYS, SMALL
+from flower.federations import KEYS, SMALL, examples
+from phalanx import LocalSGD
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import (
     ALIE,
@@ -23,9 +26,11 @@ from phalanx.attacks import (
     Together,
 )
 from phalanx.core import InfeasibleError, Local
-from phalanx.flower import Malformed, participant_of
+from phalanx.data import Dataset
+from phalanx.flower import Malformed, Participant, participant_of
 from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
 from phalanx.flower.codec import VECTOR, TaskMessage, answer_content, encode, read_answer, read_update, task_content
+from phalanx.flower.identity import new_key
 from phalanx.runs.federation import Federation
 
 TASK = TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32")
@@ -73,6 +78,44 @@ def test_local_attacks_are_not(attack, tmp_path):
 def test_who_has_to_remember_needs_a_place_for_it(tmp_path):
     with pytest.raises(InfeasibleError, match="LazyFreeRider keeps state between tasks"):
         dataclasses.replace(attacker(LazyFreeRider(), tmp_path), memory=None)
+
+
+PLAIN = Participant(FedAvg(), nn.Linear(5, 2), LocalSGD(), examples(4, 0), KEYS[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"model": nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2))}, r'3 buffers .* Set buffers="average"'),
+        (
+            {"model": nn.Linear(5, 2).double()},
+            r"in torch\.float64, and the examples are torch\.float32\. Convert",
+        ),
+        ({"model": nn.Sequential(nn.Linear(5, 2), nn.Linear(2, 2).double())}, "one vector of one dtype"),
+        ({"model": nn.ReLU()}, r"ReLU has no trainable parameters"),
+        ({"key": Path("none.key")}, r"no key file none\.key\. Make one with `phalanx flower key none\.key`"),
+    ],
+)
+def test_what_cannot_work_is_said_before_the_client_connects(changes, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=why):
+        dataclasses.replace(PLAIN, **changes)
+
+
+def test_what_can_work_is_not_refused(tmp_path):
+    normalised = nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2))
+    assert dataclasses.replace(PLAIN, model=normalised, buffers="average").model is normalised
+    integers = Dataset(torch.zeros(2, 5, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 2)
+    assert dataclasses.replace(PLAIN, data=integers, model=nn.Embedding(3, 2).double()).data is integers
+    new_key(tmp_path / "key")
+    assert dataclasses.replace(PLAIN, key=tmp_path / "key").key == tmp_path / "key"
+
+
+def test_a_key_that_others_can_read_is_refused_before_the_client_connects(tmp_path):
+    new_key(tmp_path / "key")
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(ValueError, match="Others can read"):
+        dataclasses.replace(PLAIN, key=tmp_path / "key")
 
 
 def test_a_client_remembers_the_turn_before(tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 
 from flower.test_codec import bad_arrays
 from phalanx import Guard
-from phalanx.aggregators import Krum, Mean, Median, TrimmedMean
+from phalanx.aggregators import SMEA, Krum, Mean, Median, TrimmedMean
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.engine import LostRounds
 from phalanx.flower import InProcessGrid, PhalanxStrategy
@@ -195,13 +195,29 @@ def test_a_round_without_a_fit_reply_changes_nothing():
     assert strategy.verdicts == {1: {}, 2: {}}
 
 
-def test_a_rule_that_cannot_serve_so_few_changes_nothing_and_verdicts_say_why(caplog):
-    strategy = PhalanxStrategy(Krum(5))
-    quickstart(strategy, HONEST)
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        (Krum(5), r"^Krum\(f=5, .* needs at least 2f \+ 3 = 13 rows, got 4\. .* by fraction_train, min_train"),
+        (SMEA(2), r"^SMEA\(f=2\) needs at least 2f \+ 1 = 5 rows, got 4\."),
+    ],
+    ids=str,
+)
+def test_a_rule_that_cannot_serve_so_few_nodes_is_refused_before_the_first_round(rule, why):
+    asked = []
+    clients = [quickstart_client(i, change=asked.append) for i in range(4)]
+    with pytest.raises(InfeasibleError, match=why):
+        quickstart(PhalanxStrategy(rule), clients)
+    assert asked == []
+
+
+def test_a_round_of_too_few_replies_changes_nothing_and_verdicts_say_why(caplog):
+    strategy = PhalanxStrategy(Krum(1))
+    quickstart(strategy, [*HONEST[:4], quickstart_client(4, change=lambda reply: 1 / 0)])
     assert {verdict.accepted for verdict in strategy.verdicts[1].values()} == {False}
     assert {verdict.weight for verdict in strategy.verdicts[1].values()} == {0.0}
     assert all(v.reason.startswith("round lost: Krum") for v in strategy.verdicts[1].values())
-    assert len(strategy.verdicts[1]) == len(HONEST)
+    assert len(strategy.verdicts[1]) == len(HONEST[:4])
     assert "round 1 changes nothing, it is lost: Krum" in caplog.text
 
 

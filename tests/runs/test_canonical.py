@@ -397,7 +397,7 @@ def _unchecked(monkeypatch):
         ({"clients": True}, "clients must be an integer, got True"),
         ({"participation": "half"}, "participation must be a number, got 'half'"),
         ({"data": torch.utils.data.TensorDataset(torch.ones(1))}, r"data must be a Source, .*Wrap tensors: InMemory\("),
-        ({"model": torch.nn.Linear(1, 1)}, r"model must be a Model, got .*TorchModule\("),
+        ({"model": "Linear"}, r"model must be a Model, got 'Linear' \(str\)\. Give a torch module, or TorchModule\("),
         ({"until": 3.5}, r"until must be an Until, got 3\.5 \(float\)\. .* or a number of steps"),
         ({"buffers": "avg"}, "buffers must be one of 'refuse', 'average', 'freeze', got 'avg'"),
         ({"attack": "Gaussian"}, "attack must be an Attack or null, got 'Gaussian'"),

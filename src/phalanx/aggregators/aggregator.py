@@ -21,6 +21,10 @@ class TooFewRowsError(TooFewError):
     """A rule received fewer rows than it needs."""
 
 
+class TooManyRowsError(InfeasibleError):
+    """A rule received more rows than it can work on."""
+
+
 class Choice(NamedTuple):
     """The share of each row in the result of a rule that combines whole rows."""
 
@@ -247,25 +251,33 @@ def check_rows(rule: Rule, m: int, option: str) -> None:
 
     Raises:
         TooFewRowsError: if the rule needs more rows.
+        TooManyRowsError: if it can only work on fewer.
     """
-    if why := too_few(rule, m):
-        raise TooFewRowsError(f"{option} = {m} is too small: {why} Or raise {option}.")
+    error = wrong_number(rule, m)
+    if isinstance(error, TooManyRowsError):
+        raise TooManyRowsError(f"{option} = {m} is too large: {error} Or lower {option}.")
+    if error is not None:
+        raise TooFewRowsError(f"{option} = {m} is too small: {error} Or raise {option}.")
 
 
 def too_few(rule: Rule, m: int) -> str:
-    """Return why a rule cannot work on m rows, by a trial on random rows of two entries; "" if it can."""
+    """Return why a rule needs more than m rows, by a trial as in `wrong_number`; "" if it does not."""
+    error = wrong_number(rule, m)
+    return str(error) if isinstance(error, TooFewRowsError) else ""
+
+
+def wrong_number(rule: Rule, m: int) -> TooFewRowsError | TooManyRowsError | None:
+    """Return why a rule cannot work on m rows, by a trial on random rows of two entries; None if it can."""
     if m < 1:
-        return f"{rule} needs at least 1 row, got {m}."
+        return TooFewRowsError(f"{rule} needs at least 1 row, got {m}.")
     try:
         # Random rows: a rule may have no result for equal ones, such as FoolsGold.
         rule(_trial_rows(m))
-    except TooFewRowsError as error:
-        return str(error)
+    except (TooFewRowsError, TooManyRowsError) as error:
+        return error
     except (ValueError, RuntimeError, IndexError):
-        return (
-            ""  # the rule has no result for the trial rows, but may have one for others, of as many entries as a model
-        )
-    return ""
+        return None  # the rule may have a result for other rows, of as many entries as a model
+    return None
 
 
 def weighs_rows(rule: Aggregator, m: int) -> bool:

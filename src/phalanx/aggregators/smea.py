@@ -25,10 +25,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.aggregator import Choice, Selection, TooManyRowsError, require
 from phalanx.aggregators.columns import ROUNDING, equal
 from phalanx.aggregators.points import Points
-from phalanx.core import InfeasibleError
 from phalanx.numerics.kernels import compiled
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
@@ -101,7 +100,7 @@ class SMEA(Selection):
 
     def _check(self, subsets: int, m: int) -> None:
         if subsets > SUBSETS:
-            raise InfeasibleError(
+            raise TooManyRowsError(
                 f"{self} checks every way to drop f of {m} rows, and there are more than {SUBSETS}. "
                 "Lower f, or use CAF, which filters by the same variance."
             )

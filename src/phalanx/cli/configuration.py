@@ -253,6 +253,8 @@ class _UnfitError(Exception):
 def _changed(part: Chosen, name: str, steps: Sequence[str], value: Any, path: str) -> Chosen:
     """Return a class with another value for a parameter, or for something further in."""
     taken, here = parameters(part.kind), f"{path}.{name}" if path else name
+    if not configurable(part.kind):
+        raise _not_configurable(part.kind, path)
     if name not in taken:
         raise ConfigurationError(advice.unknown_field(name, path, part.kind.__name__, list(taken)))
     kind, before = taken[name].kind, part.values.get(name)
@@ -452,14 +454,18 @@ def _check(value: Any, path: str) -> None:
         return
     name = value.kind.__name__
     if not configurable(value.kind):
-        raise ConfigurationError(
-            f"{path}: {name} is made of what no option can hold. Make the run in Python, or choose another."
-        )
+        raise _not_configurable(value.kind, path)
     if lacking := [n for n in parameters(value.kind) if n not in value.values]:
         give = " ".join(f"--{path}.{n} VALUE" for n in lacking)
         raise ConfigurationError(f"{path}: {name} needs {', '.join(lacking)}. Give {give}.")
     for n, inner in value.values.items():
         _check(inner, f"{path}.{n}")
+
+
+def _not_configurable(kind: type, path: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path}: {kind.__name__} is made of what no option can hold. Make the run in Python, or choose another."
+    )
 
 
 def made(value: Any) -> Any:

@@ -128,7 +128,7 @@ class Form(Parser):
             if value is not None:
                 self.draft.set(path, Text(value))
             kind, now = self.draft.at(path)
-            print(class_help(path, kind, now if value is not None or is_group(kind) else None), end="")
+            print(class_help(path, kind, now if value is not None or is_group(kind) else None).format_help(), end="")
             self.exit()
         else:
             self.draft.set(name, Text(value))

@@ -71,34 +71,31 @@ def placeholder(name: str, kind: Any) -> str:
     return "{" + ",".join(map(str, listed)) + "}" if listed and only else name.rpartition(".")[2].upper()
 
 
-def class_help(path: str, kind: Any, value: Any) -> str:
-    """Return the help of a class that an option has chosen; of all that can be chosen if it has chosen none.
+def class_help(path: str, kind: Any, value: Any) -> Parser:
+    """Return a parser with the help of a class that an option has chosen, or of all that can be chosen.
 
     Args:
         path: of the option.
         kind: its declared type.
-        value: what has been chosen.
+        value: what has been chosen; all are listed if it is no class.
     """
     if not isinstance(value, Chosen):
         value = by_default(only) if (only := sole(kind)) is not None else None
     if value is None:
         return _choices_help(path, kind)
     summary, texts = documentation(value.kind)
-    parser = Parser("", f"{value.kind.__name__}: {summary}", usage=SUPPRESS, add_help=False)
+    empty = "" if (taken := parameters(value.kind)) else "It has no options."
+    parser = Parser("", f"{value.kind.__name__}: {summary}", usage=SUPPRESS, add_help=False, epilog=empty)
     group = parser.add_argument_group("options")
-    for name, parameter in parameters(value.kind).items():
+    for name, parameter in taken.items():
         shown = parameter if name not in value.values else Parameter(parameter.kind, made(value.values[name]))
         help_ = option_help(f"{path}.{name}", texts.get(name, ""), shown)
-        group.add_argument(f"--{path}.{name}", metavar=placeholder(name, parameter.kind), help=help_)
-    return (
-        parser.format_help()
-        if value.values or parameters(value.kind)
-        else f"{parser.description}\n\nIt has no options.\n"
-    )
+        parser.add_to_group(group, f"--{path}.{name}", metavar=placeholder(name, parameter.kind), help=help_)
+    return parser
 
 
-def _choices_help(path: str, kind: Any) -> str:
-    """Return the classes that can be chosen, each with one sentence."""
+def _choices_help(path: str, kind: Any) -> Parser:
+    """Return a parser whose help lists the classes that can be chosen, each with one sentence."""
     parser = Parser(
         "", f"What --{path} can be. --{path}.help NAME lists the options of one.", usage=SUPPRESS, add_help=False
     )
@@ -106,5 +103,5 @@ def _choices_help(path: str, kind: Any) -> str:
     for name, summary in sorted(
         {c.__name__: documentation(c)[0] for b in advice.bases(kind) for c in advice.classes(b)}.items()
     ):
-        group.add_argument(name, help=summary.replace("%", "%%"))
-    return parser.format_help()
+        parser.add_to_group(group, name, help=summary.replace("%", "%%"))
+    return parser

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from phalanx.cli.deferred import Deferred
 from phalanx.cli.parser import Parser, path
 
 DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
@@ -43,14 +44,24 @@ PARTITION = "Show which client would hold which examples."
 
 def run() -> Parser:
     """Return the parser of `phalanx run`."""
+    return Deferred("run", run_form)
+
+
+def partition() -> Parser:
+    """Return the parser of `phalanx partition`."""
+    return Deferred("partition", partition_form)
+
+
+def run_form() -> Parser:
+    """Return the parser of `phalanx run`, made from the classes that a run can choose."""
     from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that a run can choose are slow to import)
     from phalanx.runs.plan import Run  # noqa: PLC0415
 
     return Form("phalanx run", RUN, Run, Execution, epilog=EXAMPLES, usage=USAGE.format("run"))
 
 
-def partition() -> Parser:
-    """Return the parser of `phalanx partition`."""
+def partition_form() -> Parser:
+    """Return the parser of `phalanx partition`, made in the same way."""
     from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that a run can choose are slow to import)
     from phalanx.runs.plan import Run  # noqa: PLC0415
 

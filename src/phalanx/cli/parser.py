@@ -2,7 +2,8 @@
 
 import re
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +36,7 @@ class Parser(ArgumentParser):
 
     def __init__(self, prog: str, description: str, missing: str = "", **options: Any) -> None:
         self.shown: list[str] = []  # the options that an error message may suggest
+        self.entries: list[dict[str, Any]] = []  # what the help lists
         self.missing = missing
         super().__init__(
             prog, description=description, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False, **options
@@ -46,12 +48,39 @@ class Parser(ArgumentParser):
 
     def add_to_group(self, group: Any, *names: str, **options: Any) -> Action:
         """Add an option to a group of this parser."""
-        return self._noted(group.add_argument(*names, **options))
+        return self._noted(group.add_argument(*names, **options), group.title)
 
-    def _noted(self, action: Action) -> Action:
+    def _noted(self, action: Action, group: str = "") -> Action:
         if action.help != SUPPRESS:
             self.shown += [name for name in action.option_strings if name.startswith("--")]
+            names = action.option_strings or [action.dest]
+            self.entries.append(
+                {"group": group, "names": names, "nargs": action.nargs, "metavar": action.metavar, "help": action.help}
+            )
         return action
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What its help says, in JSON."""
+        entries = [entry for entry in self.entries if "--help" not in entry["names"]]
+        head = {"prog": self.prog, "description": self.description, "usage": self.usage, "epilog": self.epilog}
+        return {**head, "add_help": self.add_help, "entries": entries}
+
+    @staticmethod
+    def of(page: Mapping[str, Any]) -> "Parser":
+        """Return a parser with the same help; it takes the same options, as text."""
+        usage = SUPPRESS if page["usage"] == SUPPRESS else page["usage"]  # argparse compares by `is`
+        head = {name: page[name] for name in ("prog", "description", "epilog", "add_help")}
+        parser, groups = Parser(**head, usage=usage), dict[str, Any]()
+        for entry in page["entries"]:
+            title = entry["group"]
+            if title and title not in groups:
+                groups[title] = parser.add_argument_group(title)
+            options: dict[str, Any] = {"help": entry["help"]}
+            options |= {"action": "store_true"} if entry["nargs"] == 0 else {n: entry[n] for n in ("nargs", "metavar")}
+            add: Callable[..., Action] = partial(parser.add_to_group, groups[title]) if title else parser.add_argument
+            add(*entry["names"], **options)
+        return parser
 
     def options(self, arguments: Sequence[str]) -> Options:
         """Return the options that the arguments give; exit if there is a mistake in them."""

@@ -24,10 +24,12 @@ from phalanx.data.partition import (
 from phalanx.data.sentiment import MR, SST
 from phalanx.data.shakespeare import Shakespeare
 from phalanx.data.sources import CIFAR10, MNIST, Digits, FashionMNIST, HuggingFace, InMemory, Source
+from phalanx.data.table_files import CSV, Parquet
 from phalanx.data.wikitext import WikiText2
 
 __all__ = [
     "CIFAR10",
+    "CSV",
     "MNIST",
     "MR",
     "NO_LABEL",
@@ -46,6 +48,7 @@ __all__ = [
     "LinearRamp",
     "LognormalSizes",
     "Natural",
+    "Parquet",
     "Partition",
     "PermutedLabels",
     "PowerLaw",

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from phalanx.data.tables import Name, read_frame
+
 Inputs = Tensor | Mapping[str, Tensor]  # of a batch, or of all examples; several by name
 NO_LABEL = -100  # marks a position without a label in a sequence; torch's cross_entropy ignores it by default
 
@@ -174,8 +176,10 @@ class Dataset:
             raise ValueError("This needs examples with labels of classes, and these have targets.")
         return labels_in(self.y)
 
-    def of(self, indices: Tensor) -> "Dataset":
-        """Return the examples with these indices (int64, or a Boolean mask of length n), in this order."""
+    def of(self, indices: Tensor | npt.ArrayLike) -> "Dataset":
+        """Return the examples with these indices (integers, or a Boolean mask of length n), in this order."""
+        if not isinstance(indices, Tensor):
+            indices = torch.from_numpy(np.array(indices))
         if indices.dtype == torch.bool:
             indices = torch.nonzero(indices).flatten()
         owners = None if self.owners is None else self.owners[indices]
@@ -252,6 +256,69 @@ class Dataset:
         if classes is None and isinstance(listed, tuple | list):
             classes = len(listed)
         return cls(x, torch.tensor(labels), max(*labels, 0) + 1 if classes is None else classes)
+
+    @classmethod
+    def from_numpy(
+        cls,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        classes: int | None = None,
+        owners: npt.ArrayLike | None = None,
+    ) -> "Dataset":
+        """Copy arrays, or nested lists.
+
+        Args:
+            x: (n, *shape), the inputs. uint8 is assumed to be pixels and becomes float32 in [0, 1], other integers
+                become int64, as models of texts take them, and floating-point numbers float32.
+            y: (n,) or (n, ...), the labels, integers from 0; or (n,) or (n, k), targets, floating-point numbers, which
+                become float32.
+            classes: number of classes; by default the largest label + 1. Targets have none.
+            owners: (n,), the natural owner of each example, an integer from 0, if it is known.
+
+        Raises:
+            ValueError: if an array does not hold such numbers.
+        """
+        inputs, labels = _tensor(x, 0), np.asarray(y)
+        holders = None if owners is None else torch.tensor(np.asarray(owners))
+        if labels.dtype.kind == "f":
+            return cls(inputs, torch.tensor(labels.astype(np.float32)), classes or 0, holders)
+        if labels.dtype.kind not in "iub":
+            remedy = "Number the classes first: numpy.unique(y, return_inverse=True)[1]."
+            raise ValueError(f"Labels must be numbers, got {labels.dtype} of shape {labels.shape}. {remedy}")
+        known = int(labels.max(initial=0)) + 1 if classes is None else classes
+        return cls(inputs, torch.tensor(labels.astype(np.int64)), known, holders)
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: Any,
+        label: str,
+        *,
+        owner: str | None = None,
+        drop: Sequence[str] = (),
+        class_names: Sequence[Name] | None = None,
+        targets: bool = False,
+    ) -> "Dataset":
+        """Read a pandas `DataFrame`, a row for each example.
+
+        Columns of numbers become one input each. Columns of text, or of a pandas category, become one input of 0 and 1
+        for each of their values (one-hot), at most 100.  So read train and test part as one frame, and divide them with
+        `of`: two frames may have different values.
+
+        Args:
+            frame: the table, without missing values.
+            label: the column of the labels, integers or text; or of the targets, for a task such as `Regression`.
+            owner: the column of the natural owner of each example, if there is one.
+            drop: columns that are no inputs.
+            class_names: the labels in the order of their numbers; by default the different labels, sorted.
+            targets: whether integers are targets; floating-point numbers always are.
+
+        Raises:
+            TypeError: if `frame` is no `DataFrame`.
+            ValueError: if a column is missing, has missing values, or cannot become numbers.
+        """
+        read = read_frame(frame, label, owner=owner, drop=drop, class_names=class_names, targets=targets)
+        return cls(read.x, read.y, read.classes, read.owners)
 
     @classmethod
     def from_huggingface(

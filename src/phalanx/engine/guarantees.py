@@ -5,12 +5,13 @@ Python warnings, and are kept in the record of the run, whose report repeats the
 """
 
 from collections.abc import Iterator, Mapping
+from math import floor
 from typing import Any
 
-from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator, Chain, too_few
+from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator, Chain, too_few, wrong_number
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Rule, SmallestSet
-from phalanx.weighting import Preprocess, Truncate, attacker_share, more_drawn
+from phalanx.weighting import AsReported, Preprocess, Truncate, attacker_share, more_drawn
 from phalanx.weighting.truncation import feasible, top
 from phalanx.wording import plural
 
@@ -32,14 +33,16 @@ def remarks(
     n = len(sizes)
     m = n if asked is None else min(asked, n)
     whole, rule = algorithm.smallest_set(m, n), algorithm.rule
-    if algorithm.synchronous and (why := too_few(rule, whole.full) if rule is not None else ""):
-        raise InfeasibleError(why)
+    if algorithm.synchronous and rule is not None and (error := wrong_number(rule, whole.full)) is not None:
+        raise InfeasibleError(str(error))
     found = [*silence(algorithm, m, n, lossy=lossy)]
     if isinstance(preprocess := preprocess_of(algorithm), Truncate):
         found += weights(preprocess, rule, whole)
         by_scope = {"population": _population, "cohort": _cohort, "subset": _subset}[preprocess.scope]
         drawn = asked if algorithm.synchronous else None
         found += by_scope(preprocess, sizes, whole, drawn, lossy and algorithm.synchronous)
+    if isinstance(preprocess, AsReported):
+        found += reported(algorithm, sizes, whole)
     return tuple(found)
 
 
@@ -114,6 +117,34 @@ def weights(preprocess: Truncate, rule: Rule | None, whole: SmallestSet | None =
     yield (
         f"{_named(preprocess)} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} tolerates "
         f"{limit}. {choice}."
+    )
+
+
+def reported(algorithm: Algorithm[Any], sizes: Mapping[int, int], whole: SmallestSet) -> Iterator[str]:
+    """Yield that few clients report so much that they have more weight than the rule tolerates, if they do.
+
+    They are fewer than those that the rule would tolerate if all weighed the same.  Sizes that differ by less than one
+    client of average size are not mentioned.
+
+    Args:
+        algorithm: that of the run; it weighs by the reported sizes.
+        sizes: number of examples that each client reports.
+        whole: what the rule combines at once.
+    """
+    rule, q = algorithm.rule, min(whole.size, len(sizes))
+    if not isinstance(rule, Aggregator):
+        return
+    by_theory = rule.breakdown_point()
+    tolerates = tolerated(algorithm) / max(q, 1) if by_theory is None else by_theory
+    alike = floor(tolerates * q + 1e-9)  # clients that are tolerated if all weigh the same
+    if not alike or attacker_share(sizes, alike, q) < (alike + 1) / q:
+        return
+    few = next(c for c in range(1, alike + 1) if attacker_share(sizes, c, q) > tolerates)
+    limit = "less than one half" if tolerates == BELOW_HALF else f"{tolerates:.3g} at most"
+    yield (
+        f"AsReported() weighs by what clients report, and {few} of {plural(q, 'client')} can hold "
+        f"{attacker_share(sizes, few, q):.3g} of the weight: {rule} tolerates {limit}. "
+        "Set preprocess to Truncate(alpha, alpha_star), which bounds it, or to Ignore()."
     )
 
 

@@ -28,7 +28,7 @@ from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
 from phalanx.training.local import LocalTraining, check_correctable, correction_of, train_client
 from phalanx.training.task import Classification, Task
-from phalanx.training.vector import BufferPolicy, FlatModule
+from phalanx.training.vector import BufferPolicy, FlatModule, sent_tensors
 
 KEPT = 3  # turns that a client remembers: a server that crashed may go back by two, one of them a task sent ahead
 
@@ -96,6 +96,18 @@ class Participant:
             raise InfeasibleError(
                 f"{type(stateful).__name__} keeps state between tasks. Give its clients a folder: memory=..."
             )
+        if isinstance(self.key, Path):
+            load_key(self.key)
+        self._check_dtype(sent_tensors(self.model, self.buffers)[0].dtype)
+
+    def _check_dtype(self, dtype: torch.dtype) -> None:
+        """Raise `ValueError` if the model cannot take the type of the examples; float64 is converted for it."""
+        for x in self.data.inputs.values():
+            if x.is_floating_point() and x.dtype not in (dtype, torch.float64):
+                raise ValueError(
+                    f"The model computes in {dtype}, and the examples are {x.dtype}. Convert one of them, e.g. by "
+                    "model.float() and x.float()."
+                )
 
 
 def _changes_timing(attack: Attack) -> bool:

@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 
 from phalanx.aggregators import Aggregator, Mean
+from phalanx.aggregators.aggregator import wrong_number
 from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.core import InfeasibleError, Reply, StalledError, Vector, Verdict, lost_verdicts
 from phalanx.engine import guarantees
@@ -77,8 +78,16 @@ class PhalanxStrategy(FlowersFedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """See Flower's `Strategy`.  The sampled nodes are noted."""
+        """See Flower's `Strategy`.  The sampled nodes are noted.
+
+        Raises:
+            InfeasibleError: the first round would be lost even if all of them answer.
+        """
         self._arrays, self._asked = arrays, list(super().configure_train(server_round, arrays, config, grid))
+        if server_round == 1 and (error := wrong_number(self.aggregator, len(self._asked))) is not None:
+            raise InfeasibleError(
+                f"{error} A round has so many by fraction_train, min_train_nodes and min_available_nodes."
+            )
         return self._asked
 
     def aggregate_train(

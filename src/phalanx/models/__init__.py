@@ -1,6 +1,7 @@
-"""The networks of the papers, one file per family, and `TorchModule` for any other network."""
+"""The networks of the papers, one file per family; `TorchModule` and `GivenModule` for any other network."""
 
 from phalanx.models.cox import CoxCNN
+from phalanx.models.given import GivenModule
 from phalanx.models.kim import KimCNN
 from phalanx.models.lenet import LeNet
 from phalanx.models.mlp import MLP
@@ -16,6 +17,7 @@ __all__ = [
     "MLP",
     "CharLSTM",
     "CoxCNN",
+    "GivenModule",
     "KimCNN",
     "LeNet",
     "Model",

@@ -147,7 +147,10 @@ class Federation:
             with torch.inference_mode():
                 scores = apply(self.model.module, few.x)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
-            raise ValueError(f"{self.plan.model} cannot take examples of shape {few.shape}: {error}") from error
+            said = str(error).splitlines()[0].rstrip(".")
+            integers = "dtype" in said and not any(x.is_floating_point() for x in few.inputs.values())
+            hint = " They are integers, as indices of words are; make other numbers float32." if integers else ""
+            raise ValueError(f"{self.plan.model} cannot take examples of shape {few.shape}: {said}.{hint}") from error
         gave = tuple(scores.shape) if isinstance(scores, torch.Tensor) else f"a {type(scores).__name__}"
         wanted, outputs, positions = task.output_shape(few), task.outputs(few), tuple(few.y.shape[1:])
         if wanted is not None and gave != (len(few), *wanted):

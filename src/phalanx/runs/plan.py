@@ -6,6 +6,8 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
+from torch import nn
+
 from phalanx.algorithms import FedAvg
 from phalanx.algorithms.private import Noisy
 from phalanx.algorithms.wrapper import Wrapper
@@ -16,7 +18,7 @@ from phalanx.engine.guarantees import preprocess_of
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, Sampler, everyone
-from phalanx.models import MLP, Model
+from phalanx.models import MLP, GivenModule, Model
 from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import canonical, check_fields, configuration, identity_of
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
@@ -28,8 +30,9 @@ from phalanx.training.vector import BufferPolicy
 from phalanx.weighting import Truncate
 
 REMEDIES = {  # remedies for parameters of a wrong type
-    "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_torch reads a torch data set.",
-    "model": 'TorchModule("import.path.of.a.Module", {...}) makes a model of any torch module.',
+    "data": "Wrap tensors: InMemory(Dataset(x, y, classes), Dataset(...)). Dataset.from_numpy, from_pandas and "
+    "from_torch read other data, CSV(path, label) a file.",
+    "model": 'Give a torch module, or TorchModule("import.path.of.a.Module", {...}), which a file can hold, too.',
     "until": "Until(steps=30), Until(seconds=60.0), or a number of steps.",
 }
 
@@ -45,7 +48,7 @@ class Run:
         partition: assigns the examples to clients.
         groups: transformations of examples by groups of clients; null for none. Each client is tested on the test
             examples as its group sees them.
-        model: the model that is trained.
+        model: the model that is trained; in Python also a torch module, with its values (`GivenModule`).
         buffers: treatment of buffers such as batch statistics: "average", "freeze", or "refuse" such models.
         training: local training of a client.
         task: how outputs and labels become a loss, and what is measured.
@@ -103,6 +106,8 @@ class Run:
     def __post_init__(self) -> None:
         if isinstance(self.until, int) and not isinstance(self.until, bool):
             object.__setattr__(self, "until", Until.of(self.until))
+        if isinstance(self.model, nn.Module):
+            object.__setattr__(self, "model", GivenModule(self.model))
         check_fields(self, REMEDIES)
         if self.clients < 1:
             raise ValueError(f"clients must be at least 1, got {self.clients}.")
@@ -208,7 +213,10 @@ class Run:
             )
         if (given := byzantine or self.byzantine_beside) and self.attack is None:
             name = "byzantine" if byzantine else "byzantine_beside"
-            raise ValueError(f"{name} is {given}, but attack is not set. Choose one, e.g. Gaussian.")
+            raise ValueError(
+                f"{name} is {given}, but attack is not set, so it is not known what these clients do. "
+                "Choose an attack, such as Gaussian, SignFlip or LabelFlip."
+            )
         if self.attack is not None and not self.attackers():
             nobody = f", which is {byzantine * n:.3g} of {n} clients, rounded down to nobody" if byzantine else ""
             least = f"a number from 1 to {n - 1}, or a share of at least 1/{n}" if n > 1 else "clients to more than 1"

@@ -72,13 +72,14 @@ class Record:
         write(folder / SUMMARY, msgspec.json.format(to_json(self.summary), indent=1) + b"\n")
 
     @classmethod
-    def load(cls, folder: Path) -> "Record":
+    def load(cls, folder: Path | str) -> "Record":
         """Read the record of a run that ended.
 
         Raises:
             FileNotFoundError: the folder holds no run that ended.
             ValueError: a file is damaged, or belongs to another run than the rest.
         """
+        folder = Path(folder)
         if missing := [name for name in (CONFIG, SUMMARY, HISTORY) if not (folder / name).is_file()]:
             raise FileNotFoundError(_unfinished(folder, missing))
         config = _read(folder / CONFIG, "a run's configuration", _configuration)

@@ -231,8 +231,8 @@ def simulate(
     plan: Run,
     *,
     name: str | None = None,
-    folder: Path | None = None,
-    data_dir: Path | None = None,
+    folder: Path | str | None = None,
+    data_dir: Path | str | None = None,
     device: torch.device | str = "cpu",
     observers: Sequence[Observer] = (),
     checkpoint: Checkpoint | None = EVERY_MINUTE,
@@ -266,6 +266,7 @@ def simulate(
             any other mistake of a part of the run leaves the status "failed". Called again, the run goes on.
     """
     begun = time.perf_counter()
+    folder, data_dir = None if folder is None else Path(folder), None if data_dir is None else Path(data_dir)
     federation = Federation(plan, data_dir, device, executors)
     origin = Origin(plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device))
     info = RunInfo(

@@ -68,14 +68,7 @@ class FlatModule:
     def __init__(self, module: nn.Module, buffers: BufferPolicy = "refuse", device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
         parameters = [p for p in self.module.parameters() if p.requires_grad]
-        travelling = parameters + _travelling_buffers(self.module, buffers)
-        if not parameters:
-            raise ValueError(f"{type(module).__name__} has no trainable parameters.")
-        if len(dtypes := {p.dtype for p in travelling}) > 1:
-            names = ", ".join(sorted(map(str, dtypes)))
-            raise ValueError(
-                f"A model is sent as one vector of one dtype, got {names}. Convert it, e.g. by module.float()."
-            )
+        travelling = sent_tensors(self.module, buffers)
         self.size = sum(p.numel() for p in travelling)
         self.trainable = sum(p.numel() for p in parameters)
         self.dtype, self.device = parameters[0].dtype, parameters[0].device
@@ -102,6 +95,24 @@ class FlatModule:
             for view, (start, stop) in self._entries:
                 out[start:stop].view(view.shape).copy_(view)
         return out
+
+
+def sent_tensors(module: nn.Module, buffers: BufferPolicy = "refuse") -> list[Tensor]:
+    """Return the tensors of a module that are sent: its trainable parameters, and buffers by their policy.
+
+    Raises:
+        ValueError: as for `FlatModule`.
+    """
+    parameters: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
+    if not parameters:
+        raise ValueError(f"{type(module).__name__} has no trainable parameters.")
+    tensors = parameters + _travelling_buffers(module, buffers)
+    if len(dtypes := {p.dtype for p in tensors}) > 1:
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise ValueError(
+            f"A model is sent as one vector of one dtype, got {names}. Convert it, e.g. by module.float()."
+        )
+    return tensors
 
 
 def _travelling_buffers(module: nn.Module, policy: BufferPolicy) -> list[Tensor]:

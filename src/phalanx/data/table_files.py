@@ -1,0 +1,158 @@
+"""CSV and parquet files as sources of examples.  They are read by pandas: the extra `tables`."""
+
+import zlib
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phalanx.data.dataset import Dataset
+from phalanx.data.sources import Source
+from phalanx.data.tables import Columns, read_frame
+from phalanx.installation import installation
+from phalanx.rng import numpy_generator
+
+
+@dataclass(frozen=True)
+class TableFile(Source):
+    """A table in a file, or one for training and one for tests, with a row for each example.
+
+    Columns of numbers become one input each, columns of text one input of 0 and 1 for each of their values.
+
+    Args:
+        path: the file, in the current folder or in the data folder.
+        label: column of the labels, integers or text; or of the targets, for a task such as `Regression`.
+        test: the file of the test part; if not given, `test_share` of the rows are drawn at random.
+        test_share: share of each class, or of each owner's rows if there are owners, in the test part, between 0 and 1.
+        owner: column of the natural owner of each example, for the partition `Natural`.
+        drop: columns that are no inputs, such as a number of the row.
+        class_names: the labels in the order of their numbers; the different labels, sorted, if not given.
+        standardize: whether to subtract the mean and divide by the standard deviation of the train part, for each
+            column of numbers.
+        split_seed: determines which rows are drawn for the test part.
+        targets: whether integers in the column of the labels are targets; floating-point numbers always are.
+    """
+
+    path: str
+    label: str
+    test: str | None = None
+    test_share: float = 0.2
+    owner: str | None = None
+    drop: tuple[str, ...] = ()
+    class_names: tuple[int | str, ...] | None = None
+    standardize: bool = True
+    split_seed: int = 0
+    targets: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test_share < 1:
+            raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
+
+    def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        """Return the train and test part; x is float32 of shape (n, inputs).
+
+        Raises:
+            ModuleNotFoundError: if pandas, or pyarrow for parquet files, is not installed.
+            FileNotFoundError: if there is no such file.
+            ValueError: if it is no such table; see `Dataset.from_pandas`.
+        """
+        pandas = _pandas(type(self).__name__)
+        frames = [self._frame(path, data_dir) for path in (self.path, self.test) if path is not None]
+        ours, theirs = (set(frame.columns) for frame in (frames[0], frames[-1]))
+        if ours != theirs:
+            raise ValueError(
+                f"{self.path} and {self.test} must have the same columns; only one of them has "
+                f"{', '.join(map(repr, sorted(ours ^ theirs, key=str)))}."
+            )
+        table = pandas.concat(frames, ignore_index=True)
+        read = read_frame(
+            table, self.label, owner=self.owner, drop=self.drop, class_names=self.class_names, targets=self.targets
+        )
+        if self.test is None:
+            labels = read.y if read.classes else torch.zeros(len(read.y))
+            tested = self._drawn(labels if read.owners is None else read.owners)
+        else:
+            tested = torch.arange(len(table)) >= len(frames[0])
+        x = _standardized(read, ~tested) if self.standardize else read.x
+        data = Dataset(x, read.y, read.classes, read.owners)
+        return data.of(~tested), data.of(tested)
+
+    def _drawn(self, groups: Tensor) -> Tensor:
+        """Return which examples are for tests: a share of each group, drawn by the stream "test" of `split_seed`."""
+        rng, tested = numpy_generator(self.split_seed, "test"), torch.zeros(len(groups), dtype=torch.bool)
+        for group in sorted(set(groups.tolist())):
+            members = torch.nonzero(groups == group).flatten()
+            order = torch.from_numpy(rng.permutation(len(members)))
+            tested[members[order[: min(round(self.test_share * len(members)), len(members) - 1)]]] = True
+        if not tested.any():
+            raise ValueError(
+                f"A test part of {self.test_share:g} of {len(groups)} rows is empty. Raise test_share, or give the "
+                "test part as a file of its own."
+            )
+        return tested
+
+    def _frame(self, path: str, data_dir: Path | None) -> Any:
+        """Return the table in a file."""
+        places = [Path(path), *([Path(data_dir) / path] if data_dir else [])]
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            looked = " or ".join(str(place.absolute()) for place in places)
+            raise FileNotFoundError(f"{type(self).__name__} finds no file {looked}. Correct the path.")
+        try:
+            return self.read(found)
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {error}") from error
+
+    @abstractmethod
+    def read(self, file: Path) -> Any:
+        """Return the table in a file as a pandas `DataFrame`."""
+
+
+@dataclass(frozen=True)
+class CSV(TableFile):
+    """A table in a CSV file, whose first line names the columns; it may be compressed (.gz, .zip, ...).
+
+    Args:
+        separator: what separates columns.
+    """
+
+    separator: str = ","
+
+    def read(self, file: Path) -> Any:
+        """See `TableFile`."""
+        return _pandas("CSV").read_csv(file, sep=self.separator, low_memory=False)
+
+
+@dataclass(frozen=True)
+class Parquet(TableFile):
+    """A table in a parquet file."""
+
+    def read(self, file: Path) -> Any:
+        """See `TableFile`."""
+        try:
+            return _pandas("Parquet").read_parquet(file)
+        except ImportError as error:
+            message = f"Parquet needs the package pyarrow. Install it: {installation('tables')}."
+            raise ModuleNotFoundError(message) from error
+
+
+def _pandas(name: str) -> Any:
+    """Return the package pandas."""
+    try:
+        import pandas  # noqa: PLC0415  (optional)
+    except ImportError as error:
+        message = f"{name} needs the package pandas. Install it: {installation('tables')}."
+        raise ModuleNotFoundError(message) from error
+    return pandas
+
+
+def _standardized(read: Columns, train: Tensor) -> Tensor:
+    """Return the inputs with mean 0 and standard deviation 1 in the train part, except those of text."""
+    numbers = read.x[:, read.numeric].double()
+    std, mean = torch.std_mean(numbers[train], dim=0, correction=0)
+    x = read.x.clone()
+    x[:, read.numeric] = ((numbers - mean) / torch.where(std > 0, std, 1.0)).float()
+    return x

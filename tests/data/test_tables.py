@@ -1,0 +1,291 @@
+"""Tables: data frames, CSV and parquet files."""
+
+import gzip
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from commandline import chosen
+from phalanx import LocalSGD, Run, Until, simulate
+from phalanx.data import CSV, Dataset, Natural, Parquet, Source
+from phalanx.data.tables import MOST_VALUES
+from phalanx.installation import installation
+from phalanx.models import MLP
+from phalanx.training import Regression
+
+FRAME = pd.DataFrame(
+    {
+        "age": [30, 40, 50, 60],
+        "city": ["Rome", "Bern", "Rome", "Oslo"],
+        "size": pd.Categorical(["S", "L", "S", "S"], categories=["S", "M", "L"]),
+        "risk": ["low", "high", "low", "high"],
+        "bank": [7, 7, 3, 3],
+    }
+)
+
+
+# --- arrays
+
+
+def test_arrays_and_lists():
+    data = Dataset.from_numpy(np.array([[1.5, 2.0], [3.0, 4.0]]), [1, 0], owners=[1, 0])
+    assert (data.x.dtype, data.x.tolist()) == (torch.float32, [[1.5, 2.0], [3.0, 4.0]])
+    assert (data.y.tolist(), data.classes, data.owners.tolist()) == ([1, 0], 2, [1, 0])
+    assert Dataset.from_numpy(np.full((1, 2), 255, np.uint8), [True], classes=5).x.tolist() == [[1.0, 1.0]]
+    assert Dataset.from_numpy([[3, 4]], np.array([[1, 2]])).x.dtype == torch.int64
+
+
+def test_arrays_are_copied():
+    x = np.zeros((1, 2), np.float32)
+    data = Dataset.from_numpy(x, [0])
+    x[:] = 1
+    assert data.x.tolist() == [[0.0, 0.0]]
+
+
+def test_floating_point_numbers_are_targets():
+    data = Dataset.from_numpy([[0.0], [1.0]], [0.5, 2.0])
+    assert (data.y.dtype, data.y.tolist(), data.classes) == (torch.float32, [0.5, 2.0], 0)
+    assert Dataset.from_numpy([[0.0]], [[1.0, 0.0]]).y.shape == (1, 2)
+    with pytest.raises(ValueError, match="which are targets, and there are 2 classes"):
+        Dataset.from_numpy([[0.0], [1.0]], [0.5, 2.0], classes=2)
+
+
+def test_labels_of_arrays_are_numbers():
+    with pytest.raises(ValueError, match=r"Labels must be numbers, got .* Number the classes first"):
+        Dataset.from_numpy([[0.0], [1.0]], ["a", "b"])
+
+
+# --- frames
+
+
+def test_a_frame_by_hand():
+    """Inputs: age; city Bern, Oslo, Rome in order; size S, M, L in the order of the category."""
+    data = Dataset.from_pandas(FRAME, "risk", owner="bank")
+    assert data.x.tolist() == [
+        [30, 0, 0, 1, 1, 0, 0],
+        [40, 1, 0, 0, 0, 0, 1],
+        [50, 0, 0, 1, 1, 0, 0],
+        [60, 0, 1, 0, 1, 0, 0],
+    ]
+    assert data.x.dtype == torch.float32
+    assert (data.y.tolist(), data.classes) == ([1, 0, 1, 0], 2)
+    assert data.owners.tolist() == [1, 1, 0, 0]
+
+
+def test_classes_have_the_order_that_is_given():
+    assert Dataset.from_pandas(FRAME, "risk", class_names=["low", "high", "none"]).y.tolist() == [0, 1, 0, 1]
+    assert Dataset.from_pandas(FRAME, "risk", class_names=["low", "high", "none"]).classes == 3
+    bank = Dataset.from_pandas(FRAME, "bank", drop=["city"])
+    assert (bank.y.tolist(), bank.classes) == ([1, 1, 0, 0], 2), "sorted as numbers"
+    assert Dataset.from_pandas(FRAME, "size").y.tolist() == [0, 2, 0, 0]
+    assert Dataset.from_pandas(FRAME, "size").classes == 3
+    assert Dataset.from_pandas(FRAME.assign(bank=[9, 10, 9, 10]), "bank").y.tolist() == [0, 1, 0, 1]
+
+
+def test_parts_are_chosen_by_arrays_of_numpy_and_pandas():
+    data = Dataset.from_pandas(FRAME, "risk", drop=["city", "size"])
+    mask = FRAME["age"] > 40
+    for chosen_rows in (mask, FRAME.index > 1, mask.tolist(), np.array([2, 3]), torch.tensor([2, 3])):
+        assert data.of(chosen_rows).x[:, 0].tolist() == [50.0, 60.0]
+
+
+def test_numbers_to_predict_are_targets():
+    shares = Dataset.from_pandas(FRAME.assign(share=[0.1, 0.2, 0.3, 0.4]), "share", drop=["city", "size", "risk"])
+    assert (shares.y.dtype, shares.classes) == (torch.float32, 0)
+    assert shares.y.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert Dataset.from_pandas(FRAME, "age", targets=True).y.tolist() == [30.0, 40.0, 50.0, 60.0]
+
+
+def test_types_of_pandas_and_numpy_are_read_alike():
+    plain = pd.DataFrame({"a": [1, 2], "b": [True, False], "c": [0.5, 1.5], "y": [0, 1]})
+    nullable = plain.astype({"a": "Int64", "b": "boolean", "c": "Float64", "y": "Int64"})
+    ours, theirs = (Dataset.from_pandas(frame, "y") for frame in (plain, nullable))
+    assert ours.x.tolist() == [[1.0, 1.0, 0.5], [2.0, 0.0, 1.5]]
+    assert ours.fingerprint() == theirs.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (FRAME, {"label": "rsk"}, r"There is no column 'rsk'; the columns are \['age', 'city', "),
+        (FRAME, {"label": "risk", "owner": "x", "drop": ["y"]}, "There is no column 'x' or 'y'"),
+        (FRAME, {"label": "risk", "owner": "risk"}, "must be different columns"),
+        (FRAME, {"label": "risk", "drop": ["age", "city", "size", "bank"]}, "no column for the inputs"),
+        (FRAME, {"label": "risk", "class_names": ["low"]}, "Column 'risk' has labels that class_names lacks: 'high'"),
+        (FRAME.assign(age=[1, None, 3, None]), {"label": "risk"}, r"missing in 'age' \(2\) of 4 rows\. Fill them"),
+        (FRAME.assign(risk=["low", None, "low", "low"]), {"label": "risk"}, r"missing in 'risk' \(1\)"),
+        (FRAME.iloc[:0], {"label": "risk"}, "has no rows"),
+        (FRAME.assign(age=pd.Timestamp(0)), {"label": "age"}, "must be numbers or text, column 'age' holds datetime64"),
+        (FRAME, {"label": "risk", "targets": True}, "must be numbers, since targets is set, column 'risk' holds"),
+        (FRAME.assign(age=0.5), {"label": "age", "class_names": [0]}, "holds numbers that are targets.* convert the"),
+        (FRAME.assign(age=pd.Timestamp(0)), {"label": "risk"}, "Column 'age' holds datetime64.* drop it"),
+        (FRAME.rename(columns={"age": "city"}), {"label": "risk"}, "different names, got city more than once"),
+        (FRAME.assign(age=[1.0, float("inf"), 3.0, 4.0]), {"label": "risk"}, "1 of 4 examples hold NaN or infinite"),
+    ],
+)
+def test_says_what_is_wrong_with_a_frame(frame, options, message):
+    with pytest.raises(ValueError, match=message):
+        Dataset.from_pandas(frame, **options)
+
+
+def test_missing_values_in_unused_columns_do_not_matter():
+    frame = FRAME.assign(age=[1, None, 3, None])
+    assert len(Dataset.from_pandas(frame, "risk", drop=["age"])) == 4
+
+
+def test_a_column_of_identifiers_is_refused():
+    names = [f"name {k}" for k in range(MOST_VALUES + 1)]
+    frame = pd.DataFrame({"name": names, "y": np.arange(len(names)) % 2})
+    with pytest.raises(ValueError, match="Column 'name' has 101 different texts, and at most 100"):
+        Dataset.from_pandas(frame, "y")
+    assert Dataset.from_pandas(frame.iloc[1:], "y").x.tolist() == torch.eye(100)[_order(names[1:])].tolist()
+
+
+def _order(names):
+    return [sorted(names).index(name) for name in names]
+
+
+def test_something_else_than_a_frame():
+    with pytest.raises(TypeError, match=r"frame must be a pandas DataFrame, got str\. Read files by pandas\.read_csv"):
+        Dataset.from_pandas("data.csv", "y")
+
+
+# --- files
+
+
+def table(n=60):
+    """Four banks, three labels; the label follows from the amount."""
+    amount = np.random.default_rng(0).normal(1000, 100, n).round(2)
+    cuts = np.quantile(amount, [1 / 3, 2 / 3])
+    names = np.array(["small", "middle", "large"])[np.searchsorted(cuts, amount)]
+    return pd.DataFrame(
+        {"amount": amount, "kind": np.array(["a", "b"])[np.arange(n) % 2], "bank": np.arange(n) % 4, "label": names}
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    frame = table()
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    frame.to_csv(tmp_path / "all.csv.gz", index=False)
+    frame.to_csv(tmp_path / "semicolons.txt", index=False, sep=";")
+    frame.to_parquet(tmp_path / "all.parquet")
+    frame[:45].to_csv(tmp_path / "train.csv", index=False)
+    frame[45:].to_csv(tmp_path / "test.csv", index=False)
+    return tmp_path
+
+
+def test_all_formats_hold_the_same_examples(folder):
+    sources = [
+        CSV("all.csv", "label"),
+        CSV("all.csv.gz", "label"),
+        CSV("semicolons.txt", "label", separator=";"),
+        Parquet("all.parquet", "label"),
+    ]
+    prints = {tuple(part.fingerprint() for part in source.load(folder)) for source in sources}
+    assert len(prints) == 1
+
+
+def test_the_test_part_is_a_share_of_each_class(folder):
+    train, test = CSV("all.csv", "label", test_share=0.25).load(folder)
+    assert (train.label_counts().tolist(), test.label_counts().tolist()) == ([15, 15, 15], [5, 5, 5])
+    rows = {tuple(row) for part in (train, test) for row in part.x[:, 0].view(torch.int32)[:, None].tolist()}
+    assert len(rows) == table()["amount"].nunique(), "each row is in one part"
+
+
+def test_the_test_part_is_a_share_of_each_owner_and_depends_on_the_seed(folder):
+    train, test = CSV("all.csv", "label", owner="bank").load(folder)
+    assert (torch.bincount(train.owners).tolist(), torch.bincount(test.owners).tolist()) == ([12] * 4, [3] * 4)
+    again, other = (CSV("all.csv", "label", owner="bank", split_seed=seed).load(folder)[1] for seed in (0, 1))
+    assert again.fingerprint() == test.fingerprint() != other.fingerprint()
+
+
+def test_two_files_share_their_values_and_classes(folder):
+    train, test = CSV("train.csv", "label", test="test.csv", standardize=False).load(folder)
+    whole = Dataset.from_pandas(table(), "label")
+    assert torch.equal(torch.cat([train.x, test.x]), whole.x)
+    assert torch.equal(torch.cat([train.y, test.y]), whole.y)
+    assert (len(train), len(test), train.classes) == (45, 15, 3)
+
+
+def test_numbers_are_standardized_by_the_train_part_and_texts_are_not(folder):
+    train, test = CSV("train.csv", "label", test="test.csv", drop=("bank",)).load(folder)
+    amount = torch.tensor(table()["amount"].to_numpy())
+    expected = (amount - amount[:45].mean()) / amount[:45].std(correction=0)
+    assert torch.allclose(torch.cat([train.x, test.x])[:, 0].double(), expected, atol=1e-6)
+    assert set(train.x[:, 1:].flatten().tolist()) == {0.0, 1.0}
+
+
+def test_a_constant_column_is_zero(folder):
+    table().assign(amount=7.5).to_csv(folder / "constant.csv", index=False)
+    train, _ = CSV("constant.csv", "label").load(folder)
+    assert train.x[:, 0].abs().max() == 0
+
+
+def test_a_file_in_the_current_folder_comes_first(folder, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    table(40).to_csv(tmp_path / "here" / "all.csv", index=False)
+    monkeypatch.chdir(tmp_path / "here")
+    assert sum(map(len, CSV("all.csv", "label").load(folder))) == 40
+
+
+def test_what_is_wrong_with_a_file(folder):
+    with pytest.raises(FileNotFoundError, match=r"CSV finds no file .*none\.csv or .*none\.csv\. Correct the path"):
+        CSV("none.csv", "label").load(folder)
+    (folder / "bad.csv").write_text('a,label\n"1,2\n')
+    with pytest.raises(ValueError, match=r"bad\.csv cannot be read as CSV: "):
+        CSV("bad.csv", "label").load(folder)
+    with pytest.raises(ValueError, match=r"all\.csv cannot be read as Parquet: "):
+        Parquet("all.csv", "label").load(folder)
+    table().drop(columns="kind").to_csv(folder / "less.csv", index=False)
+    with pytest.raises(ValueError, match=r"all\.csv and less\.csv must have the same columns; only one .* 'kind'"):
+        CSV("all.csv", "label", test="less.csv").load(folder)
+    table(3).assign(label=["a", "b", "c"]).to_csv(folder / "few.csv", index=False)
+    with pytest.raises(ValueError, match=r"A test part of 0\.2 of 3 rows is empty\. Raise test_share"):
+        CSV("few.csv", "label").load(folder)
+    with pytest.raises(ValueError, match="test_share must be between 0 and 1"):
+        CSV("all.csv", "label", test_share=1.0)
+    with gzip.open(folder / "half.csv.gz", "wb") as file:
+        file.write(b"a,label\n1,2\n")
+    (folder / "half.csv.gz").write_bytes((folder / "half.csv.gz").read_bytes()[:-6])
+    with pytest.raises(ValueError, match=r"half\.csv\.gz cannot be read as CSV"):
+        CSV("half.csv.gz", "label").load(folder)
+
+
+@pytest.mark.parametrize(("source", "package"), [(CSV, "pandas"), (Parquet, "pandas"), (Parquet, "pyarrow")])
+def test_without_the_packages(source, package, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError) as error:
+        source("all.parquet", "label").load(folder)
+    assert str(error.value) == f"{source.__name__} needs the package {package}. Install it: {installation('tables')}."
+
+
+def test_from_a_configuration(folder, tmp_path):
+    (tmp_path / "run.yaml").write_text(
+        "data:\n  class_path: CSV\n"
+        "  init_args: {path: all.csv, label: label, owner: bank, class_names: [small, middle, large]}\n"
+    )
+    source = chosen("data", Source, ["--config", str(tmp_path / "run.yaml"), "--data.drop", "[kind]"])
+    assert source == CSV("all.csv", "label", owner="bank", drop=("kind",), class_names=("small", "middle", "large"))
+
+
+def test_a_run_that_predicts_a_number(folder):
+    """The amount follows from the hours: the error falls far below that of predicting the mean, the variance."""
+    frame = table().drop(columns=["bank", "label"]).assign(hours=lambda t: (t["amount"] - 1000) / 100)
+    frame.assign(amount=3 * frame["hours"] + 1).to_csv(folder / "hours.csv", index=False)
+    data, training = CSV("hours.csv", "amount", drop=("kind",)), LocalSGD(epochs=20, lr=0.05)
+    plan = Run(data=data, task=Regression(), clients=4, model=MLP((16,)), training=training, until=Until(5))
+    record = simulate(plan, data_dir=folder)
+    assert record.history[-1].metrics.loss < 0.5 < record.history[0].metrics.loss
+
+
+def test_a_run_with_an_owner_for_each_client(folder):
+    data = CSV("all.csv", "label", owner="bank")
+    training = LocalSGD(epochs=20)
+    plan = Run(data=data, partition=Natural(), clients=4, model=MLP((16,)), training=training, until=Until(8))
+    record = simulate(plan, data_dir=folder)
+    assert record.history[-1].metrics.accuracy > 0.8
+    assert [client.size for client in record.summary.clients.values()] == [12] * 4
