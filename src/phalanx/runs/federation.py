@@ -9,10 +9,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from phalanx.algorithms.hidden import hiding
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.engine.guarantees import preprocess_of
 from phalanx.rng import borrowed, numpy_generator
+from phalanx.runs.models import Inputs, Served
 from phalanx.runs.plan import Run
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
@@ -198,6 +200,21 @@ class Federation:
             return {i: model_of(i, download) for i, download in downloads.items()}
         models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
         return {i: models[download.data_ptr()] for i, download in downloads.items()}
+
+    def all_served(self, state: AnyState, clients: Collection[int]) -> Served:
+        """Return all models that these clients can be served, in the clear, and which of them they choose."""
+        algorithm, model_of = self.plan.algorithm, self.transport.model_of
+        here, how = sorted(clients), hiding(algorithm)
+        offers = (
+            (i, {k: model_of(i, model) for k, model in algorithm.candidate_models(state, i).items()}) for i in here
+        )
+        return Served(state.model if how is None else how.revealed(state.model), offers, self.chosen(state, here))
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a model of this run takes and gives."""
+        x, classes = self.train.x, self.train.classes
+        return Inputs(shape=tuple(x.shape[1:]), dtype=str(x.dtype).removeprefix("torch."), classes=classes)
 
     def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
         """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.
