@@ -217,10 +217,10 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             model,
             partial(served, algorithm),
             folder,
-            coordinator.models,
-            info.identity,
-            coordinator.inputs,
-            coordinator.architecture,
+            settings=coordinator.models,
+            identity=info.identity,
+            inputs=coordinator.inputs,
+            architecture=coordinator.architecture,
         ),
     )
     resumed = session.resumed.snapshot

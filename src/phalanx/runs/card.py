@@ -53,10 +53,8 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     yield "task", _task(record)
     if summary.data is not None:
         data = summary.data
-        yield (
-            "data",
-            f"{described(config.get('data', data.name))}: {data.train:,} training and {data.test:,} test examples",
-        )
+        sizes = f"{data.train:,} training and {data.test:,} test examples"
+        yield "data", f"{described(config.get('data', data.name))}: {sizes}"
     if "partition" in config:
         yield "partition", described(config["partition"])
     yield "clients", _clients(record)
@@ -67,11 +65,9 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     also = "; models of clients were left out, for lack of room" if index.left_out else ""
     yield "models", plural(len(files), "file") + also
     yield "identity", summary.identity
-    commit = f", commit {p.commit[:12]}{'' if p.clean else ', changed'}" if p.commit else ""
-    yield (
-        "made by",
-        f"Phalanx {p.phalanx} (numerics {p.numerics}){commit}; torch {p.torch}, Python {p.python}, {p.device}",
-    )
+    commit = f", commit {p.commit[:12]}{'' if p.clean else ' with changes'}" if p.commit else ""
+    versions = f"torch {p.torch}, Python {p.python}, {p.device}"
+    yield "made by", f"Phalanx {p.phalanx} (numerics {p.numerics}){commit}; {versions}"
 
 
 def _task(record: "Record") -> str:
@@ -98,7 +94,10 @@ def _evaluation(record: "Record") -> str:
     found = {"accuracy": percent(final.accuracy)} if final.accuracy is not None else {}
     found |= {"loss": f"{final.loss:.4g}"} if final.loss is not None else {}
     found |= {"success of the attack": percent(final.attack_success)} if final.attack_success is not None else {}
-    return ", ".join(f"{name} {text}" for name, text in found.items()) or "none"
+    if not found:
+        return "none"
+    after = max(step.step for step in record.history if step.metrics is not None)
+    return ", ".join(f"{name} {text}" for name, text in found.items()) + f", after step {after}"
 
 
 def _exclusions(record: "Record") -> Iterator[str]:
@@ -117,7 +116,7 @@ def _listed(clients: Iterable[int]) -> str:
 
 
 def described(value: object) -> str:
-    """Return a value of a configuration in a line: a class as its call, with its arguments that are classes or plain."""
+    """Return a value of a configuration in a line: a class as its call."""
     if isinstance(value, Mapping) and "class_path" in value:
         given = (value.get("init_args") or {}).items()
         inner = ", ".join(f"{name}={described(part)}" for name, part in given if part is not None)

@@ -57,6 +57,9 @@ class SavedModels:
             raise ValueError(f"gigabytes must be at least 0, got {self.gigabytes}.")
 
 
+THE_LAST = SavedModels()
+
+
 class Served(NamedTuple):
     """The models of one state.
 
@@ -310,6 +313,7 @@ class ModelKeeper:
         model: FlatModule,
         served: Callable[[AnyState, Collection[int]], Served],
         folder: Path | None,
+        *,
         settings: SavedModels,
         identity: str,
         inputs: Inputs | None = None,
@@ -390,10 +394,8 @@ class ModelKeeper:
     def _state(self, vector: Vector) -> dict[str, Tensor]:
         """Return the `state_dict` of a model, in memory of its own."""
         self._model.load(vector)
-        state = self._model.module.state_dict()
-        return {
-            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()
-        }
+        state = self._model.module.state_dict().items()
+        return {name: held.detach().cpu().clone(memory_format=torch.contiguous_format) for name, held in state}
 
 
 def forget(folder: Path) -> None:

@@ -40,7 +40,7 @@ from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, 
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.files import write
 from phalanx.runs.history import History, Measure
-from phalanx.runs.models import CARD, ModelKeeper, SavedModels
+from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import conditions, provenance
 from phalanx.runs.record import HISTORY, Record
@@ -283,7 +283,7 @@ def simulate(
     observers: Sequence[Observer] = (),
     checkpoint: Checkpoint | None = EVERY_MINUTE,
     executors: ExecutorFactory | None = None,
-    models: SavedModels = SavedModels(),
+    models: SavedModels = THE_LAST,
 ) -> Record:
     """Carry out a run in this process, on virtual time.
 
@@ -295,7 +295,7 @@ def simulate(
             killed, it goes on.
         data_dir: where data sets lie; they are downloaded if not given.
         device: where it computes.
-        observers: are shown each step; of a run that goes on, those that are left. One that raises `Stop` stops the run.
+        observers: are shown each step; of a run that goes on, those that are left. One that raises `Stop` ends it.
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
         executors: has the clients of a round train elsewhere, to the same bits, such as `phalanx.ray.RayExecutors`.
         models: which models are kept, in `folder` and for `Record.model`.
@@ -341,10 +341,10 @@ def simulate(
             federation.model,
             federation.all_served,
             folder,
-            models,
-            plan.identity,
-            federation.inputs,
-            plan.model,
+            settings=models,
+            identity=plan.identity,
+            inputs=federation.inputs,
+            architecture=plan.model,
         ),
     )
     try:
