@@ -342,13 +342,6 @@ class ModelKeeper:
                     )
                 self.best = Models.load(self._folder / BEST)
 
-    def forget(self, *, resumed: bool) -> None:
-        """Remove the models of another run from the folder, or those of the state at which this one was stopped."""
-        if self._folder is not None:
-            forget(self._folder)
-            if not resumed:
-                shutil.rmtree(self._folder / BEST, ignore_errors=True)
-
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
         self._last = progress
@@ -398,8 +391,9 @@ class ModelKeeper:
         return {name: held.detach().cpu().clone(memory_format=torch.contiguous_format) for name, held in state}
 
 
-def forget(folder: Path) -> None:
-    """Remove the models of a folder, their index first."""
+def forget(folder: Path, *, best: bool = False) -> None:
+    """Remove the models of a folder, their index first; those of the best evaluation only if `best`."""
     for name in (INDEX, CARD, MODEL):
         (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / MODELS, ignore_errors=True)
+    for name in (MODELS, BEST) if best else (MODELS,):
+        shutil.rmtree(folder / name, ignore_errors=True)

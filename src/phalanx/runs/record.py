@@ -21,7 +21,7 @@ from torch import nn
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
 from phalanx.runs.files import write
-from phalanx.runs.models import BEST, INDEX, Models
+from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
 from phalanx.runs.steps import StoredSteps, read_step
 
@@ -93,6 +93,7 @@ class Record:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY):
             (folder / name).unlink(missing_ok=True)
+        forget(folder, best=not resumed)
         write(folder / CONFIG, _config(config))
 
     def save(self, folder: Path) -> None:

@@ -118,9 +118,7 @@ class Session:
 
     def _make_ready(self) -> None:
         if self.folder is not None:
-            resumed = self.resumed.snapshot is not None
-            Record.begin(self.folder, self.info.config, resumed=resumed)
-            self._models.forget(resumed=resumed)
+            Record.begin(self.folder, self.info.config, resumed=self.resumed.snapshot is not None)
 
     def run(
         self,
