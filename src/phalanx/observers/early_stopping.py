@@ -42,13 +42,9 @@ class EarlyStopping:
             self._forget()
         self._note(progress.step, getattr(progress.metrics, self.metric, None))
         if self._without >= self.patience:
+            found = "was never finite" if self._best is None else f"was best after step {self._at} ({self._best:.4g})"
             name = self.metric.replace("_", " ")
-            best = (
-                "was never finite"
-                if self._best is None
-                else f"has not improved on {self._best:.4g}, of step {self._at}"
-            )
-            raise Stop(f"early stopping: the {name} {best}, in {self.patience} evaluations")
+            raise Stop(f"early stopping: the {name} {found} and did not improve in {self.patience} evaluations")
 
     def catch_up(self, history: Sequence[StepRecord], /) -> None:
         """See `CatchingUp`."""

@@ -28,7 +28,8 @@ class ProgressBar:
         until = Until.of(until)
         self._steps = until.limit is not None
         self._total = until.limit or round(until.seconds or 0) or 1
-        self._cell = self._display = None
+        self._cell: Any = None
+        self._display: Display | None = None
         self._shown = ""
 
     def __enter__(self) -> "ProgressBar":

@@ -21,14 +21,14 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (optional)
         except ImportError as error:
             raise missing("TensorBoard", "tensorboard") from error
-        self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder))
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
         for name, value in figures(progress).items():
-            self._writer.add_scalar(name, value, progress.step)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, progress.step)
+        self._writer.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()

@@ -13,17 +13,22 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from torch import nn
 
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
+from phalanx.runs.display import brief, frame, html, plot
 from phalanx.runs.files import write
 from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
 from phalanx.runs.steps import StoredSteps, read_step
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 CONFIG, HISTORY, SUMMARY, REPORT = "run.json", "history.jsonl", "summary.json", "report.html"
 CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.runs.checkpoint`
@@ -78,6 +83,33 @@ class Record:
             )
             raise LookupError(f"The run {self.name} has not kept {which}.")
         return found
+
+    def frame(self, by: Literal["step", "client"] = "step") -> "DataFrame":
+        """Return the history as a table of pandas.
+
+        Args:
+            by: "step", one row for each step: its metrics, and how many updates were used, filtered, invalid or lost;
+                or "client", one row for each client and step: the fate of its update (used, filtered, waits, invalid or
+                lost) with weight, score and reason, and the accuracy of its model.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        return frame(self.history, by)
+
+    def plot(self, *metrics: str) -> "Figure":
+        """Return a picture of metrics over steps, of matplotlib; notebooks show it, `savefig` writes it.
+
+        Args:
+            metrics: "accuracy", "loss", "worst_client_accuracy" or "attack_success"; the first two if none is given.
+        """
+        return plot(self, metrics or ("accuracy", "loss"))
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @staticmethod
     def begin(folder: Path, config: Mapping[str, Any], *, resumed: bool = False) -> None:
