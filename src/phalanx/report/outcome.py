@@ -41,6 +41,7 @@ def sentence(ledger: Ledger) -> str:
         start = f"stopped after {steps}, " + (
             "no accuracy was measured" if reached is None else f"at {percent(reached)}"
         )
+        start += f" ({record.summary.error})" if record.summary.error else ""
     if set(ledger.truth.values()) <= {UNKNOWN}:
         return f"{start}; {plural(len(excluded), 'client')} excluded"
     bad = set(ledger.of(BYZANTINE))

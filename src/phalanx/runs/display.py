@@ -85,6 +85,7 @@ def plot(record: "Record", metrics: Sequence[str]) -> "Figure":
     for axes, (name, points) in zip(figure.subplots(1, len(metrics), squeeze=False)[0], curves.items(), strict=True):
         axes.plot([x for x, _ in points], [y for _, y in points], linewidth=1.8)
         axes.set_xlabel("step")
+        axes.locator_params(axis="x", integer=True)
         axes.set_ylabel(name.replace("_", " "))
         axes.grid(visible=True, axis="y", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -119,10 +120,10 @@ def html(record: "Record") -> str:
         "guarantees": f"lacks {len(summary.remarks)}: {summary.remarks[0]}" if summary.remarks else "",
         "took": f"{summary.wall_seconds:.1f} s",
     }
+    left, top = 'style="text-align:left"', 'style="vertical-align:top"'
+    shown_rows = [(name, value) for name, value in rows.items() if value]
     lines = "".join(
-        f'<tr><td style="text-align:left;opacity:.7">{name}</td><td style="text-align:left">{_text(value)}</td></tr>'
-        for name, value in rows.items()
-        if value
+        f"<tr {top}><th {left}>{name}</th><td {left}>{_text(value)}</td></tr>" for name, value in shown_rows
     )
     return (
         f'<div style="display:flex;gap:1.5em;align-items:center"><div><b>{_text(record.name)}</b>'
@@ -152,9 +153,10 @@ def _sparkline(history: Sequence[StepRecord]) -> str:
     (first, _), (last, _) = points[0], points[-1]
     at = " ".join(f"{(x - first) / (last - first) * WIDTH:.0f},{HEIGHT * (1 - y):.1f}" for x, y in points)
     return (
+        '<figure style="margin:0">'
         f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="-2 -2 {WIDTH + 4} {HEIGHT + 4}" role="img" '
         'aria-label="accuracy over steps"><polyline fill="none" stroke="currentColor" stroke-width="1.5" '
-        f'points="{at}"/></svg>'
+        f'points="{at}"/></svg><figcaption style="opacity:.7">accuracy, from 0 to 100 %</figcaption></figure>'
     )
 
 

@@ -11,8 +11,9 @@ Files are written when the run ends, whatever ends it; those of the best evaluat
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -135,12 +136,12 @@ class Models:
 
     Args:
         index: who is served which.
-        tensors: of each file.
+        tensors: returns the values in a file, by its name.
         architecture: the network; None: as the index describes it.
     """
 
     index: ModelIndex
-    tensors: Mapping[str, Tensors]
+    tensors: Callable[[str], Tensors]
     architecture: Model | None = None
 
     @classmethod
@@ -158,11 +159,11 @@ class Models:
             index = from_json(path.read_bytes(), ModelIndex)
         except ValueError as error:
             raise ValueError(f"{path} is not an index of models: {error}. Repeat the run.") from error
-        return cls(index, StoredTensors(folder))
+        return cls(index, partial(read_tensors, folder))
 
     def state(self, client: int | None = None) -> Tensors:
         """Return the `state_dict` of the model that a client is served; see `ModelIndex.file`."""
-        return self.tensors[self.index.file(client)]
+        return self.tensors(self.index.file(client))
 
     def module(self, client: int | None = None, module: nn.Module | None = None) -> nn.Module:
         """Return the model that a client is served as a module, in evaluation mode.
@@ -197,29 +198,13 @@ class Models:
             return kind.build(inputs.shape, inputs.classes)
 
 
-class StoredTensors(Mapping[str, Tensors]):
-    """The models in a folder, by file name, read when they are looked at.
-
-    Args:
-        folder: with the files.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __getitem__(self, name: str) -> Tensors:
-        path = self.folder / name
-        try:
-            found: dict[str, Tensor] = safetensors.torch.load(path.read_bytes())
-        except SafetensorError as error:
-            raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return (path.relative_to(self.folder).as_posix() for path in sorted(self.folder.glob("**/*.safetensors")))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+def read_tensors(folder: Path, name: str) -> Tensors:
+    """Return the values in a file of models; raise `ValueError` if it is damaged."""
+    path = folder / name
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except SafetensorError as error:
+        raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
 
 
 def _why_none(folder: Path) -> str:
@@ -376,13 +361,14 @@ class ModelKeeper:
             architecture=configuration(known, Model) if known is not None and self._inputs is not None else None,
         )
         if folder is None:
-            return Models(index, {name: self._state(vector) for name, vector in files.items()}, known)
+            held = {name: self._state(vector) for name, vector in files.items()}
+            return Models(index, held.__getitem__, known)
         forget(folder)
         (folder / MODELS if len(files) > 1 else folder).mkdir(parents=True, exist_ok=True)
         for name, vector in files.items():
             write(folder / name, safetensors.torch.save(self._state(vector), {"identity": self._identity}))
         write(folder / INDEX, to_json(index) + b"\n")
-        return Models(index, StoredTensors(folder), known)
+        return Models(index, partial(read_tensors, folder), known)
 
     def _state(self, vector: Vector) -> dict[str, Tensor]:
         """Return the `state_dict` of a model, in memory of its own."""
