@@ -25,6 +25,7 @@ ASYNCHRONY = DOCS / "asynchrony.md"
 FAIR_RIVALS = DOCS / "fair-rivals.md"
 CLUSTER_RIVALS, ROBUST_RIVALS = DOCS / "cluster-rivals.md", DOCS / "robust-rivals.md"
 PRIVACY = DOCS / "privacy.md"
+TRAINING = DOCS / "training.md"
 BYZANTINE_CFL = DOCS / "byzantine-cfl.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
@@ -51,6 +52,7 @@ each_page = pytest.mark.parametrize(
         FAIR_RIVALS,
         ASYNCHRONY,
         PRIVACY,
+        TRAINING,
         *PAGES,
     ],
     ids=lambda page: page.stem,

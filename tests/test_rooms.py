@@ -16,7 +16,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("reading",),
     ("core", "models"),
     ("numerics", "data", "weighting"),
-    ("clustering", "training"),
+    ("clustering", "training", "processes"),
     ("aggregators",),
     ("attacks", "algorithms"),
     ("engine",),

@@ -137,7 +137,7 @@ def drawn() -> "Figure":
         for cluster in range(CLUSTERS):
             of = train.owners % CLUSTERS == cluster
             for label, marker in ((0, "o"), (1, "x")):
-                points = train.x[of & (train.y == label)]
+                points = train.tensor[of & (train.y == label)]
                 axes.scatter(points[:, 0], points[:, 1], s=10, marker=marker, color=COLOURS[cluster], linewidths=0.8)
             _line(axes, train.of(of), COLOURS[cluster], "-")
         _line(axes, train, INK, (0, (4, 2)))
@@ -150,7 +150,7 @@ def _line(axes: "Axes", data: Dataset, colour: str, dashes: object) -> None:
     """Draw the line between the classes by logistic regression."""
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (slow to import)
 
-    fitted = LogisticRegression().fit(data.x.numpy(), data.y.numpy())
+    fitted = LogisticRegression().fit(data.tensor.numpy(), data.y.numpy())
     (a, b), c = fitted.coef_[0], fitted.intercept_[0]
     normal = np.array([a, b]) / np.hypot(a, b)
     foot, along = -c / np.hypot(a, b) * normal, np.array([-normal[1], normal[0]])

@@ -16,7 +16,7 @@ from phalanx.cli.main import main
 from phalanx.flower import InProcessGrid, coordinate
 from phalanx.models import CharLSTM, ResNet18
 from phalanx.runs.export import as_onnx
-from phalanx.runs.models import Inputs
+from phalanx.runs.models import ModelInputs
 
 RUN = (
     "run", "--clients", "4", "--model.hidden", "[5]", "--until.steps", "2", "--training.epochs", "1",
@@ -183,7 +183,7 @@ def test_an_onnx_file_gives_the_same_scores_for_a_batch_of_any_size(done, tmp_pa
 def test_networks_of_all_kinds_as_onnx(kind, shape, classes, dtype):
     pytest.importorskip("onnxscript")
     module = kind.build(shape, classes).eval()
-    content = as_onnx(module, Inputs(shape=shape, dtype=dtype, classes=classes))
+    content = as_onnx(module, ModelInputs(shape=shape, dtype=dtype, outputs=classes))
     x = torch.rand((3, *shape)) if dtype == "float32" else torch.randint(0, 7, (3, *shape))
     with torch.no_grad():
         torch.testing.assert_close(run_onnx(content, x), module(x), atol=1e-5, rtol=1e-4)

@@ -55,6 +55,7 @@ def test_the_quickstart():
         "--algorithm own_algorithm.FedAvgM --algorithm.momentum 0.8",
         "--attack own_attack.Opposite --byzantine 6",
         "--model own_model.Softmax",
+        "--task own_task.Focal --task.gamma 1",
         "--data own_dataset.Moons --data.noise 0.2",
     ],
 )

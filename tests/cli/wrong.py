@@ -32,8 +32,9 @@ WRONG: dict[Any, tuple[str, ...]] = {  # for each kind of value what is none of 
     Literal: ("nonsense", "1.5", "[a]", "", DEEP, CYCLE),
     tuple: ("x", "1", "{nonsense: 1}", "true", "[[]]", "[x, {}]", DEEP, CYCLE, BOMB),
     type: (
-        "Nonsense", "3", "true", "", "[1]", "{nonsense: 1}", "no.such.Class", "os.path", "builtins.int", ".", "..", "a.",
-        "phalanx.core.Algorithm", "phalanx.runs.plan.Run", "{class_path: 3}", "{class_path: [1]}", "{class_path: {}}",
+        "Nonsense", "3", "true", "", "[1]", "{nonsense: 1}", "no.such.Class", "os.path", "builtins.int", ".", "..",
+        "a.", "phalanx.core.Algorithm", "phalanx.runs.plan.Run", "{class_path: 3}", "{class_path: [1]}",
+        "{class_path: {}}",
         "{class_path: no.such.Class, init_args: 3}", "{init_args: [1]}", "{class_path: null}", DEEP, CYCLE, BOMB, LONG,
     ),
 }  # fmt: skip

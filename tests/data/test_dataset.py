@@ -40,8 +40,18 @@ def test_no_examples_are_a_data_set():
     [
         (torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64), 2, "a row for each of the 2 labels"),
         (torch.zeros(()), torch.zeros(1, dtype=torch.int64), 2, "a row for each of the 1 labels"),
-        (torch.zeros(2), torch.zeros(2), 2, "must be int64"),
-        (torch.zeros(2), torch.zeros(2, 1, 1, dtype=torch.int64), 2, r"must be int64 of shape \(n,\) or \(n, t\), got"),
+        (
+            torch.zeros(2),
+            torch.zeros(2),
+            2,
+            r"y is float32 of shape \(2,\), which are targets, and there are 2 classes",
+        ),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32), 2, r"y is int32 of shape \(2,\): labels must be int64"),
+        (torch.zeros(2), torch.zeros(2, 1, 1), 0, r"targets must be of shape \(n,\), or \(n, k\)"),
+        (torch.zeros(2), torch.tensor([0.0, torch.nan]), 0, "Targets must be finite; 1 are NaN"),
+        ({}, torch.zeros(2), 0, "x has no inputs"),
+        ({"a": torch.zeros(2), "b": torch.zeros(3)}, torch.zeros(2), 0, r"x\['b'\] must have a row for each"),
+        (torch.zeros(1), torch.tensor([[[NO_LABEL, 2]]]), 2, r"or -100 where a position has none, got 2\.\.2"),
         (torch.zeros(2), torch.tensor([0, 2]), 2, r"in 0\.\.1, got 0\.\.2"),
         (torch.zeros(2), torch.tensor([-1, 1]), 2, r"in 0\.\.1, got -1\.\.1"),
         (torch.zeros(2), torch.tensor([NO_LABEL, 1]), 2, r"in 0\.\.1, got -100\.\.1"),
@@ -49,7 +59,12 @@ def test_no_examples_are_a_data_set():
         (torch.zeros(1), torch.tensor([[NO_LABEL, 2]]), 2, r"or -100 where a position has none, got 2\.\.2"),
         (torch.zeros(3), torch.tensor([[0], [NO_LABEL], [1]]), 2, "at least; 1 of 3 have none. Drop them"),
         (torch.zeros(3), torch.zeros(3, 0, dtype=torch.int64), 2, "at least; 3 of 3 have none"),
-        (torch.zeros(0), torch.zeros(0, dtype=torch.int64), 0, "classes must be at least 1, got 0"),
+        (
+            torch.zeros(0),
+            torch.zeros(0, dtype=torch.int64),
+            0,
+            "classes must be at least 1 for labels that are integers",
+        ),
         (torch.tensor([[0.0, 1.0], [torch.nan, 1.0]]), torch.tensor([0, 1]), 2, "1 of 2 examples hold NaN"),
         (torch.tensor([0.0, torch.inf]), torch.tensor([0, 1]), 2, "1 of 2 examples hold NaN"),
     ],
@@ -73,6 +88,39 @@ def test_refuses_what_is_no_data_set(x, y, classes, message):
 def test_refuses_owners_that_are_not_one_for_each_example(owners, message):
     with pytest.raises(ValueError, match=message):
         Dataset(torch.zeros(2), torch.tensor([0, 1]), 2, owners)
+
+
+def test_several_inputs_and_targets_by_hand():
+    x = {"words": torch.tensor([[1, 2], [3, 4], [5, 6]]), "mask": torch.tensor([1.0, 0.0, 1.0])}
+    data = Dataset(x, torch.tensor([[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    part = data.of(torch.tensor([2, 0]))
+    assert (part.x["words"].tolist(), part.x["mask"].tolist()) == ([[5, 6], [1, 2]], [1.0, 1.0])
+    assert part.y.tolist() == [[4.0, 5.0], [0.5, 1.0]]
+    assert data.of(torch.tensor([False, True, False])).x["words"].tolist() == [[3, 4]]
+    assert (data.shape, data.label_counts().tolist(), len(data)) == ((2,), [], 3)
+    assert data.to("cpu").fingerprint() == data.fingerprint() != Dataset(x["words"], data.y).fingerprint()
+    renamed = Dataset({"words": x["words"], "weight": x["mask"]}, data.y)
+    assert renamed.fingerprint() != data.fingerprint()
+    assert "words of shape (2,), torch.int64, mask of shape (), torch.float32, 2 targets each" in repr(data)
+    with pytest.raises(ValueError, match="these have several: words, mask"):
+        _ = data.tensor
+    with pytest.raises(ValueError, match="these have targets"):
+        _ = data.labels
+
+
+def test_numpys_float64_becomes_float32_for_a_model_in_float32():
+    data = Dataset(torch.ones(2, 3, dtype=torch.float64), torch.tensor([0, 1]), 2)
+    assert data.for_model(torch.float64) is data
+    with pytest.warns(UserWarning, match="float64 are converted to float32"):
+        assert data.for_model(torch.float32).x.dtype == torch.float32
+
+
+def test_rows_of_another_layout_keep_it():
+    x = torch.arange(12.0).reshape(3, 4).T
+    data = Dataset(x, torch.zeros(4))
+    indices = torch.tensor([3, 1])
+    assert data.of(indices).x.stride() == x[indices].stride()
+    assert data.of(indices).x.tolist() == x[indices].tolist()
 
 
 def test_sequences_of_labels_by_hand():

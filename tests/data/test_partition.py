@@ -137,8 +137,8 @@ def test_one_client_holds_all(partition):
     ("labels", "clients", "message"),
     [
         (torch.zeros(3, dtype=torch.int64), 0, "clients must be at least 1, got 0"),
-        (torch.zeros(3), 1, "labels must be"),
-        (torch.zeros(3, 1, 1, dtype=torch.int64), 1, r"labels must be \(n,\) or \(n, t\) integers from 0, got"),
+        (torch.zeros(3, dtype=torch.complex64), 1, r"labels must be \(n,\) or \(n, ...\) integers from 0, got"),
+        (torch.tensor(0), 1, "labels must be"),
         (torch.tensor([[0, -100], [-1, 0]]), 1, "labels must be"),
         (torch.zeros(3, 2, dtype=torch.int64), 4, "4 clients need at least 4 examples, got 3"),
         (torch.tensor([0, -1]), 1, "labels must be"),

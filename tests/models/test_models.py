@@ -162,9 +162,9 @@ def test_refuses_examples_of_another_shape(model: Model, shape: Shape, message: 
 
 
 @every_model
-def test_refuses_a_single_class(model: Model, shape: Shape, classes: int, count: int) -> None:
-    with pytest.raises(ValueError, match=r"needs at least 2 classes, got 1\. Check the labels"):
-        model.build(shape, 1)
+def test_refuses_to_have_no_output(model: Model, shape: Shape, classes: int, count: int) -> None:
+    with pytest.raises(ValueError, match=r"needs at least 1 output, got 0\. Check the labels"):
+        model.build(shape, 0)
 
 
 def test_refuses_widths_and_rates_that_make_no_network() -> None:

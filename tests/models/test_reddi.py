@@ -147,7 +147,7 @@ def test_refuses_sizes_below_one(field):
     [
         ((1, 28, 28), 10, r"CharLSTM\(.*\) takes sequences of characters of shape \(t,\), got shape \(1, 28, 28\)"),
         ((), 10, "takes examples with at least one feature"),
-        ((80,), 1, "needs at least 2 classes"),
+        ((80,), 0, "needs at least 1 output"),
     ],
 )
 def test_refuses_other_examples(shape, classes, message):

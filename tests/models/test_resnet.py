@@ -96,7 +96,7 @@ def test_running_statistics_travel_with_the_average():
     [
         ((784,), 10, r"takes images of shape \(channels, height, width\), both sides at least 8 pixels, got \(784,\)"),
         ((3, 7, 32), 10, r"at least 8 pixels, got \(3, 7, 32\)"),
-        (CIFAR, 1, "needs at least 2 classes"),
+        (CIFAR, 0, "needs at least 1 output"),
     ],
 )
 def test_refuses_other_examples(shape, classes, message):

@@ -167,7 +167,7 @@ def test_can_be_chosen_on_a_command_line(arguments, model):
             r"needs sentences of at least 5 words, got sentences of 4\. Pad them \(data\.sequence\)",
         ),
         (lambda: KimCNN().build((1, 28, 28), 2), r"takes sequences of words of shape \(t,\), got shape \(1, 28, 28\)"),
-        (lambda: KimCNN().build((60,), 1), "needs at least 2 classes"),
+        (lambda: KimCNN().build((60,), 0), "needs at least 1 output"),
         (lambda: WordLSTM().build((1, 28, 28), 10), r"takes sequences of words of .* such as WikiText2, or MLP"),
     ],
 )

@@ -36,7 +36,7 @@ from phalanx.runs.models import (
     CARD,
     INDEX,
     MODEL,
-    Inputs,
+    ModelInputs,
     ModelKeeper,
     Models,
     SavedModels,
@@ -378,7 +378,7 @@ def test_the_card_says_who_was_excluded_and_which_guarantees_are_missing(tmp_pat
     excluded = record.summary.clients[bad].excluded
     assert f"- step {excluded.step}: 1 client ({bad}): reputation" in text
     assert text.startswith("# tiny \\| &lt;b&gt;run&lt;/b&gt;\n")
-    assert "| task | scores of 4 classes for float32 examples of shape (5,) |" in text
+    assert "| task | Classification(): scores of 4 classes for float32 examples of shape (5,) |" in text
     assert f"accuracy {100 * record.summary.final.accuracy:.1f} %" in text
     assert record.summary.identity in text
     assert len(text) < 4000
@@ -398,5 +398,5 @@ def test_the_card_of_a_run_that_lacks_a_guarantee_names_it(tmp_path):
 
 def test_inputs_are_those_of_the_data(tmp_path):
     simulate(SMALL, folder=tmp_path)
-    assert Record.load(tmp_path).models.index.inputs == Inputs(shape=(5,), dtype="float32", classes=4)
+    assert Record.load(tmp_path).models.index.inputs == ModelInputs(shape=(5,), dtype="float32", outputs=4, classes=4)
     assert isinstance(tmp_path, Path)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from phalanx import Run, Until, simulate
 from phalanx.cli.main import main
@@ -26,6 +27,18 @@ PLAN = Run(clients=4, until=Until(12))
 
 
 # --- stop signals
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_terminal():
+    """A job in the background of a shell ignores Ctrl-C, and `nohup` a closed terminal; commands set the threads."""
+    threads = torch.get_num_threads()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(n, signal.default_int_handler if n == signal.SIGINT else signal.SIG_DFL) for n in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+    torch.set_num_threads(threads)
 
 
 def sends(number, step, times=1):

@@ -33,13 +33,14 @@ class NoiseInputs(Attack):
 
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
-        if not data.x.is_floating_point():
+        x = data.tensor
+        if not x.is_floating_point():
             raise ValueError(
-                f"NoiseInputs replaces floating-point inputs, got {data.x.dtype}. "
+                f"NoiseInputs replaces floating-point inputs, got {x.dtype}. "
                 "For inputs that are indices of characters or words, choose an attack on labels or updates."
             )
-        noise = torch.rand(data.x.shape, generator=rng, dtype=data.x.dtype)
-        return replace(data, x=(self.low + (self.high - self.low) * noise).to(data.x.device))
+        noise = torch.rand(x.shape, generator=rng, dtype=x.dtype)
+        return replace(data, x=(self.low + (self.high - self.low) * noise).to(x.device))
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,14 @@ class Backdoor(Attack):
         candidates = torch.nonzero(self._candidates(data)).flatten()
         count = min(len(candidates), max(1, round(self.share * len(candidates))))
         chosen = candidates[torch.randperm(len(candidates), generator=rng)[:count].to(candidates.device)]
-        x, y = data.x.clone(), data.y.clone()
+        x, y = data.tensor.clone(), data.y.clone()
         x[chosen], y[chosen] = self._triggered(x[chosen]), self.target
         return replace(data, x=x, y=y)
 
     def goal(self, test: Dataset) -> Dataset | None:
         """Return the test images of other classes, with the trigger, labelled as the target."""
         chosen = aimed_at(test, self._candidates(test))
-        return replace(chosen, x=self._triggered(chosen.x), y=torch.full_like(chosen.y, self.target))
+        return replace(chosen, x=self._triggered(chosen.tensor), y=torch.full_like(chosen.y, self.target))
 
     def _candidates(self, data: Dataset) -> Tensor:
         """Return a mask of the examples that may get the trigger."""

@@ -160,11 +160,11 @@ def aimed_at(test: Dataset, chosen: Tensor) -> Dataset:
         ValueError: if there are none, because the success of the attack could not be measured.
     """
     chosen = chosen & (test.y != NO_LABEL)
-    if not bool(chosen.any()):
+    if not (len(test.labels) and bool(chosen.any())):
         raise ValueError("The test set has no example of the classes of the attack. Choose classes that it has.")
     if chosen.ndim == 1:
         return test.of(chosen)
-    kept = chosen.any(1)
+    kept = chosen.flatten(1).any(1)
     return replace(test.of(kept), y=test.y[kept].masked_fill(~chosen[kept], NO_LABEL))
 
 

@@ -380,7 +380,7 @@ def _object(member: type, kind: Any, before: Any, given: Any, path: str) -> Any:
     """Return a class with values: from its name, or from a mapping, of its fields or of class_path and init_args."""
     only = sole(kind)
     if isinstance(given, str):
-        if only is not None and _is_file(given):
+        if (only is not None or Path(given).suffix in (".yaml", ".yml")) and _is_file(given):
             given = from_file(Path(given))
         else:
             return _selected(given, member, before)

@@ -1,7 +1,7 @@
 """`phalanx evaluate` and `phalanx export`: the models of a run."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -21,7 +21,7 @@ from phalanx.data import Dataset, Source
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write
-from phalanx.runs.models import Inputs, ModelIndex, Models
+from phalanx.runs.models import ModelIndex, ModelInputs, Models
 from phalanx.runs.plan import Run
 from phalanx.runs.record import Record
 from phalanx.runs.scores import Scores, scores
@@ -56,14 +56,14 @@ def evaluate_command(options: Options, console: Console) -> int:
     plan = _plan(record, with_data=given.data is None)
     _, test = (given.data or plan.data).load(data_dir(given.data_dir))
     inputs = models.index.inputs
-    if inputs is not None and (tuple(test.x.shape[1:]), test.classes) != (inputs.shape, inputs.classes):
+    if inputs is not None and (test.shape, test.classes) != (inputs.shape, inputs.classes):
         raise InfeasibleError(
             f"The models take examples of shape {inputs.shape} and know {inputs.classes} classes; the data has "
-            f"examples of shape {tuple(test.x.shape[1:])} and {test.classes} classes. Choose other --data."
+            f"examples of shape {test.shape} and {test.classes} classes. Choose other --data."
         )
     tests = _as_seen(record, plan, test)
     kind = TorchModule(given.module) if given.module else None
-    found = scores(models, test, tests, None if kind is None else lambda: kind.build((), test.classes))
+    found = scores(models, test, tests, None if kind is None else lambda: kind.build((), 0), plan.task)
     _show(record, models, found, test, console)
     return 0
 
@@ -112,16 +112,26 @@ def _show(record: Record, models: Models, found: Scores, test: Dataset, console:
     clients = record.summary.clients
     honest = [found.clients[i] for i in found.clients if i not in clients or clients[i].byzantine is not True]
     console.print(f"{record.name}: {len(test):,} test examples", markup=False)
-    rows = [("global model", found.model.accuracy, found.model.loss)]
+    table = _table("", "accuracy", "loss", *found.model.extra)
+    _add(table, "global model", [found.model])
     if honest:
-        rows.append(("mean over honest clients", _mean(s.accuracy for s in honest), _mean(s.loss for s in honest)))
-    table = _table("", "accuracy", "loss")
-    for name, accuracy, loss in rows:
-        table.add_row(name, percent(accuracy), f"{loss:.4f}")
+        _add(table, "mean over honest clients", honest)
     console.print(table)
-    console.print(_classes(found.model, honest, test))
+    if not math.isnan(found.model.accuracy):
+        console.print(_classes(found.model, honest, test))
     if found.clients:
         console.print(_clients(record, models.index, found.clients))
+
+
+def _add(table: Table, name: str, found: Sequence[Score]) -> None:
+    """Add a row with means over some models: accuracy, loss, and the other metrics of the task."""
+    extra = [f"{_mean(score.extra[name] for score in found):.4f}" for name in found[0].extra]
+    accuracy, loss = _mean(score.accuracy for score in found), _mean(score.loss for score in found)
+    table.add_row(name, _share(accuracy), f"{loss:.4f}", *extra)
+
+
+def _share(value: float) -> str:
+    return percent(None if math.isnan(value) else value)
 
 
 def _classes(model: Score, honest: list[Score], test: Dataset) -> Table:
@@ -131,7 +141,7 @@ def _classes(model: Score, honest: list[Score], test: Dataset) -> Table:
     table = _table("class", "examples", "global model", "honest clients")
     for label, (own, of_clients) in enumerate(zip(model.by_class.tolist(), mean, strict=True)):
         if counts[label] and table.row_count < ROWS:
-            table.add_row(str(label), f"{counts[label]:,}", percent(own), percent(of_clients))
+            table.add_row(str(label), f"{counts[label]:,}", _share(own), _share(of_clients))
     if (more := sum(map(bool, counts)) - table.row_count) > 0:
         table.add_row(f"and {more} more")
     return table
@@ -144,9 +154,9 @@ def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score]) -> T
     for i, score in [*found.items()][:ROWS]:
         about = clients.get(i)
         held = torch.tensor(about.classes if about is not None else ())
-        own = client_accuracy(score, held) if len(held) == len(score.by_class) else math.nan
+        own = client_accuracy(score, held) if len(held) == len(score.by_class) > 0 else math.nan
         truth = "unknown" if about is None or about.byzantine is None else TRUTH[about.byzantine]
-        table.add_row(str(i), index.file(i), percent(score.accuracy), percent(None if math.isnan(own) else own), truth)
+        table.add_row(str(i), index.file(i), _share(score.accuracy), _share(own), truth)
     if len(found) > ROWS:
         table.add_row("", f"and {plural(len(found) - ROWS, 'client')} more")
     return table
@@ -194,15 +204,15 @@ def _format(options: Options) -> Format:
     return cast(Format, options.format)
 
 
-def _inputs(options: Options, known: Inputs | None) -> Inputs:
+def _inputs(options: Options, known: ModelInputs | None) -> ModelInputs:
     """Return what the model takes; raise `InfeasibleError` if it is not known and not given."""
     if options.shape is None and known is None:
         raise InfeasibleError(
             "The record does not say what examples the model takes. Give the shape of one: --shape 3 32 32."
         )
     if options.shape is None:
-        return cast(Inputs, known)
+        return cast(ModelInputs, known)
     if min(options.shape) < 1:
         raise InfeasibleError(f"--shape must be positive numbers, got {' '.join(map(str, options.shape))}.")
     dtype = known.dtype if known is not None else "float32"
-    return Inputs(shape=tuple(options.shape), dtype=dtype, classes=known.classes if known else 0)
+    return ModelInputs(shape=tuple(options.shape), dtype=dtype, outputs=known.outputs if known else 0)

@@ -19,6 +19,8 @@ class Execution:
         folder: where results go; null: runs/<name and identity of the run>.
         device: where it computes: cpu, cuda, cuda:1.
         threads: CPU threads. More are faster for large models, and can change the last bits of results.
+        jobs: processes that train the clients of a round; the bits are the same. Null: one for each processor, started
+            when training has taken 5 seconds.
         ray: train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or
             HOST:PORT. The bits are the same.
         data_dir: where data sets lie, in their publishers' formats; null: the environment variable PHALANX_DATA, or a
@@ -31,6 +33,7 @@ class Execution:
     folder: Path | None = None
     device: str = "cpu"
     threads: int = 1
+    jobs: int | None = None
     ray: str | None = None
     data_dir: Path | None = None
     again: bool = False
@@ -59,6 +62,7 @@ def partition() -> Parser:
         "folder",
         "device",
         "threads",
+        "jobs",
         "ray",
         "again",
         "keep_best",

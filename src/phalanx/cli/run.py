@@ -1,7 +1,7 @@
 """`phalanx run`, `phalanx demo` and `phalanx partition`."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from phalanx.runs.record import REPORT, SUMMARY, Record
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
+from phalanx.simulation.parallel import Processors
 
 COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, at most
 
@@ -70,7 +71,7 @@ def _check_identity(found: str, title: str, plan: Run, folder: Path) -> None:
 
 def demo_command(options: Options, console: Console) -> int:
     """Carry out six runs, with bars, tables and one report; return the exit status."""
-    execution = Execution(options.folder, options.device, options.threads, options.ray)
+    execution = Execution(options.folder, options.device, options.threads, ray=options.ray)
     _check_execution(execution, options.folder)
     plans = demo.runs(options.seed)
     folders = {name: options.folder / name.lower().replace(", ", "-").replace(" ", "-") for name in plans}
@@ -112,8 +113,12 @@ def _check_execution(execution: Execution, folder: Path) -> None:
     check_device(execution.device)
     if execution.threads < 1:
         raise InfeasibleError(f"--threads must be at least 1, got {execution.threads}.")
-    if execution.ray is not None and (execution.device != "cpu" or execution.threads != 1):
-        name, value = ("device", execution.device) if execution.device != "cpu" else ("threads", execution.threads)
+    if execution.jobs is not None and execution.jobs < 1:
+        raise InfeasibleError(f"--jobs must be at least 1, got {execution.jobs}.")
+    others = {"device": (execution.device, "cpu"), "threads": (execution.threads, 1), "jobs": (execution.jobs, None)}
+    given = [(name, value) for name, (value, usual) in others.items() if value != usual]
+    if execution.ray is not None and given:
+        name, value = given[0]
         raise InfeasibleError(f"With --ray, clients train on CPUs, in one thread each. Leave out --{name} {value}.")
     check_folder(folder)
 
@@ -136,7 +141,7 @@ def _carry_out(
                     device=execution.device,
                     observers=observers,
                     checkpoint=Checkpoint(resume=not execution.again),
-                    executors=executors,
+                    executors=executors if execution.ray or _spreads(plan, execution) else None,
                     models=SavedModels(execution.keep_best, execution.model_gigabytes),
                 )
             )
@@ -144,12 +149,29 @@ def _carry_out(
 
 
 def _executors(execution: Execution) -> AbstractContextManager[ExecutorFactory | None]:
-    """Return where the clients of a round train: on a Ray cluster if one is given, or else in this process."""
+    """Return where the clients of a round train: on a Ray cluster if one is given, or else on this machine."""
     if execution.ray is None:
-        return nullcontext()
+        return Processors() if execution.jobs is None else Processors(execution.jobs, after=0.0)
     from phalanx.ray import RayExecutors  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
 
     return RayExecutors(execution.ray)
+
+
+def _spreads(plan: Run, execution: Execution) -> bool:
+    """Return whether the clients of a round can train in several processes.
+
+    Raises:
+        InfeasibleError: they cannot, and several are requested.
+    """
+    reasons = {
+        "it computes on a GPU": execution.device != "cpu",
+        f"{plan.algorithm.title} trains its clients one by one": not plan.algorithm.synchronous,
+        "its clients remember something of their training": plan.training.remembers,
+    }
+    why = next((why for why, holds in reasons.items() if holds), "")
+    if why and (execution.jobs or 1) > 1:
+        raise InfeasibleError(f"Clients of this run cannot train in several processes: {why}. Leave out --jobs.")
+    return not why
 
 
 def _where_it_goes_on(plan: Run, console: Console) -> Observer:

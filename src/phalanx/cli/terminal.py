@@ -26,12 +26,13 @@ def escape(text: str) -> str:
 
 
 def results(records: Sequence[Record]) -> Table:
-    """Return a table with one line per run: accuracy, exclusions, and their agreement with the truth."""
+    """Return a table with one line per run: accuracy or loss, exclusions, and their agreement with the truth."""
     attacked = any(record.summary.final.attack_success is not None for record in records)
     texts = any(record.summary.final.perplexity is not None for record in records)
     table = _table("Results")
     table.add_column("run", min_width=20)
-    more = [*(["perplexity"] if texts else []), *(["attack"] if attacked else [])]
+    losses = any(_has_loss_only(record) for record in records)
+    more = [*(["loss"] if losses else []), *(["perplexity"] if texts else []), *(["attack"] if attacked else [])]
     for heading in ("final", "best", "excluded", "precision", "recall", *more, "time"):
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
@@ -42,15 +43,22 @@ def results(records: Sequence[Record]) -> Table:
         table.add_row(
             escape(record.name) + STATUS.get(s.status, ""),
             percent(s.final.accuracy),
-            f"{percent(s.best.accuracy)} @{s.best.step}",
+            "-" if _has_loss_only(record) else f"{percent(s.best.accuracy)} @{s.best.step}",
             f"{d.true_positives} of {byzantine}{honest}" if byzantine else str(wrong),
             percent(d.precision),
             percent(d.recall),
+            *([_three(s.final.loss)] if losses else []),
             *([_three(s.final.perplexity)] if texts else []),
             *([percent(s.final.attack_success)] if attacked else []),
             f"{s.wall_seconds:.1f} s",
         )
     return table
+
+
+def _has_loss_only(record: Record) -> bool:
+    """Return whether a run measured a loss and no accuracy, as those of a regression."""
+    final = record.summary.final
+    return final.accuracy is None and final.loss is not None
 
 
 def _three(value: float | None) -> str:

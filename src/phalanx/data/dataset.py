@@ -1,9 +1,11 @@
-"""Examples with labels, held in memory as two tensors."""
+"""Examples with labels or targets, held in memory as tensors."""
 
 import hashlib
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Inputs = Tensor | Mapping[str, Tensor]  # of a batch, or of all examples; several by name
 NO_LABEL = -100  # marks a position without a label in a sequence; torch's cross_entropy ignores it by default
 
 
@@ -19,17 +22,25 @@ def labels_in(y: Tensor) -> Tensor:
     return y if y.ndim == 1 else y[y != NO_LABEL]
 
 
+def each_input(function: Callable[[Tensor], Tensor], x: Inputs) -> Inputs:
+    """Return the inputs with a function applied to each tensor."""
+    return function(x) if isinstance(x, Tensor) else {name: function(part) for name, part in x.items()}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Examples with labels.  Do not change its tensors in place: clients share their storage.
+    """Examples with labels or targets.  Do not change its tensors in place: clients share their storage.
 
-    An example has one label, or a sequence of them, such as the next character at each position of a text.
+    An example has one label; or several, such as the next character at each position of a text, or the class of each
+    pixel of an image; or, for regression and for several labels at once, one or more targets.
 
     Args:
-        x: (n, *shape), the inputs; finite if floating point.
-        y: (n,) or (n, t), int64, the labels, in 0 .. classes - 1; on the device of x. In a sequence, -100 (`NO_LABEL`)
-            marks positions without a label; each example has at least one label.
-        classes: number of classes, at least 1; some may have no example here.
+        x: (n, *shape), the inputs; finite if floating point. Or several such tensors by name: a model gets them as
+            keyword arguments, such as `input_ids` and `attention_mask`.
+        y: (n,) or (n, ...), int64, the labels, in 0 .. classes - 1; on the device of x. Of several labels, -100
+            (`NO_LABEL`) marks positions without one; each example has at least one label. Or (n,) or (n, k), floating
+            point and finite: targets.
+        classes: number of classes, at least 1; some may have no example here. 0 for targets.
         owners: (n,), int64 from 0, the natural owner of each example (writer, speaker, ...) if it is known; used by
             the partition `Natural`.
 
@@ -37,45 +48,71 @@ class Dataset:
         ValueError: if an argument is not as described.
     """
 
-    x: Tensor
+    x: Inputs
     y: Tensor
-    classes: int
+    classes: int = 0
     owners: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.classes < 1:
-            raise ValueError(f"classes must be at least 1, got {self.classes}.")
-        if self.y.ndim not in (1, 2) or self.y.dtype != torch.int64:
-            raise ValueError(
-                f"y must be int64 of shape (n,) or (n, t), got {self.y.dtype} of shape {tuple(self.y.shape)}."
-            )
-        if self.x.ndim < 1 or len(self.x) != len(self.y):
-            raise ValueError(
-                f"x must have a row for each of the {len(self.y)} labels, got shape {tuple(self.x.shape)}."
-            )
-        if self.x.device != self.y.device:
-            raise ValueError(f"x and y must be on one device, got {self.x.device} and {self.y.device}.")
-        self._check_labels()
+        self._check_kind()
+        if not self.inputs:
+            raise ValueError("x has no inputs. Give a tensor, or at least one tensor by name.")
+        for name, x in self.inputs.items():
+            self._check_input(x, f"x[{name!r}]" if name else "x")
+        if self.classes:
+            self._check_labels()
+        elif bad := int((~torch.isfinite(self.y)).sum()):
+            raise ValueError(f"Targets must be finite; {bad} are NaN or infinite. Drop or repair them.")
         self._check_owners()
-        # A finite sum proves finite entries without a mask of the size of x; only otherwise check each entry.
-        if self.x.is_floating_point() and not torch.isfinite(self.x.sum()) and not torch.isfinite(self.x).all():
-            rows = int(
-                (~torch.isfinite(self.x).flatten(1).all(1) if self.x.ndim > 1 else ~torch.isfinite(self.x)).sum()
-            )
+
+    def _check_kind(self) -> None:
+        """Raise `ValueError` unless y are labels of classes, or targets."""
+        got = f"y is {str(self.y.dtype).removeprefix('torch.')} of shape {tuple(self.y.shape)}"
+        if self.y.is_floating_point():
+            if self.classes:
+                raise ValueError(
+                    f"{got}, which are targets, and there are {self.classes} classes. Convert labels of classes by "
+                    "y.long(); leave classes out for targets (regression, several labels at once)."
+                )
+            if self.y.ndim not in (1, 2):
+                raise ValueError(f"{got}: targets must be of shape (n,), or (n, k) for k of each example.")
+        elif self.y.dtype != torch.int64 or self.y.ndim < 1:
             raise ValueError(
-                f"x must be finite; {rows} of {len(self)} examples hold NaN or infinite values. Drop or repair them."
+                f"{got}: labels must be int64, of shape (n,) for one of each example. Convert them: torch.as_tensor(y)"
+                ".long(). Targets must be floating point."
+            )
+        elif self.classes < 1:
+            raise ValueError(
+                f"classes must be at least 1 for labels that are integers, got {self.classes}. Give their number, or "
+                "convert y to float if its entries are targets."
+            )
+
+    def _check_input(self, x: Tensor, name: str) -> None:
+        """Raise `ValueError` unless there is a finite input for each example."""
+        if x.ndim < 1 or len(x) != len(self.y):
+            raise ValueError(
+                f"{name} must have a row for each of the {len(self.y)} labels, got shape {tuple(x.shape)}."
+            )
+        if x.device != self.y.device:
+            raise ValueError(f"{name} and y must be on one device, got {x.device} and {self.y.device}.")
+        # A finite sum proves finite entries without a mask of the size of x; only otherwise check each entry.
+        if x.is_floating_point() and not torch.isfinite(x.sum()) and not torch.isfinite(x).all():
+            rows = int((~torch.isfinite(x).flatten(1).all(1) if x.ndim > 1 else ~torch.isfinite(x)).sum())
+            raise ValueError(
+                f"{name} must be finite; {rows} of {len(self)} examples hold NaN or infinite values. "
+                "Drop or repair them."
             )
 
     def _check_labels(self) -> None:
         """Raise `ValueError` for a label that is no class, or an example without a label."""
-        labels, sequences = self.labels, self.y.ndim == 2
+        labels, several = self.labels, self.y.ndim > 1
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
             low, high = int(labels.min()), int(labels.max())
-            also = f", or {NO_LABEL} where a position has none" if sequences else ""
+            also = f", or {NO_LABEL} where a position has none" if several else ""
             raise ValueError(
                 f"Labels must be in 0..{self.classes - 1}{also}, got {low}..{high}. Number the classes from 0."
             )
-        if sequences and (bare := int((self.y == NO_LABEL).all(1).sum())):
+        if several and (bare := int((self.y == NO_LABEL).flatten(1).all(1).sum())):
             raise ValueError(
                 f"Every example must have a label at one position at least; {bare} of {len(self)} have none. Drop them."
             )
@@ -96,28 +133,65 @@ class Dataset:
         return len(self.y)
 
     def __repr__(self) -> str:
-        sequences = f", up to {self.y.shape[1]} labels each" if self.y.ndim == 2 else ""
-        shape = tuple(self.x.shape[1:])
-        return f"Dataset({len(self)} examples of shape {shape}, {self.x.dtype}, {self.classes} classes{sequences})"
+        kind = f"{self.classes} classes" if self.classes else f"{self.y[:1].numel()} targets each"
+        if self.classes and self.y.ndim > 1:
+            kind += f", up to {self.y[:1].numel()} labels each"
+        inputs = (f"{name + ' ' if name else ''}of shape {tuple(x.shape[1:])}, {x.dtype}"
+                  for name, x in self.inputs.items())  # fmt: skip
+        return f"Dataset({len(self)} examples {', '.join(inputs)}, {kind})"
+
+    @property
+    def inputs(self) -> Mapping[str, Tensor]:
+        """The tensors of inputs by name; a single one has the name ""."""
+        return {"": self.x} if isinstance(self.x, Tensor) else self.x
+
+    @property
+    def tensor(self) -> Tensor:
+        """The inputs, if they are one tensor.
+
+        Raises:
+            ValueError: if there are several by name.
+        """
+        if not isinstance(self.x, Tensor):
+            raise ValueError(
+                f"This needs examples with one tensor of inputs, and these have several: {', '.join(self.x)}."
+            )
+        return self.x
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example; of its first input, if there are several."""
+        return tuple(next(iter(self.inputs.values())).shape[1:])
 
     @property
     def labels(self) -> Tensor:
-        """All labels, (m,), int64; see `labels_in`."""
+        """All labels, (m,), int64; see `labels_in`.
+
+        Raises:
+            ValueError: if the examples have targets.
+        """
+        if not self.classes:
+            raise ValueError("This needs examples with labels of classes, and these have targets.")
         return labels_in(self.y)
 
     def of(self, indices: Tensor) -> "Dataset":
         """Return the examples with these indices (int64, or a Boolean mask of length n), in this order."""
+        if indices.dtype == torch.bool:
+            indices = torch.nonzero(indices).flatten()
         owners = None if self.owners is None else self.owners[indices]
-        return Dataset(self.x[indices], self.y[indices], self.classes, owners)
+        return Dataset(each_input(partial(_rows, indices), self.x), self.y[indices], self.classes, owners)
 
     def label_counts(self) -> Tensor:
         """Return the number of labels of each class, int64 of shape (classes,)."""
-        return torch.bincount(self.labels, minlength=self.classes)
+        return torch.bincount(self.labels, minlength=self.classes) if self.classes else self.y.new_zeros(0).long()
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the contents, in hexadecimal; the same on every device."""
         digest = hashlib.sha256(repr(self.classes).encode())
-        for tensor in (self.x, self.y) if self.owners is None else (self.x, self.y, self.owners):
+        if not isinstance(self.x, Tensor):
+            digest.update(repr(sorted(self.x)).encode())
+        parts = [x for _, x in sorted(self.inputs.items())]
+        for tensor in (*parts, self.y) if self.owners is None else (*parts, self.y, self.owners):
             digest.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         return digest.hexdigest()
@@ -125,7 +199,18 @@ class Dataset:
     def to(self, device: torch.device | str) -> "Dataset":
         """Return the same examples on `device`, without a copy if they are already there."""
         owners = None if self.owners is None else self.owners.to(device)
-        return Dataset(self.x.to(device), self.y.to(device), self.classes, owners)
+        return Dataset(each_input(lambda x: x.to(device), self.x), self.y.to(device), self.classes, owners)
+
+    def for_model(self, dtype: torch.dtype) -> "Dataset":
+        """Return the examples for a model of this dtype: inputs in float64, NumPy's default, become float32, said once.
+
+        A model in float64 takes them as they are.
+        """
+        wide = [x for x in self.inputs.values() if x.dtype == torch.float64]
+        if dtype == torch.float64 or not wide:
+            return self
+        warnings.warn("Inputs in float64 are converted to float32, the type of the model.", stacklevel=2)
+        return replace(self, x=each_input(lambda x: x.float() if x.dtype == torch.float64 else x, self.x))
 
     @classmethod
     def from_torch(
@@ -207,6 +292,11 @@ class Dataset:
         if classes is None:
             classes = getattr(dataset.features[label], "num_classes", None)
         return cls(x, torch.from_numpy(y.astype(np.int64)), max(int(y.max()), 0) + 1 if classes is None else classes)
+
+
+def _rows(indices: Tensor, x: Tensor) -> Tensor:
+    """Return the rows with these indices; `index_select` is faster, but does not keep another layout."""
+    return x.index_select(0, indices) if x.is_contiguous() else x[indices]
 
 
 def _column(dataset: Any, name: str) -> Iterator[object]:

@@ -139,14 +139,14 @@ class RotatedImages(Groups):
 
     def seen_by(self, group: int, data: Dataset) -> Dataset:
         """See `Groups`."""
-        turns, shape = self.quarter_turns[group] % 4, tuple(data.x.shape[1:])
+        turns, shape = self.quarter_turns[group] % 4, data.shape
         if len(shape) < 2:
             raise ValueError(
                 f"Only images of shape (..., height, width) can be rotated, got examples of shape {shape}."
             )
         if turns % 2 and shape[-1] != shape[-2]:
             raise ValueError(f"Images that are not square can be rotated only by 180 degrees, got shape {shape}.")
-        return replace(data, x=torch.rot90(data.x, turns, (-2, -1)).contiguous()) if turns else data
+        return replace(data, x=torch.rot90(data.tensor, turns, (-2, -1)).contiguous()) if turns else data
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def holdings(labels: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:
     Args:
         labels: (n,), int64 in 0 .. classes - 1; or (n, t), where -100 is no label and is not counted.
         parts: indices of each client into `labels`, from `Partition.split`.
-        classes: number of classes.
+        classes: number of classes; 0 for examples with targets.
 
     Returns:
         The counts, int64 of shape (clients, classes).
@@ -30,6 +30,8 @@ def holdings(labels: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:
     Raises:
         ValueError: if a label is outside 0 .. classes - 1.
     """
+    if not classes:
+        return torch.zeros((len(parts), 0), dtype=torch.int64)
     given = labels_in(labels)
     if len(given) and not 0 <= int(given.min()) <= int(given.max()) < classes:
         raise ValueError(f"Labels must be in 0..{classes - 1}, got {int(given.min())}..{int(given.max())}.")

@@ -40,7 +40,7 @@ class Partition(ABC):
         the client that then has most (the first one at a tie).  The result depends only on the arguments and `rng`.
 
         Args:
-            labels: (n,), integers from 0; or (n, t), the sequences of labels of a `Dataset`.
+            labels: (n,), integers from 0; or the several labels, or the targets, of each example of a `Dataset`.
             clients: number of clients, at least 1.
             rng: random numbers, for example from `phalanx.rng.numpy_generator`.
             owners: (n,), the natural owner of each example, if it is known; used only by `Natural`.
@@ -50,17 +50,16 @@ class Partition(ABC):
 
         Raises:
             ValueError: if there are fewer examples than clients and `allow_empty` is not set, the rule needs labels and
-            these
-                are sequences, or an argument is not as described.
+                examples have several of them or targets, or an argument is not as described.
         """
         if clients < 1:
             raise ValueError(f"clients must be at least 1, got {clients}.")
-        whole = not (labels.is_floating_point() or labels.is_complex())
-        if labels.ndim not in (1, 2) or not whole or bool((labels_in(labels) < 0).any()):
+        targets = labels.is_floating_point()
+        if labels.ndim < 1 or labels.is_complex() or (not targets and bool((labels_in(labels) < 0).any())):
             raise ValueError(
-                f"labels must be (n,) or (n, t) integers from 0, got {labels.dtype} of shape {tuple(labels.shape)}."
+                f"labels must be (n,) or (n, ...) integers from 0, got {labels.dtype} of shape {tuple(labels.shape)}."
             )
-        if labels.ndim == 2:
+        if targets or labels.ndim > 1:
             labels = self._one_each(labels)
         if len(labels) < clients and not self.allow_empty:
             raise ValueError(
@@ -80,18 +79,21 @@ class Partition(ABC):
         return list(torch.split(torch.from_numpy(order), sizes.tolist()))[1:]
 
     def _one_each(self, labels: Tensor) -> Tensor:
-        """Return zeros, (n,), in place of sequences of labels, for a rule that does not need labels.
+        """Return zeros, (n,), in place of several labels or of targets, for a rule that does not need labels.
 
         Raises:
             ValueError: if the rule needs them.
         """
         if self.uses_labels:
+            kind = f"a sequence of {labels.shape[1]} labels" if labels.ndim == 2 else "several labels"
+            if labels.is_floating_point():
+                kind = "targets, no label"
             raise ValueError(
-                f"{type(self).__name__} partitions by label, and each of these examples has a sequence of "
-                f"{labels.shape[1]} labels. Choose a partition that needs no labels, such as Uniform or PowerLaw, or "
+                f"{type(self).__name__} partitions by label, and each of these examples has {kind}. "
+                "Choose a partition that needs no labels, such as Uniform or PowerLaw, or "
                 "Natural if the data have owners."
             )
-        return labels.new_zeros(len(labels))
+        return torch.zeros(len(labels), dtype=torch.int64)
 
     @abstractmethod
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:

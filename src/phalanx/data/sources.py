@@ -255,9 +255,7 @@ class InMemory(Source):
     name: str = "in-memory"
 
     def __post_init__(self) -> None:
-        ours, theirs = (
-            (tuple(d.x.shape[1:]), d.x.dtype, d.classes, tuple(d.y.shape[1:])) for d in (self.train, self.test)
-        )
+        ours, theirs = map(_kind, (self.train, self.test))
         if ours != theirs:
             raise ValueError(
                 "Train and test must agree in shape and type of inputs, number of classes and shape of labels, "
@@ -285,3 +283,9 @@ class InMemory(Source):
 
     def __repr__(self) -> str:
         return f"InMemory({self.name!r}, {len(self.train)} train and {len(self.test)} test examples)"
+
+
+def _kind(data: Dataset) -> tuple[Any, ...]:
+    """Return the shapes and types of a data set."""
+    inputs = [(*([name] if name else []), tuple(x.shape[1:]), x.dtype) for name, x in data.inputs.items()]
+    return (*(inputs[0] if isinstance(data.x, torch.Tensor) else inputs), data.classes, tuple(data.y.shape[1:]))

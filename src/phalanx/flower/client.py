@@ -26,7 +26,8 @@ from phalanx.flower.files import private_file
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
-from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.local import LocalTraining
+from phalanx.training.task import Classification, Task
 from phalanx.training.vector import BufferPolicy, FlatModule
 
 KEPT = 3  # turns that a client remembers: a server that crashed may go back by two, one of them a task sent ahead
@@ -39,7 +40,7 @@ class Participant:
     Args:
         algorithm: the same as the server's; the client runs its client part.
         model: the model to train; its values are overwritten.
-        training: local SGD settings.
+        training: local training settings.
         data: the client's examples, on `device`. They never leave the client.
         key: its private key, or the path of the key file.
         memory: a folder for the client's state between tasks; needed by some algorithms and by every attack.
@@ -52,11 +53,12 @@ class Participant:
             not answered: it could pass the answer on as its own client's.
         noise: source of the noise of `Private`: "system", which nobody can reproduce, or "stream" as in a simulation,
             which protects nothing from those who know the seed.
+        task: the task that is trained.
     """
 
     algorithm: Algorithm
     model: nn.Module
-    training: LocalSGD
+    training: LocalTraining
     data: Dataset
     key: Ed25519PrivateKey | Path
     memory: Path | None = None
@@ -66,6 +68,7 @@ class Participant:
     attack: Attack | None = None
     noise: Literal["system", "stream"] = "system"
     coordinator: str = ""
+    task: Task = Classification()
 
     def __post_init__(self) -> None:
         if self.attack is not None and self.attack.omniscient:
@@ -77,6 +80,11 @@ class Participant:
             raise InfeasibleError(
                 f"{type(self.attack).__name__} changes when or how often a client answers, and a real client answers "
                 "each task once. Choose another attack, or run a simulation."
+            )
+        if self.training.remembers:
+            raise InfeasibleError(
+                f"{type(self.training).__name__} is to remember its state, and Flower starts "
+                "a new process for each task. Set remember to false, or run a simulation."
             )
         if self.memory is None and (self.algorithm.remembers or self.attack is not None):
             stateful = self.attack if self.attack is not None else self.algorithm
@@ -165,11 +173,8 @@ class ClientWorker:
         self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
-        self.trainer = Trainer(
-            FlatModule(participant.model, participant.buffers, participant.device),
-            participant.training,
-            participant.seed,
-        )
+        model = FlatModule(participant.model, participant.buffers, participant.device)
+        self.trainer = participant.training.trainer(model, participant.task, participant.seed)
         self.memory = ClientMemory(participant.memory)
         self._poisoned: Dataset | None = None
 
@@ -194,7 +199,7 @@ class ClientWorker:
         data = self._data(task.client)
         loss = self.trainer.train(start, data, client=task.client, turn=task.turn, version=task.version, out=row)
         if participant.algorithm.exact_losses and len(data):
-            loss = evaluate(model, start, data).loss
+            loss = evaluate(model, start, data, participant.task).loss
         if participant.noise == "system" and privately(self.algorithm):
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
@@ -221,7 +226,8 @@ class ClientWorker:
         participant = self.participant
         if self._poisoned is None:
             rng, attack = generator(participant.seed, "poison", client), participant.attack
-            self._poisoned = attack.poison(participant.data, rng) if attack else participant.data
+            data = participant.data.for_model(self.trainer.model.dtype)
+            self._poisoned = attack.poison(data, rng) if attack else data
         return self._poisoned
 
     def _signed(self, task: TaskMessage, value: object, update: ArrayRecord | None = None) -> RecordDict:

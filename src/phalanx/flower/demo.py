@@ -104,7 +104,7 @@ def deal(folder: Path, clients: int) -> dict[int, Mapping[str, Any]]:
         path = folder / f"data-{client}.npz"
         path.unlink(missing_ok=True)
         with private_file(path) as file:
-            np.savez(file, allow_pickle=False, x=data.x.flatten(1).numpy(), y=data.y.numpy())
+            np.savez(file, allow_pickle=False, x=data.tensor.flatten(1).numpy(), y=data.y.numpy())
         configs[client] = {"client": client, "clients": clients, "data": str(path)}
     return configs
 
@@ -133,7 +133,7 @@ def participant(context: Context) -> Participant:
         data = Dataset(torch.from_numpy(file["x"]), torch.from_numpy(file["y"]), DIGITS)
     return Participant(
         plan.algorithm,
-        plan.model.build(tuple(data.x.shape[1:]), data.classes),
+        plan.model.build(data.shape, data.classes),
         plan.training,
         data,
         Path(str(config["key"])),

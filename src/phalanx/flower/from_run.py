@@ -52,6 +52,7 @@ def participant_of(
         plan.buffers,
         attack=plan.attack if client in made.byzantine else None,
         noise="stream",
+        task=plan.task,
     )
 
 
@@ -95,4 +96,4 @@ def coordinator_of(
 def _module(plan: Run, federation: Federation) -> nn.Module:
     """Return the model before training."""
     with borrowed(plan.seed, "model"):
-        return plan.model.build(tuple(federation.train.x.shape[1:]), federation.train.classes)
+        return plan.model.build(federation.train.shape, plan.task.outputs(federation.train))

@@ -314,6 +314,8 @@ def in_words(step: StepRecord) -> str:
     """Return a step of a history as one line of text."""
     words = [f"step {step.step:>3}", f"{step.seconds:6.1f} s"]
     words += [f"accuracy {100 * step.accuracy:.1f} %"] if step.accuracy is not None else []
+    if step.accuracy is None and step.metrics is not None and step.metrics.loss is not None:
+        words += [f"loss {step.metrics.loss:.3g}"]
     if step.verdicts:
         words.append(f"updates of clients {', '.join(map(str, sorted(step.verdicts)))}")
         words += [f"not used: {i} ({_reason(v)})" for i, v in sorted(step.verdicts.items()) if not v.accepted]

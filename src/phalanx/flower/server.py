@@ -38,7 +38,7 @@ from phalanx.numerics.memory import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
 from phalanx.runs.history import Measure, nothing
-from phalanx.runs.models import Inputs, ModelKeeper, SavedModels
+from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels
 from phalanx.runs.provenance import provenance
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
@@ -113,7 +113,7 @@ class Coordinator:
     prefetch: bool = False
     lost_rounds: LostRounds = LostRounds()
     models: SavedModels = SavedModels()
-    inputs: Inputs | None = None
+    inputs: ModelInputs | None = None
     architecture: Model | None = None
 
     def __post_init__(self) -> None:

@@ -18,14 +18,14 @@ class Model(ABC):
 
         Args:
             shape: shape of one example, without the batch: (channels, height, width) for images, (t,) for a text.
-            classes: number of classes.
+            classes: number of classes, or of outputs for tasks without classes.
 
         Returns:
             A module that maps a batch (B, *shape) to logits, without a softmax: (B, classes), or (B, classes, t) if
             each example has t labels.
 
         Raises:
-            ValueError: if the network is not defined for examples of this shape, or there are fewer than two classes.
+            ValueError: if the network is not defined for examples of this shape, or there is no output.
         """
 
 
@@ -39,10 +39,10 @@ def check_task(model: Model, shape: tuple[int, ...], classes: int, *suitable: tu
         suitable: the allowed shapes; any shape with at least one entry if none is given.
 
     Raises:
-        ValueError: if the shape is not among the suitable ones, or there are fewer than two classes.
+        ValueError: if the shape is not among the suitable ones, or there is no output.
     """
-    if classes < 2:
-        raise ValueError(f"{model} needs at least 2 classes, got {classes}. Check the labels.")
+    if classes < 1:
+        raise ValueError(f"{model} needs at least 1 output, got {classes}. Check the labels.")
     if not suitable and (not shape or min(shape) < 1):
         raise ValueError(f"{model} takes examples with at least one feature, got shape {shape}. Check the data.")
     if suitable and tuple(shape) not in suitable:

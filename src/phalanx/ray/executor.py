@@ -18,7 +18,8 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.pool import Again, Done, Failed
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, log, stated
-from phalanx.simulation.executor import Blueprint, Executor, LocalTask, learnt
+from phalanx.simulation.executor import Blueprint, Executor, learnt
+from phalanx.training.local import LocalTask
 
 AHEAD = 2  # clients that a worker is given at a time, so that it need not wait for the next one
 
@@ -26,18 +27,20 @@ AHEAD = 2  # clients that a worker is given at a time, so that it need not wait 
 class Held(NamedTuple):
     """A client's examples, as arrays in memory that several processes can read."""
 
-    x: np.ndarray
+    x: np.ndarray | dict[str, np.ndarray]
     y: np.ndarray
     classes: int
 
     @classmethod
     def of(cls, data: Dataset) -> "Held":
         """Return the arrays of a data set, without writers, which training does not use."""
-        return cls(as_array(data.x), as_array(data.y), data.classes)
+        x = {name: as_array(part) for name, part in data.inputs.items()}
+        return cls(x[""] if isinstance(data.x, Tensor) else x, as_array(data.y), data.classes)
 
     def dataset(self) -> Dataset:
         """Return the data set, in the same memory."""
-        return Dataset(as_tensor(self.x), as_tensor(self.y), self.classes)
+        x = self.x if isinstance(self.x, np.ndarray) else {name: as_tensor(part) for name, part in self.x.items()}
+        return Dataset(as_tensor(x) if isinstance(x, np.ndarray) else x, as_tensor(self.y), self.classes)
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
@@ -71,7 +74,7 @@ class Teacher(RayWorker):
         """Return the change by training, the loss, and the warnings."""
         task = LocalTask(client, turn, version, as_tensor(start), self._row)
         with warnings.catch_warnings(record=True) as caught:
-            loss = learnt(self._trainer, task, self._data[client], exact=self._exact)
+            (loss,) = learnt(self._trainer, [task], self._data, exact=self._exact)
         return as_array(self._row), loss, [str(warning.message) for warning in caught]
 
 

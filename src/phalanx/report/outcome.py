@@ -35,12 +35,10 @@ def sentence(ledger: Ledger) -> str:
     steps, how = plural(record.summary.steps, "step"), record.summary.status
     if how == "failed":
         return f"failed after {steps}: {error(record).splitlines()[0]}"
-    reached = record.summary.final.accuracy
-    start = "no accuracy was measured" if reached is None else f"{percent(reached)} at the end"
+    reached = _reached(record)
+    start = f"{reached} at the end" if reached else "no accuracy was measured"
     if how == "stopped":
-        start = f"stopped after {steps}, " + (
-            "no accuracy was measured" if reached is None else f"at {percent(reached)}"
-        )
+        start = f"stopped after {steps}, " + (f"at {reached}" if reached else "no accuracy was measured")
         start += f" ({record.summary.error})" if record.summary.error else ""
     if set(ledger.truth.values()) <= {UNKNOWN}:
         return f"{start}; {plural(len(excluded), 'client')} excluded"
@@ -51,6 +49,14 @@ def sentence(ledger: Ledger) -> str:
     caught = f"{len(excluded & bad)} of {plural(len(bad), 'Byzantine client')} excluded"
     caught += f", and {plural(honest, 'honest one')}" if honest else ", no honest one"
     return f"{start}; {caught}" + (f"; {unused}" if not excluded and (unused := not_used(record)) else "")
+
+
+def _reached(record: "Record") -> str:
+    """Return the last accuracy, or the last loss of a task without accuracy; empty if neither was measured."""
+    final = record.summary.final
+    if final.accuracy is not None:
+        return percent(final.accuracy)
+    return "" if final.loss is None else f"loss {final.loss:.3g}"
 
 
 def not_used(record: "Record") -> str:

@@ -117,6 +117,8 @@ def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
     note = "" if best.accuracy is None else f"best {percent(best.accuracy)}, step {best.step}"
     attackers, honest = ledger.of(BYZANTINE), ledger.of(HONEST)
     out = [("final accuracy", row["accuracy"], note), ("worst client", row["worst"], "on its own mix of classes")]
+    if summary.final.accuracy is None and summary.final.loss is not None:
+        out = [("final loss", row["loss"], "mean over honest clients")]
     if attackers:
         out.append(("Byzantine excluded", row["excluded"], "clients that attack"))
     if honest:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core import InfeasibleError, Progress, StalledError
 from phalanx.pool import Again, Done, Failed, Given, Pool, Said
-from phalanx.reproduce.processes import Processes
+from phalanx.processes import Processes
 from phalanx.reproduce.store import Store
 from phalanx.reproduce.trace import Trace
 from phalanx.runs.checkpoint import Checkpoint

@@ -28,6 +28,7 @@ from typing import Any, Literal
 FORM = 2  # version of the canonical form; part of every identity
 
 PUBLIC_NAME = "public_name"  # a class variable that names a class which no package exports
+DEFAULT_OF = "default_of"  # a class variable: fields of this type do not name the class, as when it was their type
 
 
 def configuration(value: Any, declared: Any = None) -> Any:
@@ -51,6 +52,11 @@ def canonical(value: Any, declared: Any = None) -> Any:
     return _form(value, declared, public_name, _fields_not_at_default)
 
 
+def _by_default(value: Any, declared: Any) -> bool:
+    """Return whether the class of a value is the one that fields of the declared type do not name."""
+    return declared is not None and vars(type(value)).get(DEFAULT_OF) is declared
+
+
 Fields = Callable[[Any, Callable[[Any, Any], Any]], dict[str, Any]]  # of a dataclass: the forms of its fields
 
 
@@ -61,7 +67,11 @@ def _form(value: Any, declared: Any, name: Callable[[type], str], fields: Fields
         return {"class_path": name(type(value)), "init_args": again(own, None)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = fields(value, again)
-        return found if type(value) is declared else {"class_path": name(type(value)), "init_args": found}
+        return (
+            found
+            if type(value) is declared or _by_default(value, declared)
+            else {"class_path": name(type(value)), "init_args": found}
+        )
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Real):

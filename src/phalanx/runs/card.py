@@ -74,7 +74,9 @@ def _task(record: "Record") -> str:
     inputs = record.kept().index.inputs
     if inputs is None:
         return "not known: the coordinator was given a module"
-    return f"scores of {inputs.classes} classes for {inputs.dtype} examples of shape {inputs.shape}"
+    task = described(record.config.get("task")) if "task" in record.config else "Classification"
+    wanted = f"scores of {inputs.classes} classes" if inputs.classes else f"{plural(inputs.outputs, 'output')}"
+    return f"{task}: {wanted} for {inputs.dtype} examples of shape {inputs.shape}"
 
 
 def _clients(record: "Record") -> str:
@@ -119,7 +121,7 @@ def described(value: object) -> str:
     """Return a value of a configuration in a line: a class as its call."""
     if isinstance(value, Mapping) and "class_path" in value:
         given = (value.get("init_args") or {}).items()
-        inner = ", ".join(f"{name}={described(part)}" for name, part in given if part is not None)
+        inner = ", ".join(f"{name}={described(part)}" for name, part in given if part not in (None, []))
         return f"{str(value['class_path']).rpartition('.')[2]}({inner})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {described(part)}" for name, part in value.items()) + "}"

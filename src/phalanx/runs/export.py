@@ -11,7 +11,7 @@ from torch import nn
 
 from phalanx.core import InfeasibleError
 from phalanx.installation import installation
-from phalanx.runs.models import Inputs, Tensors
+from phalanx.runs.models import ModelInputs, Tensors
 
 Format = Literal["safetensors", "torch", "onnx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -27,13 +27,18 @@ def tensors_as(state: Tensors, form: Literal["safetensors", "torch"]) -> bytes:
     return out.getvalue()
 
 
-def as_onnx(module: nn.Module, inputs: Inputs) -> bytes:
+def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
     """Return a network with its values as an ONNX file: from "examples", a batch of any size, to "scores".
 
     Raises:
         ModuleNotFoundError: the extra `onnx` is not installed.
-        InfeasibleError: ONNX has no form for this network.
+        InfeasibleError: ONNX has no form for this network, or it takes several inputs.
     """
+    if inputs.names:
+        raise InfeasibleError(
+            f"The network takes several inputs ({', '.join(inputs.names)}), and only networks of one are exported as "
+            "onnx. Choose another --format."
+        )
     try:
         import onnx  # noqa: F401, PLC0415  (optional)
         import onnxscript  # noqa: F401, PLC0415

@@ -14,14 +14,15 @@ from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.engine.guarantees import preprocess_of
 from phalanx.rng import borrowed, numpy_generator
-from phalanx.runs.models import Inputs, Served
+from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
 from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate, least_loss, metrics_of
-from phalanx.training.sgd import ServerTraining, Trainer
+from phalanx.training.sgd import ServerTraining
+from phalanx.training.task import apply
 from phalanx.training.vector import FlatModule, check_size
 from phalanx.weighting import Truncate
 
@@ -46,10 +47,17 @@ class Federation:
         self.plan, self.device = plan, torch.device(device)
         if executors is not None and self.device.type != "cpu":
             raise InfeasibleError(f"Clients that train elsewhere do so on CPUs, and this run computes on {device}.")
+        if executors is not None and plan.training.remembers:
+            raise InfeasibleError(
+                f"{type(plan.training).__name__} is to remember its state, and clients that train elsewhere cannot. "
+                "Set remember to false, or train in this process."
+            )
         train, test = plan.data.load(data_dir)
         self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
         self.fingerprint |= _traced(latency=plan.latency, availability=plan.availability)
-        self.train, self.test = train.to(self.device), test.to(self.device)
+        self.model = self._built(train)
+        self.start = self.model.read()
+        self.train, self.test = (part.for_model(self.model.dtype).to(self.device) for part in (train, test))
         rng = numpy_generator(plan.seed, "partition")
         own, rest = self._reserved(len(train))
         dealt_out = train.of(rest) if len(own) else train
@@ -67,15 +75,10 @@ class Federation:
         self.honest = [i for i in range(plan.population) if i not in self.byzantine]
         attacked = plan.attack if self.byzantine else None
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
-        check_size(plan.model, tuple(self.train.x.shape[1:]), self.train.classes)
-        with borrowed(plan.seed, "model"):
-            module = plan.model.build(tuple(self.train.x.shape[1:]), self.train.classes)
-        self.model = FlatModule(module, plan.buffers, self.device)
-        self.start = self.model.read()
         self._try_out()
-        trainer = Trainer(self.model, plan.training, plan.seed)
+        trainer = plan.training.trainer(self.model, plan.task, plan.seed)
         epochs = plan.evaluation.local_epochs
-        self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed) if epochs else None
+        self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, plan.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
         self.transport = Simulation(
             plan.algorithm,
@@ -92,6 +95,14 @@ class Federation:
             most_examples=self._most_examples if plan.train_truncated else None,
         )
 
+    def _built(self, train: Dataset) -> FlatModule:
+        """Return the model before training; its initial values are drawn by the stream "model"."""
+        plan, outputs = self.plan, self.plan.task.outputs(train)
+        check_size(plan.model, train.shape, outputs)
+        with borrowed(plan.seed, "model"):
+            module = plan.model.build(train.shape, outputs)
+        return FlatModule(module, plan.buffers, self.device)
+
     def _most_examples(self, reported: Mapping[int, object]) -> dict[int, int]:
         """Return the number of examples that the weight of each enrolled client counts: its truncated size."""
         sizes, _ = self.plan.guard.enroll(reported)
@@ -104,8 +115,8 @@ class Federation:
 
     def _elsewhere(self, executors: ExecutorFactory) -> Callable[[Mapping[int, Dataset]], Executor]:
         """Return a function from the clients' data to the executor that trains them elsewhere."""
-        plan, shape = self.plan, tuple(self.train.x.shape[1:])
-        blueprint = Blueprint(plan.model, shape, self.train.classes, plan.buffers, plan.training, plan.seed)
+        plan, outputs = self.plan, self.plan.task.outputs(self.train)
+        blueprint = Blueprint(plan.model, self.train.shape, outputs, plan.buffers, plan.training, plan.seed, plan.task)
         return partial(executors.executor, blueprint, exact=plan.algorithm.exact_losses)
 
     def _reserved(self, examples: int) -> tuple[Int[Tensor, "s"], Int[Tensor, "r"]]:
@@ -131,21 +142,20 @@ class Federation:
         return self.plan.groups.seen_by(group, data) if self.plan.groups else data
 
     def _try_out(self) -> None:
-        """Raise ValueError if the model does not give one score per class for each label of each example."""
-        x, classes, positions = self.test.x[:2], self.test.classes, tuple(self.test.y.shape[1:])
+        """Raise ValueError if the model does not give what the task needs: one score per class for each label, say."""
+        few, task = self.test.of(torch.arange(min(2, len(self.test)), device=self.test.y.device)), self.plan.task
         self.model.module.eval()
         try:
             with torch.inference_mode():
-                scores = self.model.module(x)
-        except (RuntimeError, IndexError, ValueError) as error:
-            raise ValueError(
-                f"{self.plan.model} cannot take examples of shape {tuple(x.shape[1:])}: {error}"
-            ) from error
+                scores = apply(self.model.module, few.x)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise ValueError(f"{self.plan.model} cannot take examples of shape {few.shape}: {error}") from error
         gave = tuple(scores.shape) if isinstance(scores, torch.Tensor) else f"a {type(scores).__name__}"
-        if gave != (len(x), classes, *positions):
-            where = f" at each of {positions[0]} positions, so {(len(x), classes, *positions)}" if positions else ""
+        wanted, outputs, positions = task.output_shape(few), task.outputs(few), tuple(few.y.shape[1:])
+        if wanted is not None and gave != (len(few), *wanted):
+            where = f" at each of {positions[0]} positions, so {(len(few), *wanted)}" if len(wanted) > 1 else ""
             raise ValueError(
-                f"{self.plan.model} must give {classes} scores for each of {len(x)} examples{where}, gave {gave}."
+                f"{self.plan.model} must give {outputs} scores for each of {len(few)} examples{where}, gave {gave}."
             )
 
     def measure(self, progress: Progress) -> Metrics | None:
@@ -164,9 +174,11 @@ class Federation:
         chosen = self.chosen(state, clients)
         served = self.tested(state, clients, chosen)
         distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
-        scores = {(at, g): evaluate(self.model, vector, self.tests[g]) for (at, g), vector in distinct.items()}
+        scores = {
+            (at, g): evaluate(self.model, vector, self.tests[g], self.plan.task) for (at, g), vector in distinct.items()
+        }
         aims = [(vector, goal) for (_, g), vector in distinct.items() if (goal := self.goals[g]) is not None]
-        wishes = [evaluate(self.model, vector, goal).accuracy for vector, goal in aims]
+        wishes = [evaluate(self.model, vector, goal, self.plan.task).accuracy for vector, goal in aims]
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
         success = sum(wishes) / len(wishes) if wishes else None
         accuracy, loss = self._by_group(by_client)
@@ -211,10 +223,17 @@ class Federation:
         return Served(state.model if how is None else how.revealed(state.model), offers, self.chosen(state, here))
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> ModelInputs:
         """What a model of this run takes and gives."""
-        x, classes = self.train.x, self.train.classes
-        return Inputs(shape=tuple(x.shape[1:]), dtype=str(x.dtype).removeprefix("torch."), classes=classes)
+        train = self.train
+        (name, first), *others = train.inputs.items()
+        return ModelInputs(
+            shape=train.shape,
+            dtype=str(first.dtype).removeprefix("torch."),
+            outputs=self.plan.task.outputs(train),
+            classes=train.classes,
+            names=(name, *(other for other, _ in others)) if name else (),
+        )
 
     def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
         """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.
@@ -228,7 +247,7 @@ class Federation:
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:
         """Return the number of the model with the least loss on a client's validation data; at a tie the last one."""
         served = {k: self.transport.model_of(client, model) for k, model in models.items()}
-        return least_loss(self.model, served, self.kept[client])
+        return least_loss(self.model, served, self.kept[client], self.plan.task)
 
 
 def _traced(**parts: Latency | Availability | None) -> dict[str, str]:

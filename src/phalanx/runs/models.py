@@ -8,6 +8,7 @@
 Files are written when the run ends, whatever ends it; those of the best evaluation when it is made.
 """
 
+import math
 import shutil
 import warnings
 from collections import Counter
@@ -75,18 +76,22 @@ class Served(NamedTuple):
     chosen: Mapping[int, int] = {}
 
 
-class Inputs(SchemaPart, frozen=True, kw_only=True):
+class ModelInputs(SchemaPart, frozen=True, kw_only=True):
     """What a model takes and gives.
 
     Args:
-        shape: of one example.
-        dtype: of examples, such as "float32".
-        classes: number of classes.
+        shape: of one example; of its first input, if there are several.
+        dtype: of the same, such as "float32".
+        outputs: number of outputs, as the task of the run needs them.
+        classes: number of classes of the labels; 0 for targets.
+        names: of the inputs, if there are several.
     """
 
     shape: tuple[int, ...]
     dtype: str
-    classes: int
+    outputs: int
+    classes: int = 0
+    names: tuple[str, ...] = ()
 
 
 class ModelIndex(SchemaPart, frozen=True, kw_only=True):
@@ -107,7 +112,7 @@ class ModelIndex(SchemaPart, frozen=True, kw_only=True):
     clients: Mapping[int, Mapping[int, str]] = {}
     chosen: Mapping[int, int] = {}
     left_out: bool = False
-    inputs: Inputs | None = None
+    inputs: ModelInputs | None = None
     architecture: Mapping[str, Any] | None = None
 
     def file(self, client: int | None) -> str:
@@ -195,7 +200,7 @@ class Models:
                 "same: record.model(module=...), or --module on the command line."
             )
         with borrowed(0, "model"):  # whose values are replaced
-            return kind.build(inputs.shape, inputs.classes)
+            return kind.build(inputs.shape, inputs.outputs)
 
 
 def read_tensors(folder: Path, name: str) -> Tensors:
@@ -301,7 +306,7 @@ class ModelKeeper:
         *,
         settings: SavedModels,
         identity: str,
-        inputs: Inputs | None = None,
+        inputs: ModelInputs | None = None,
         architecture: Model | None = None,
     ) -> None:
         self._model, self._served, self._folder, self._settings = model, served, folder, settings
@@ -331,7 +336,9 @@ class ModelKeeper:
         """See `Observer`."""
         self._last = progress
         accuracy = None if progress.metrics is None else progress.metrics.accuracy
-        if self._settings.best and accuracy is not None and (self._top is None or accuracy > self._top):
+        if not self._settings.best or accuracy is None or math.isnan(accuracy):
+            return
+        if self._top is None or accuracy > self._top:
             self._top = accuracy
             self.best = self._keep(progress, None if self._folder is None else self._folder / BEST)
 

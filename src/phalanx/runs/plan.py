@@ -20,7 +20,9 @@ from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import canonical, check_fields, configuration, identity_of
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
+from phalanx.training.task import Classification, Task
 from phalanx.training.vector import BufferPolicy
 from phalanx.weighting import Truncate
 
@@ -45,6 +47,7 @@ class Run:
         model: the model that is trained.
         buffers: treatment of buffers such as batch statistics: "average", "freeze", or "refuse" such models.
         training: local training of a client.
+        task: how outputs and labels become a loss, and what is measured.
         attack: attack of the Byzantine clients; null for none.
         byzantine: number of Byzantine clients, or their share below 1 of the clients, rounded down.
         byzantine_beside: number of additional clients that attack; the data and draws of the others do not change.
@@ -76,7 +79,8 @@ class Run:
     groups: Groups | None = None
     model: Model = MLP((512,))
     buffers: BufferPolicy = "refuse"
-    training: LocalSGD = LocalSGD()
+    training: LocalTraining = LocalSGD()
+    task: Task = Classification()
     attack: Attack | None = None
     byzantine: int | float = 0
     byzantine_beside: int = 0

@@ -8,6 +8,7 @@ from torch import nn
 from phalanx.data import Dataset
 from phalanx.runs.models import Models
 from phalanx.training.evaluation import Score, evaluate
+from phalanx.training.task import CLASSIFICATION, Task
 from phalanx.training.vector import FlatModule
 
 
@@ -28,6 +29,7 @@ def scores(
     data: Dataset,
     tests: Mapping[int, Dataset] | None = None,
     module: Callable[[], nn.Module] | None = None,
+    task: Task = CLASSIFICATION,
 ) -> Scores:
     """Return the scores of the models of a run, each model evaluated once on the same examples.
 
@@ -36,6 +38,7 @@ def scores(
         data: the examples.
         tests: by client, its own examples, where they are others; the same object for those that share them.
         module: returns the network, where the record does not know it.
+        task: defines loss and accuracy.
     """
     found = dict[tuple[str, int], Score]()
 
@@ -43,7 +46,7 @@ def scores(
         key = (models.index.file(client), id(examples))
         if key not in found:
             flat = FlatModule(models.module(client, module() if module else None), "freeze")
-            found[key] = evaluate(flat, flat.read(), examples)
+            found[key] = evaluate(flat, flat.read(), examples.for_model(flat.dtype), task)
         return found[key]
 
     whole = score(None, data)

@@ -323,7 +323,7 @@ def simulate(
         origin.source,
         len(federation.start),
         provenance(federation.device),
-        texts=federation.test.y.ndim == 2,
+        texts=federation.test.y.ndim == 2 and federation.test.classes > 0,
     )
     session = Session(
         info,

@@ -93,18 +93,19 @@ def record_of(
 
 
 def _measured(history: Sequence[StepRecord]) -> tuple[StepRecord, StepRecord]:
-    """Return the steps with the best and with the last accuracy; the last of all if none was measured.
+    """Return the steps with the best and with the last accuracy; the last evaluation if none was measured.
 
     Steps are looked at one by one: a long history is in its file, and is not to be in memory as a whole.
     """
-    best = final = None
+    best = final = evaluated = None
     top = -math.inf
     for step in history:
+        evaluated = step if step.metrics is not None else evaluated
         if (accuracy := step.accuracy) is not None:
             final = step
             if accuracy > top:
                 best, top = step, accuracy
-    return best or history[-1], final or history[-1]
+    return best or history[-1], final or evaluated or history[-1]
 
 
 def ending(error: BaseException | None) -> Ending:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phalanx.attacks import Answer, Knowledge, Update
 from phalanx.core import Local, Reply, Vector
@@ -64,6 +64,7 @@ class Underway(NamedTuple):
     locals: Mapping[int, Local]
     previous: Mapping[int, Vector]  # last download of each attacker
     earlier: Mapping[int, tuple[Answer, ...]]  # last forged answers of each attacker
+    memories: Mapping[int, Any] = {}  # what each client remembers of its training
 
 
 @dataclass

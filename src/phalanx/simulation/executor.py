@@ -4,27 +4,18 @@ The result of a task depends on the task, the client's data and the `Blueprint` 
 wherever the client trains.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from itertools import islice
+from typing import Protocol, runtime_checkable
 
-from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.training.evaluation import evaluate
-from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
+from phalanx.training.task import Task
 from phalanx.training.vector import BufferPolicy, FlatModule
-
-
-class LocalTask(NamedTuple):
-    """One training task of one client."""
-
-    client: int
-    turn: int  # number of its earlier tasks
-    version: int  # of the model that it was sent
-    start: Vector  # parameters from which it trains; shared storage where equal
-    row: Vector  # receives trained minus start
 
 
 @runtime_checkable
@@ -42,24 +33,26 @@ class Blueprint:
     Args:
         model: the model that is trained.
         shape: of an example.
-        classes: number of classes.
+        outputs: number of outputs of the model, such as that of classes.
         buffers: the treatment of buffers of the model.
         training: the local training of a client.
         seed: seed of the run.
+        task: the task that is trained.
     """
 
     model: Model
     shape: tuple[int, ...]
-    classes: int
+    outputs: int
     buffers: BufferPolicy
-    training: LocalSGD
+    training: LocalTraining
     seed: int
+    task: Task
 
-    def trainer(self) -> Trainer:
+    def trainer(self) -> LocalTrainer:
         """Return the same trainer as in every other process, on the CPU."""
         with borrowed(self.seed, "model"):
-            module = self.model.build(self.shape, self.classes)
-        return Trainer(FlatModule(module, self.buffers), self.training, self.seed)
+            module = self.model.build(self.shape, self.outputs)
+        return self.training.trainer(FlatModule(module, self.buffers), self.task, self.seed)
 
 
 @runtime_checkable
@@ -76,21 +69,39 @@ class ExecutorFactory(Protocol):
         """
 
 
-def learnt(trainer: Trainer, task: LocalTask, data: Dataset, *, exact: bool) -> float:
-    """Train a client, write the change to the task's row, and return its loss, in nats per label.
+def learnt(
+    trainer: LocalTrainer, tasks: Sequence[LocalTask], data: Mapping[int, Dataset], *, exact: bool
+) -> list[float]:
+    """Train clients, write the changes to the rows of their tasks, and return their losses per label.
 
-    The loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
+    A loss is the mean over the minibatches of the first epoch; or if it is to be exact, that of the model which the
     client received, over all its examples.  NaN if there are none.
+
+    Args:
+        trainer: of these clients.
+        tasks: at most `trainer.width`, of different clients.
+        data: the examples of each client.
+        exact: see `ExecutorFactory.executor`.
     """
-    client, turn, version, start, row = task
-    before = evaluate(trainer.model, start, data).loss if exact and len(data) else None
-    loss = trainer.train(start, data, client=client, turn=turn, version=version, out=row)
-    return loss if before is None else before
+    before = {
+        task.client: evaluate(trainer.model, task.start, data[task.client], trainer.task).loss
+        for task in tasks
+        if exact and len(data[task.client])
+    }
+    losses = trainer.train_together(tasks, data)
+    return [before.get(task.client, loss) for task, loss in zip(tasks, losses, strict=True)]
+
+
+def together(tasks: Iterable[LocalTask], width: int) -> Iterator[list[LocalTask]]:
+    """Yield the tasks in their order, `width` at a time; none is made before it is needed."""
+    source = iter(tasks)
+    while some := list(islice(source, width)):
+        yield some
 
 
 @dataclass(frozen=True, eq=False)
 class SerialExecutor:
-    """One client after the other, in this process.
+    """The clients of a round in this process, as many at a time as their trainer trains together.
 
     Args:
         trainer: of all clients.
@@ -98,11 +109,11 @@ class SerialExecutor:
         exact: see `ExecutorFactory.executor`.
     """
 
-    trainer: Trainer
+    trainer: LocalTrainer
     data: Mapping[int, Dataset]
     exact: bool
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
         """See `Executor`: a client trains when the result is requested, and no task is made before."""
-        for task in tasks:
-            yield task, learnt(self.trainer, task, self.data[task.client], exact=self.exact)
+        for some in together(tasks, self.trainer.width):
+            yield from zip(some, learnt(self.trainer, some, self.data, exact=self.exact), strict=True)

@@ -17,9 +17,9 @@ from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
-from phalanx.simulation.executor import Executor, LocalTask, SerialExecutor
+from phalanx.simulation.executor import Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
-from phalanx.training.sgd import Trainer
+from phalanx.training.local import LocalTask, LocalTrainer
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
 
@@ -54,7 +54,7 @@ class Simulation:
     def __init__(
         self,
         algorithm: Algorithm,
-        trainer: Trainer,
+        trainer: LocalTrainer,
         data: Mapping[int, Dataset],
         *,
         attack: Attack | None = None,
@@ -363,6 +363,7 @@ class Simulation:
             dict(self._locals),
             dict(self.adversary.previous),
             dict(self.adversary.earlier),
+            self.trainer.snapshot(),
         )
 
     def restore(self, snapshot: Underway, /) -> None:
@@ -372,6 +373,7 @@ class Simulation:
         self._turns, self._flying = dict(snapshot.turns), OrderedDict(snapshot.flying)
         self.adversary.held = {client: self._flying[client] for client in snapshot.held}
         self._others = len(self._flying.keys() - self.adversary.clients)
+        self.trainer.restore(snapshot.memories)
         self._down, self._locals = dict(snapshot.down), dict(snapshot.locals)
         self.adversary.previous, self.adversary.earlier = dict(snapshot.previous), dict(snapshot.earlier)
         self._expected = {event.client for _, _, event in snapshot.events if isinstance(event, Back)}

@@ -1,16 +1,32 @@
 """Local training, models as flat vectors, and evaluation."""
 
+from phalanx.training.augmentation import Compose, Flip, PadAndCrop, Transform
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.local import LocalTrainer, LocalTraining
+from phalanx.training.optimizer import LocalOptimizer
 from phalanx.training.sgd import ExponentialLR, LocalSGD, Schedule, ServerTraining, StepLR, Trainer
+from phalanx.training.task import Classification, MultiLabel, NextToken, Regression, Task
 from phalanx.training.vector import FlatModule
 
 __all__ = [
+    "Classification",
+    "Compose",
     "Evaluation",
     "ExponentialLR",
     "FlatModule",
+    "Flip",
+    "LocalOptimizer",
     "LocalSGD",
+    "LocalTrainer",
+    "LocalTraining",
+    "MultiLabel",
+    "NextToken",
+    "PadAndCrop",
+    "Regression",
     "Schedule",
     "ServerTraining",
     "StepLR",
+    "Task",
     "Trainer",
+    "Transform",
 ]

@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 import torch
-import torch.nn.functional as F  # noqa: N812  (the usual name)
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.rng import stream
-from phalanx.training.sgd import LocalSGD, Trainer, batches
+from phalanx.training.local import LocalTraining
+from phalanx.training.sgd import batches
+from phalanx.training.task import CLASSIFICATION, Measures, Task, apply
 from phalanx.training.vector import FlatModule
 
 BATCH = 1000  # examples evaluated at once, at most
@@ -25,12 +26,13 @@ CLASSES = 100  # largest number of classes whose accuracies are recorded one by 
 class Score(NamedTuple):
     """The performance of a model on a set of examples."""
 
-    accuracy: float  # share of labels that are predicted correctly
-    loss: float  # mean cross-entropy, nats per label; its exponential is the perplexity
+    accuracy: float  # share of labels that are predicted correctly; NaN if the task has no accuracy
+    loss: float  # mean per label; of cross-entropy in nats, and its exponential is the perplexity
     by_class: Float[Tensor, "classes"]  # accuracy on the labels of each class; NaN for a class without labels
+    extra: Mapping[str, float] = {}  # the other metrics of the task, by name
 
 
-def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
+def evaluate(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLASSIFICATION) -> Score:
     """Load `vector` into `model` and evaluate it on `data`.
 
     Every label has the same weight, so a long sequence of labels has more weight than a short one.  A
@@ -42,32 +44,40 @@ def evaluate(model: FlatModule, vector: Vector, data: Dataset) -> Score:
     model.module.eval()
     right = torch.zeros(data.classes, dtype=torch.float64, device=model.device)
     total = torch.zeros((), dtype=torch.float64, device=model.device)
+    measures, known = Measures(task, data), bool(data.classes)
     with torch.inference_mode():
         for x, y in batches(data, _at_once(data)):
-            logits = model.module(x)
-            total += F.cross_entropy(logits, y, reduction="sum").double()
-            right += torch.bincount(y[logits.argmax(1) == y], minlength=data.classes)
-    counts = data.label_counts().to(right)
-    labels = int(counts.sum())
-    return Score(float(right.sum()) / labels, float(total) / labels, (right / counts).cpu())
+            outputs = apply(model.module, x)
+            total += task.total(outputs, y)
+            measures.add(outputs, y)
+            if known and (correct := task.correct(outputs, y)) is not None:
+                right += torch.bincount(correct, minlength=data.classes)
+            else:
+                known = False
+    labels, counts = int(task.count(data.y)), data.label_counts().to(right)
+    accuracy = float(right.sum()) / labels if known else math.nan
+    loss = float(total) / labels
+    by_class = (right / counts).cpu() if known else torch.full((data.classes,), math.nan, dtype=torch.float64)
+    return Score(accuracy, loss, by_class, measures.results(loss))
 
 
-def least_loss(model: FlatModule, offers: Mapping[int, Vector], data: Dataset) -> int:
+def least_loss(model: FlatModule, offers: Mapping[int, Vector], data: Dataset, task: Task = CLASSIFICATION) -> int:
     """Return the number of the model with the smallest loss on some examples; at a tie the last one.
 
     Args:
         model: the module for the evaluation; its parameters are overwritten.
         offers: parameters of the models, by number.
         data: the examples.
+        task: defines the loss.
     """
     # Reversed, since `min` returns the first of equals and the last one is wanted.
-    losses = {number: evaluate(model, vector, data).loss for number, vector in reversed([*offers.items()])}
+    losses = {number: evaluate(model, vector, data, task).loss for number, vector in reversed([*offers.items()])}
     return min(losses, key=lambda number: math.inf if math.isnan(losses[number]) else losses[number])
 
 
 def _at_once(data: Dataset) -> int:
     """Return the number of examples to evaluate at once, fewer if they have many scores, such as texts."""
-    return min(BATCH, max(1, SCORES // (data.classes * data.y[0].numel())))
+    return min(BATCH, max(1, SCORES // (max(data.classes, 1) * data.y[0].numel())))
 
 
 def client_accuracy(score: Score, holdings: Int[Tensor, "classes"]) -> float:
@@ -113,10 +123,13 @@ class FineTuning:
         recipe: the local training of clients; its epochs and steps are replaced.
         epochs: number of passes over the data of the client, at least 1.
         seed: seed of the run.
+        task: the task that is trained.
     """
 
-    def __init__(self, model: FlatModule, recipe: LocalSGD, epochs: int, seed: int) -> None:
-        self._trainer = Trainer(model, replace(recipe, epochs=epochs, steps=None), stream(seed, "fine-tuning"))
+    def __init__(
+        self, model: FlatModule, recipe: LocalTraining, epochs: int, seed: int, task: Task = CLASSIFICATION
+    ) -> None:
+        self._trainer = recipe.fine_tuning(epochs).trainer(model, task, stream(seed, "fine-tuning"))
 
     def __call__(self, vector: Vector, data: Dataset, *, client: int, version: int) -> Vector:
         """Return the parameters after fine-tuning, unchanged if there are no examples.
@@ -139,7 +152,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
     Args:
         accuracy: share of the test labels that the served model predicts; mean over honest clients.
-        loss: cross-entropy of the same, nats per label.
+        loss: mean loss of the same; cross-entropy is in nats per label.
         worst_client_accuracy: the smallest of `client_accuracy`, of clients that hold examples.
         attack_success: accuracy on the attack's goal, of the models that honest clients are served.
         received_accuracy: by honest client, the accuracy of its model on the whole test set.
@@ -148,6 +161,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         group_accuracy: by group of clients, the mean accuracy over its honest ones.
         group_loss: by group of clients, the mean loss over its honest ones.
         chosen: by client that chooses among several models, the number of the one that it took.
+        extra: other metrics of the run's task, by name; mean over honest clients.
     """
 
     accuracy: float | None = None
@@ -160,6 +174,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     group_accuracy: Mapping[int, float | None] = {}
     group_loss: Mapping[int, float | None] = {}
     chosen: Mapping[int, int] = {}
+    extra: Mapping[str, float | None] = {}
 
 
 def metrics_of(
@@ -172,16 +187,19 @@ def metrics_of(
         holdings: number of labels of each class that each honest client holds.
         success: accuracy on the goal of the attack; None if it has none.
     """
-    own = {i: client_accuracy(scores[i], holdings[i]) for i in scores}
+    ranked = {i: score for i, score in scores.items() if not math.isnan(score.accuracy)}
+    own = {i: client_accuracy(ranked[i], holdings[i]) for i in ranked}
+    names = next(iter(scores.values())).extra
     known = [accuracy for accuracy in own.values() if not math.isnan(accuracy)]
     return Metrics(
         accuracy=sum(s.accuracy for s in scores.values()) / len(scores),
         loss=sum(s.loss for s in scores.values()) / len(scores),
         worst_client_accuracy=min(known, default=math.nan),
         attack_success=success,
-        received_accuracy={i: score.accuracy for i, score in scores.items()},
+        received_accuracy={i: score.accuracy for i, score in ranked.items()},
         client_accuracy=own,
         class_accuracy={} if success is None else _by_class(scores.values()),
+        extra={name: sum(s.extra[name] for s in scores.values()) / len(scores) for name in names},
     )
 
 

@@ -6,17 +6,21 @@ parameters of the module are views of one vector (`phalanx.training.vector.FlatM
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the usual name)
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from phalanx.core import Vector
-from phalanx.data import NO_LABEL, Dataset
+from phalanx.data import Dataset
+from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
+from phalanx.training.local import LocalTrainer, LocalTraining
+from phalanx.training.stacked import StackedTrainer
+from phalanx.training.task import CLASSIFICATION, Task, apply
 from phalanx.training.vector import FlatModule
 
 
@@ -76,7 +80,7 @@ class StepLR(Schedule):
 
 
 @dataclass(frozen=True)
-class LocalSGD:
+class LocalSGD(LocalTraining):
     """The local training of a client between a download and its upload, by stochastic gradient descent.
 
     Each epoch visits every example once, in a random order; the last minibatch of an epoch may be smaller.
@@ -92,7 +96,11 @@ class LocalSGD:
         clip_norm: largest norm of the gradient of a minibatch; longer gradients are scaled down. Null: no limit.
         proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is the downloaded model, as in FedProx (Li et al.,
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
+        stacked: train several clients at once, with gradients written by hand: small fully connected networks train
+            1.5 to 3 times as fast. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
     """
+
+    default_of: ClassVar[type | None] = LocalTraining
 
     epochs: int = 1
     steps: int | None = None
@@ -102,6 +110,7 @@ class LocalSGD:
     weight_decay: float = 0.0
     clip_norm: float | None = None
     proximal: float = 0.0
+    stacked: bool = False
 
     def __post_init__(self) -> None:
         checks = (
@@ -121,7 +130,7 @@ class LocalSGD:
             raise ValueError("; ".join(problems) + ".")
 
     def learning_rate(self, version: int) -> float:
-        """Return the learning rate for a model of this version."""
+        """See `LocalTraining`."""
         return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
 
     def examples(self, held: int) -> int:
@@ -130,9 +139,17 @@ class LocalSGD:
             return int(self.batch_size)
         return max(1, math.floor(self.batch_size * held + 1e-9))
 
+    def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
+        """See `LocalTraining`."""
+        return StackedTrainer(model, self, seed, task) if self.stacked else Trainer(model, self, seed, task)
+
+    def fine_tuning(self, epochs: int) -> LocalTraining:
+        """See `LocalTraining`."""
+        return replace(self, epochs=epochs, steps=None)
+
     def minibatches(
         self, data: Dataset, rng: torch.Generator, *, alone: bool = True
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+    ) -> Iterator[tuple[int, Inputs, Tensor]]:
         """Yield the minibatches of one task, each with its epoch, counted from 0.
 
         Args:
@@ -144,7 +161,7 @@ class LocalSGD:
         if not len(data):
             return
         while epoch < self.epochs if self.steps is None else count < self.steps:
-            order = torch.randperm(len(data), generator=rng).to(data.x.device)
+            order = torch.randperm(len(data), generator=rng).to(data.y.device)
             size = self.examples(len(data))
             if self.steps is not None and alone:
                 order = order[: (self.steps - count) * size]  # do not gather examples that are not used
@@ -157,12 +174,12 @@ class LocalSGD:
             epoch += 1
 
 
-def _without_a_last_one(minibatches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+def _without_a_last_one(minibatches: Iterator[tuple[Inputs, Tensor]]) -> Iterator[tuple[Inputs, Tensor]]:
     """Yield the minibatches, with a last one of a single example joined to the previous one."""
-    held: tuple[Tensor, Tensor] | None = None
+    held: tuple[Inputs, Tensor] | None = None
     for x, y in minibatches:
         if held is not None and len(y) == 1 < len(held[1]):
-            x, y = torch.cat([held[0], x]), torch.cat([held[1], y])  # noqa: PLW2901
+            x, y = _joined(held[0], x), torch.cat([held[1], y])  # noqa: PLW2901
         elif held is not None:
             yield held
         held = x, y
@@ -170,10 +187,27 @@ def _without_a_last_one(minibatches: Iterator[tuple[Tensor, Tensor]]) -> Iterato
         yield held
 
 
-def batches(data: Dataset, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _joined(x: Inputs, last: Inputs) -> Inputs:
+    """Return the inputs of both minibatches."""
+    if isinstance(x, Tensor) and isinstance(last, Tensor):
+        return torch.cat([x, last])
+    assert isinstance(x, Mapping)
+    assert isinstance(last, Mapping)
+    return {name: torch.cat([x[name], last[name]]) for name in x}
+
+
+def batches(data: Dataset, size: int) -> Iterator[tuple[Inputs, Tensor]]:
     """Return the examples in their order, `size` at a time; images are channels last, the fastest layout."""
-    x = _channels_last(data.x) if data.x.ndim == 4 else data.x
-    return zip(torch.split(x, size), torch.split(data.y, size), strict=True)
+    return zip(split(data.x, size), torch.split(data.y, size), strict=True)
+
+
+def split(x: Inputs, size: int) -> Iterator[Inputs]:
+    """Yield the inputs, `size` examples at a time; images are channels last."""
+    if isinstance(x, Tensor):
+        yield from torch.split(_channels_last(x) if x.ndim == 4 else x, size)
+    else:
+        parts = zip(*(split(part, size) for part in x.values()), strict=True)
+        yield from (dict(zip(x, part, strict=True)) for part in parts)
 
 
 def _channels_last(x: Tensor) -> Tensor:
@@ -188,44 +222,33 @@ def _channels_last(x: Tensor) -> Tensor:
     return x.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
 
 
-def _labels(y: Tensor) -> int | Tensor:
-    """Return the number of labels in y; for sequences as a tensor on its device, so that no step waits for a GPU."""
-    return len(y) if y.ndim == 1 else (y != NO_LABEL).sum()
+def in_pairs(module: nn.Module) -> bool:
+    """Return whether a minibatch needs two examples: batch normalisation computes a variance."""
+    return any(isinstance(layer, _BatchNorm) for layer in module.modules())
 
 
-class Trainer:
-    """A trainer that trains one model after the other in the same memory.
+class Trainer(LocalTrainer):
+    """A trainer by stochastic gradient descent.
 
     Args:
         model: the module, bound to its vector.
         recipe: the local training.
         seed: seed of the run; minibatches come from the stream "batches", dropout from the stream "dropout" of each
             task.
+        task: the task that is trained.
     """
 
-    def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int) -> None:
-        self.model, self.recipe, self.seed = model, recipe, seed
+    def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int, task: Task = CLASSIFICATION) -> None:
+        super().__init__(model, task)
+        self.recipe, self.seed = recipe, seed
         self._parameters = model.values[: model.trainable]
         self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
         self._received = torch.empty_like(self._parameters) if recipe.proximal else None
-        layers = model.module.modules()
-        self._alone = not any(isinstance(layer, _BatchNorm) for layer in layers)  # a variance needs two
+        self._alone = not in_pairs(model.module)
 
     def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
-        """Train from `start`, and write the change of the parameters to `out`.
-
-        Args:
-            start: (d,), the initial parameters.
-            data: data of the client, on the device of the model.
-            client: id of the client, which names the random streams.
-            turn: number of earlier tasks of the client, which names the random streams.
-            version: version of the downloaded model, for a schedule of the learning rate.
-            out: (d,), receives trained minus initial parameters.
-
-        Returns:
-            Mean loss over the minibatches of the first epoch, in nats per label; NaN if there are no examples.
-        """
-        recipe, model, lr = self.recipe, self.model, self.recipe.learning_rate(version)
+        """See `LocalTrainer`."""
+        recipe, model, task, lr = self.recipe, self.model, self.task, self.recipe.learning_rate(version)
         model.load(start)
         model.module.train()
         if self._velocity is not None:
@@ -233,17 +256,17 @@ class Trainer:
         if self._received is not None:
             self._received.copy_(self._parameters)
         # Sums stay on the device: a GPU is read only once, at the end.
-        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), _labels(data.y[:0])
+        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), task.count(data.y[:0])
         minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
         with borrowed(self.seed, "dropout", client, turn, device=model.device):
             for epoch, x, y in minibatches:
-                loss = F.cross_entropy(model.module(x), y)
+                loss = task.loss(apply(model.module, x), y)
                 model.gradient.zero_()
                 loss.backward()  # type: ignore[no-untyped-call]
                 self._descend(lr)
                 if epoch == 0:
-                    total += loss.detach() * _labels(y)
-                    seen += _labels(y)
+                    total += loss.detach() * task.count(y)
+                    seen += task.count(y)
         model.read(out)
         out -= start
         return float(total) / int(seen) if seen else math.nan
@@ -278,7 +301,7 @@ class ServerTraining:
         data: the examples of the server, on the device of the trainer.
     """
 
-    trainer: Trainer
+    trainer: LocalTrainer
     data: Dataset
 
     def __post_init__(self) -> None:

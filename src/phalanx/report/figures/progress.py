@@ -32,8 +32,15 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
     """
     lines = {name: series(ledger.record, field) for name, field in FIELDS.items()}
     lines = {name: s for name, s in lines.items() if s.finite}
-    if not lines:
+    loss = series(ledger.record, "loss")
+    if not lines and not loss.finite:
         return None
+    shown, text = (
+        "Accuracy",
+        "Accuracy of the honest clients' models on the whole test set; accuracy of the worst client",
+    )
+    if not lines:
+        lines, shown, text = {"loss": loss}, "Loss", "Mean loss of the honest clients' models on the test set"
     exclusions = ledger.exclusions
     goal = "; share of attempts in which the attack reaches its goal" if "attack success" in lines else ""
     return Picture(
@@ -41,13 +48,11 @@ def picture(ledger: Ledger, key: str, *, full: bool) -> Picture | None:
             lines,
             exclusions,
             key=key,
-            label=f"Accuracy of {ledger.record.name} over steps. Exclusions: {in_words(exclusions)}.",
+            label=f"{shown} of {ledger.record.name} over steps. Exclusions: {in_words(exclusions)}.",
             width=FULL if full else HALF,
         ),
         "Progress",
-        "Accuracy of the honest clients' models on the whole test set; accuracy of the worst client"
-        + goal
-        + (". Dotted verticals: steps in which clients were excluded." if exclusions else "."),
+        text + goal + (". Dotted verticals: steps in which clients were excluded." if exclusions else "."),
         full=full,
     )
 
@@ -67,9 +72,11 @@ def _draw(lines: Mapping[str, Series], exclusions: Sequence[Exclusions], *, key:
         for (name, s), (colour, marker, dashed) in zip(lines.items(), LOOKS, strict=False):
             line(axes, s.x, s.y, colour, marker, dashed=dashed)
             ends.append((s.finite[-1], name, colour))
-        percents(axes, 0.0)
+        if "loss" not in lines:
+            percents(axes, 0.0)
         axes.set_xlabel("step")
         ends.sort()
-        for y, (_, name, colour) in zip(spread([end[0] for end in ends], 0.075), ends, strict=True):
+        places = [ends[0][0]] if "loss" in lines else spread([end[0] for end in ends], 0.075)
+        for y, (_, name, colour) in zip(places, ends, strict=True):
             end_label(axes, y, name, colour, weight="bold")
         return svg(figure, key, label)

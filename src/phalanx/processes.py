@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.pool import Died, Done, Message, Pool, Said
+from phalanx.pool import Died, Done, Failed, Message, Pool, Ready, Said
 from phalanx.signals import ignore_stop_signals
 
 CONTEXT = multiprocessing.get_context("spawn")  # a fork of a process that has used torch or numba can hang
@@ -25,16 +25,17 @@ Task = Callable[
 
 
 class Processes(Pool):
-    """Processes that do jobs, of one thread each.  All of them end on leaving the context, also in the middle of a job.
+    """Processes that do jobs.  All of them end on leaving the context, also in the middle of a job.
 
     Args:
         count: largest number of processes.
-        task: does a job; created in each process by its import path.
+        task: does a job; created in each process by its import path. None: a subclass says which in `start`.
+        threads: of each process.
     """
 
-    def __init__(self, count: int, task: Task) -> None:
+    def __init__(self, count: int, task: Task | None, threads: int = 1) -> None:
         super().__init__()
-        self.count, self.task = count, task
+        self.count, self.task, self.threads = count, task, threads
         self.processes = dict[Connection, Any]()
 
     def __enter__(self) -> "Processes":
@@ -48,12 +49,18 @@ class Processes(Pool):
     def start(self, wanted: int) -> None:
         """See `Pool`."""
         while len(self.processes) < min(wanted, self.count):
-            here, there = CONTEXT.Pipe()
-            process = CONTEXT.Process(target=work, args=(there, self.task), daemon=True)
-            with _deaf():
-                process.start()
-            there.close()
-            self.processes[here], self.workers[here] = process, []
+            assert self.task is not None
+            self.begin(self.task)
+
+    def begin(self, task: Task) -> Connection:
+        """Start a process, which is given jobs once it is ready."""
+        here, there = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=work, args=(there, task, self.threads), daemon=True)
+        with _deaf():
+            process.start()
+        there.close()
+        self.processes[here] = process
+        return here
 
     def give(self, worker: Connection, number: int, job: Any) -> None:
         """See `Pool`."""
@@ -69,8 +76,9 @@ class Processes(Pool):
             message: Message = connection.recv()
         except (EOFError, ConnectionResetError):
             self.processes[connection].join()
+            self.workers.setdefault(connection, [])  # it may have died before it was ready
             return Died(connection, _death(self.stop(connection)))
-        return message
+        return Ready(connection) if isinstance(message, Ready) else message
 
     def stop(self, worker: Connection) -> int | None:
         """See `Pool`; return how the process ended."""
@@ -86,15 +94,22 @@ class Processes(Pool):
         return ConnectionError(why)
 
 
-def work(connection: Connection, task: Task) -> None:
+def work(connection: Connection, task: Task, threads: int) -> None:
     """Do the jobs received through a pipe, until it is closed."""
     ignore_stop_signals()  # Ctrl-C, and SIGTERM by SLURM, reach all processes; the parent decides
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     keep_freed_memory()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
+        connection.send(Ready(None))
         while True:
             number, job = connection.recv()
-            connection.send(Done(number, task(job, partial(_say, connection, number))))
+            try:
+                message: Message = Done(number, task(job, partial(_say, connection, number)))
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:
+                message = Failed(number, error)
+            connection.send(message)
 
 
 def _say(connection: Connection, number: int, what: Any) -> None:

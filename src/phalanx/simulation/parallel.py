@@ -1,0 +1,265 @@
+"""The clients of one round in several processes of this machine, with the same results to the bit as in one.
+
+Examples lie once in memory that all processes share, and so does a desk for each process: what its clients start from,
+and what they have learnt.  Starting a process takes seconds, so that a short run never does.
+"""
+
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import torch
+import torch.multiprocessing  # so that tensors sent to a process are shared, not copied
+from torch import Tensor
+
+from phalanx.core import InfeasibleError
+from phalanx.data import Dataset
+from phalanx.data.dataset import Inputs
+from phalanx.pool import Died, Done, Failed, Ready
+from phalanx.processes import Processes
+from phalanx.simulation.executor import Blueprint, Executor, SerialExecutor, learnt, together
+from phalanx.training.local import LocalTask, LocalTrainer
+
+AHEAD = 2  # jobs that a process is given at a time, so that it need not wait for the next one
+PAUSE = 1.0  # seconds for which results are waited for at a time
+AFTER = 5.0  # seconds of training after which processes are worth their start
+
+
+class Shared(NamedTuple):
+    """The examples of all clients, one after the other in shared memory."""
+
+    x: Inputs
+    y: Tensor
+    classes: int
+    ends: Mapping[int, tuple[int, int]]  # of each client, in rows
+
+    @classmethod
+    def of(cls, data: Mapping[int, Dataset]) -> "Shared":
+        """Copy the examples of clients to shared memory, without owners, which training does not use."""
+        held, ends, at = [*data.values()], {}, 0
+        for client, examples in data.items():
+            ends[client] = (at, at := at + len(examples))
+        return cls(_joined([one.x for one in held]), _shared([one.y for one in held]), held[0].classes, ends)
+
+    def datasets(self) -> dict[int, Dataset]:
+        """Return each client's examples, in the same memory."""
+        return {i: Dataset(_part(self.x, a, b), self.y[a:b], self.classes) for i, (a, b) in self.ends.items()}
+
+
+def _joined(inputs: Sequence[Inputs]) -> Inputs:
+    first = inputs[0]
+    if isinstance(first, Tensor):
+        return _shared([x for x in inputs if isinstance(x, Tensor)])
+    return {name: _shared([x[name] for x in inputs if not isinstance(x, Tensor)]) for name in first}
+
+
+def _shared(tensors: Sequence[Tensor]) -> Tensor:
+    joined = torch.cat([*tensors])
+    joined.share_memory_()  # type: ignore[no-untyped-call]
+    return joined
+
+
+def _part(x: Inputs, start: int, stop: int) -> Inputs:
+    return x[start:stop] if isinstance(x, Tensor) else {name: one[start:stop] for name, one in x.items()}
+
+
+class Desk(NamedTuple):
+    """Memory that a process shares with the parent: (AHEAD, width, d) each."""
+
+    starts: Tensor
+    rows: Tensor
+
+
+class Job(NamedTuple):
+    """Clients that a process trains together."""
+
+    place: int  # on its desk
+    clients: tuple[tuple[int, int, int], ...]  # client, turn and version of each
+
+
+class Learner:
+    """Trains clients in a process of its own.
+
+    Args:
+        blueprint: of the run.
+        data: the examples of all clients.
+        exact: see `ExecutorFactory.executor`.
+        desk: of this process.
+    """
+
+    def __init__(self, blueprint: Blueprint, data: Shared, exact: bool, desk: Desk) -> None:
+        self.blueprint, self.shared, self.exact, self.desk = blueprint, data, exact, desk
+        self._trainer: LocalTrainer | None = None
+        self._data = dict[int, Dataset]()
+
+    def __call__(self, job: Job, say: object) -> tuple[list[float], list[str]]:
+        """Train clients, write their changes to the desk, and return losses and warnings."""
+        if self._trainer is None:
+            self._trainer, self._data = self.blueprint.trainer(), self.shared.datasets()
+        places = zip(job.clients, self.desk.starts[job.place], self.desk.rows[job.place], strict=False)
+        tasks = [LocalTask(*client, start, row) for client, start, row in places]
+        with warnings.catch_warnings(record=True) as caught:
+            losses = learnt(self._trainer, tasks, self._data, exact=self.exact)
+        return losses, [str(warning.message) for warning in caught]
+
+
+class Learners(Processes):
+    """The processes of one run.
+
+    Args:
+        count: largest number of them.
+        blueprint: of the run.
+        data: the examples of each client.
+        exact: see `ExecutorFactory.executor`.
+        trainer: as theirs.
+    """
+
+    ahead = AHEAD
+
+    def __init__(
+        self, count: int, blueprint: Blueprint, data: Mapping[int, Dataset], exact: bool, trainer: LocalTrainer
+    ) -> None:
+        super().__init__(count, None, torch.get_num_threads())
+        self._make = (blueprint, Shared.of(data), exact)
+        self._size = (AHEAD, trainer.width, trainer.model.size)
+        self._like = trainer.model.values
+        self._desks, self._places = dict[Connection, Desk](), dict[int, tuple[Connection, int]]()
+
+    def start(self, wanted: int) -> None:
+        """See `Pool`."""
+        while len(self.processes) < min(wanted, self.count):
+            desk = Desk(*(_shared([self._like.new_zeros(self._size)]) for _ in range(2)))
+            self._desks[self.begin(Learner(*self._make, desk))] = desk
+
+    def ready(self) -> bool:
+        """Return whether all processes that were started are ready for jobs."""
+        for message in self.wait(0):
+            match message:
+                case Ready(worker):
+                    self.workers[worker] = []
+                case Died(_, why):
+                    raise ConnectionError(why)
+        return 0 < len(self.workers) == len(self.processes)
+
+    def give(self, worker: Connection, number: int, job: Sequence[LocalTask]) -> None:
+        """See `Pool`."""
+        used = {place for owner, place in self._places.values() if owner == worker}
+        place = next(free for free in range(AHEAD) if free not in used)
+        self._places[number] = worker, place
+        for start, task in zip(self._desks[worker].starts[place], job, strict=False):
+            start.copy_(task.start)
+        super().give(worker, number, Job(place, tuple((task.client, task.turn, task.version) for task in job)))
+
+    def collect(self, number: int, job: Sequence[LocalTask]) -> None:
+        """Write the changes that a job has made to the rows of its tasks."""
+        worker, place = self._places.pop(number)
+        for row, task in zip(self._desks[worker].rows[place], job, strict=False):
+            task.row.copy_(row)
+
+
+class ParallelExecutor:
+    """The clients of one run: in this process at first, then in several.
+
+    Args:
+        count: number of processes.
+        after: seconds of training after which they are started.
+        blueprint: of the run.
+        data: the examples of each client.
+        exact: see `ExecutorFactory.executor`.
+    """
+
+    def __init__(
+        self, count: int, after: float, blueprint: Blueprint, data: Mapping[int, Dataset], exact: bool
+    ) -> None:
+        self.count, self.after, self.blueprint, self.data, self.exact = count, after, blueprint, data, exact
+        self.serial = SerialExecutor(blueprint.trainer(), data, exact)
+        self.learners: Learners | None = None
+        self._spent = 0.0  # seconds of training so far
+
+    def __call__(self, tasks: Iterable[LocalTask], /) -> Iterable[tuple[LocalTask, float]]:
+        """See `Executor`.
+
+        Raises:
+            ConnectionError: a process died, as when memory runs out.
+        """
+        if self.learners is None and self._spent >= self.after:
+            trainer = self.serial.trainer
+            self.learners = Learners(self.count, self.blueprint, self.data, self.exact, trainer)
+            self.learners.start(self.count)
+        wanted = self.after > 0  # if not, it waits for them to begin
+        if self.learners is None or (wanted and not self.learners.workers and not self.learners.ready()):
+            return self._here(tasks)
+        return self._spread(self.learners, tasks)
+
+    def _here(self, tasks: Iterable[LocalTask]) -> Iterator[tuple[LocalTask, float]]:
+        begun = time.monotonic()
+        yield from self.serial(tasks)
+        self._spent += time.monotonic() - begun
+
+    def _spread(self, learners: Learners, tasks: Iterable[LocalTask]) -> list[tuple[LocalTask, float]]:
+        jobs = [*together(tasks, self.serial.trainer.width)]
+        losses = dict[int, float]()
+        for happening in learners.do(jobs, PAUSE):
+            match happening:
+                case Done(number, (found, texts)):
+                    learners.collect(number, jobs[number])
+                    losses |= {task.client: loss for task, loss in zip(jobs[number], found, strict=True)}
+                    for text in texts:
+                        warnings.warn(text, stacklevel=2)
+                case Failed(_, error):
+                    raise error
+        return [(task, losses[task.client]) for some in jobs for task in some]
+
+    def close(self) -> None:
+        """End the processes."""
+        if self.learners is not None:
+            self.learners.__exit__()
+
+
+class Processors:
+    """The processors of this machine, on which the clients of a round train: `executors` of `phalanx.simulate`.
+
+    A context.  A script of your own that uses it needs `if __name__ == "__main__":`, since processes import it.
+
+    Args:
+        jobs: number of processes; None: one for each processor that torch's threads leave free.
+        after: seconds of training after which they are started; before, clients train in this process.
+
+    Raises:
+        InfeasibleError: jobs is below 1.
+    """
+
+    def __init__(self, jobs: int | None = None, after: float = AFTER) -> None:
+        if jobs is not None and jobs < 1:
+            raise InfeasibleError(f"jobs must be at least 1, got {jobs}.")
+        self.jobs, self.after = jobs, after
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Processors":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    @property
+    def count(self) -> int:
+        """The number of processes."""
+        return self.jobs or max(1, processors() // torch.get_num_threads())
+
+    def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
+        """See `phalanx.simulation.executor.ExecutorFactory`."""
+        if self.count == 1:
+            return SerialExecutor(blueprint.trainer(), data, exact)
+        self._stack.close()  # of an earlier run
+        made = ParallelExecutor(self.count, self.after, blueprint, data, exact)
+        self._stack.callback(made.close)
+        return made
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,108 @@
+"""Local training: what a client does between a download and its upload.
+
+`LocalTraining` is the configuration, and makes a `LocalTrainer` for a model.  Simulations, workers on a cluster and
+Flower's clients all train by that, so that a subclass of your own works in all of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from phalanx.core import Vector
+from phalanx.data import Dataset
+from phalanx.training.task import Task
+from phalanx.training.vector import FlatModule
+
+
+class LocalTask(NamedTuple):
+    """One training task of one client."""
+
+    client: int
+    turn: int  # number of its earlier tasks
+    version: int  # of the model that it was sent
+    start: Vector  # parameters from which it trains; shared storage where equal
+    row: Vector  # receives trained minus start
+
+
+class LocalTrainer(ABC):
+    """A trainer that trains one model after the other in the same memory.
+
+    Args:
+        model: the module, bound to its vector.
+        task: the task that is trained.
+    """
+
+    width = 1  # number of clients that `train_together` trains at once
+
+    def __init__(self, model: FlatModule, task: Task) -> None:
+        self.model, self.task = model, task
+
+    @abstractmethod
+    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+        """Train from `start`, and write the change of the parameters to `out`.
+
+        Args:
+            start: (d,), the initial parameters.
+            data: data of the client, on the device of the model.
+            client: id of the client, which names the random streams.
+            turn: number of earlier tasks of the client, which names the random streams.
+            version: version of the downloaded model, for a schedule of the learning rate.
+            out: (d,), receives trained minus initial parameters.
+
+        Returns:
+            Mean loss over the minibatches of the first epoch, per label; NaN if there are no examples.
+        """
+
+    def train_together(self, tasks: Sequence[LocalTask], data: Mapping[int, Dataset]) -> list[float]:
+        """Train at most `width` different clients, write their changes, and return their losses; see `train`.
+
+        Args:
+            tasks: theirs.
+            data: examples of each client, on the device of the model.
+        """
+        return [
+            self.train(
+                task.start, data[task.client], client=task.client, turn=task.turn, version=task.version, out=task.row
+            )
+            for task in tasks
+        ]
+
+    def snapshot(self) -> Mapping[int, Any]:
+        """Return what each client remembers from turn to turn, of values that `phalanx.runs.packing` takes.
+
+        Later training must not change it.
+        """
+        return {}
+
+    def restore(self, snapshot: Mapping[int, Any], /) -> None:
+        """Go on from what `snapshot` returned."""
+        return None
+
+
+class LocalTraining(ABC):
+    """The settings of local training.  A subclass is a frozen dataclass."""
+
+    default_of: ClassVar[type | None] = None  # fields of this type do not name the class; see `phalanx.runs.canonical`
+
+    @property
+    def remembers(self) -> bool:
+        """Whether clients remember something of their training from turn to turn."""
+        return False
+
+    @abstractmethod
+    def learning_rate(self, version: int) -> float:
+        """Return the learning rate for a model of this version."""
+
+    @abstractmethod
+    def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
+        """Return a trainer for the model.
+
+        Args:
+            model: the module, bound to its vector.
+            task: the task that is trained.
+            seed: seed of the run.
+        """
+
+    @abstractmethod
+    def fine_tuning(self, epochs: int) -> "LocalTraining":
+        """Return the same training for so many epochs, which remembers nothing: `Evaluation.local_epochs`."""

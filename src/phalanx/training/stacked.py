@@ -1,0 +1,189 @@
+"""Local training of several clients at once: their networks are stacked, and gradients are written by hand.
+
+A client of a small network leaves most of a processor idle: matrices are small, and every operation of autograd costs
+more than its arithmetic.  Here one operation serves all clients of a stack.  It is the training of `LocalSGD`, on the
+minibatches and dropout of the same random streams; results differ from one client at a time by rounding.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from phalanx.core import Vector
+from phalanx.data import Dataset
+from phalanx.rng import generator
+from phalanx.training.layers import Dropout, stack_of
+from phalanx.training.local import LocalTask, LocalTrainer
+from phalanx.training.task import Classification, Task
+from phalanx.training.vector import FlatModule
+
+if TYPE_CHECKING:
+    from phalanx.training.sgd import LocalSGD
+
+WIDTH = 12  # clients of a stack, at most
+CACHED = 1 << 22  # bytes of the parameters of a stack, if its clients are several
+
+
+class StackedTrainer(LocalTrainer):
+    """A trainer by stochastic gradient descent, of several clients together.
+
+    Args:
+        model: the module, bound to its vector; only its architecture is used.
+        recipe: the local training.
+        seed: seed of the run; the random streams are those of `phalanx.training.sgd.Trainer`.
+        task: the task that is trained.
+
+    Raises:
+        ValueError: the network has no stacked form, or the task is not a classification.
+    """
+
+    def __init__(self, model: FlatModule, recipe: "LocalSGD", seed: int, task: Task) -> None:
+        super().__init__(model, task)
+        layers = stack_of(model.module)
+        why = layers if isinstance(layers, str) else "" if type(task) is Classification else "the task has other losses"
+        if isinstance(layers, str) or why:
+            raise ValueError(f"Clients cannot be stacked: {why}. Set training.stacked to false.")
+        self.layers, self.recipe, self.seed = layers, recipe, seed
+        self.width = max(1, min(WIDTH, CACHED // (model.size * model.values.itemsize)))
+        self._fused = not (recipe.momentum or recipe.weight_decay or recipe.proximal or recipe.clip_norm is not None)
+        self._first = next(number for number, layer in enumerate(layers) if layer.size)  # no gradient before it
+        self._values = self._targets = model.values.new_empty(0, 0)
+
+    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+        """See `LocalTrainer`."""
+        return self.train_together([LocalTask(client, turn, version, start, out)], {client: data})[0]
+
+    def train_together(self, tasks: Sequence[LocalTask], data: Mapping[int, Dataset]) -> list[float]:
+        """See `LocalTrainer`."""
+        working = [task for task in tasks if len(data[task.client])]
+        working.sort(key=lambda task: -self._steps(len(data[task.client])))
+        for task in tasks:
+            task.row.zero_()
+        losses = self._train(working, [data[task.client] for task in working]) if working else []
+        found = {task.client: loss for task, loss in zip(working, losses, strict=True)}
+        return [found.get(task.client, math.nan) for task in tasks]
+
+    def _steps(self, held: int) -> int:
+        """Return the number of minibatches of a task."""
+        recipe = self.recipe
+        if recipe.steps is not None:
+            return recipe.steps if held else 0
+        return recipe.epochs * math.ceil(held / recipe.examples(held)) if held else 0
+
+    def _train(self, tasks: Sequence[LocalTask], held: Sequence[Dataset]) -> list[float]:
+        self._load(tasks)
+        begun = self._values[: len(tasks)].clone() if self.recipe.proximal else None
+        velocity = torch.zeros_like(self._values[: len(tasks)]) if self.recipe.momentum else None
+        plans = [self._plan(task, len(data)) for task, data in zip(tasks, held, strict=True)]
+        lr = self._values.new_tensor([self.recipe.learning_rate(task.version) for task in tasks])
+        total = torch.zeros(len(tasks), dtype=torch.float64)
+        for step in range(len(plans[0].batches)):
+            active = sum(len(plan.batches) > step for plan in plans)
+            chosen = [plan.batches[step] for plan in plans[:active]]
+            x, y, weights = _gathered(held, chosen)
+            self._set_counts([len(part) for part in chosen])
+            loss = self._gradient(x, y, weights * lr[:active, None] if self._fused else weights)
+            first = torch.tensor([step < plan.first for plan in plans[:active]])
+            total[:active] += torch.where(first, loss, 0.0)
+            if not self._fused:
+                self._descend(active, lr, begun, velocity)
+        for values, task in zip(self._values, tasks, strict=False):
+            torch.sub(values, task.start, out=task.row)
+        return [float(loss) / plan.seen for loss, plan in zip(total.tolist(), plans, strict=True)]
+
+    def _gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        """Let all layers compute gradients of the weighted cross-entropy, and return its sum for each client."""
+        for layer in self.layers:
+            x = layer.forward(x)
+        scores = torch.log_softmax(x, 2)
+        y = y[:, :, None]
+        loss = -(scores.gather(2, y)[:, :, 0] * (weights > 0)).sum(1, dtype=torch.float64)
+        g = scores.exp_()
+        g.scatter_add_(2, y, g.new_full((), -1.0).expand(y.shape))
+        g *= weights[:, :, None]
+        for number in range(len(self.layers) - 1, self._first - 1, -1):
+            g = self.layers[number].backward(g, further=number > self._first)
+        return loss
+
+    def _descend(self, active: int, lr: Tensor, begun: Tensor | None, velocity: Tensor | None) -> None:
+        """Take one step of gradient descent with each client's gradient; see `phalanx.training.sgd.Trainer`."""
+        recipe, values, gradient = self.recipe, self._values[:active], self._targets[:active]
+        if recipe.clip_norm is not None:
+            norms = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+            gradient *= (recipe.clip_norm / norms).clamp(max=1.0)
+        if recipe.weight_decay:
+            gradient.add_(values, alpha=recipe.weight_decay)
+        if begun is not None:
+            gradient.add_(values - begun[:active], alpha=recipe.proximal)
+        if velocity is not None:
+            gradient = velocity[:active].mul_(recipe.momentum).add_(gradient)
+        values.addcmul_(gradient, lr[:active, None], value=-1)
+
+    def _plan(self, task: LocalTask, held: int) -> "Plan":
+        """Return the minibatches of a task, as `LocalSGD.minibatches` makes them."""
+        recipe, rng = self.recipe, generator(self.seed, "batches", task.client, task.turn)
+        size, batches, first, seen = recipe.examples(held), list[Tensor](), 0, 0
+        while len(batches) < self._steps(held):
+            order = torch.randperm(held, generator=rng)
+            if recipe.steps is not None:
+                order = order[: (recipe.steps - len(batches)) * size]
+            batches += torch.split(order, size)
+            if not first:
+                first, seen = len(batches), len(order)
+        return Plan(batches, first, seen)
+
+    def _load(self, tasks: Sequence[LocalTask]) -> None:
+        """Set the parameters of all clients, and seed their dropout."""
+        if len(self._values) < len(tasks):
+            self._values = self.model.values.new_empty(len(tasks), self.model.size)
+            self._targets = self._values if self._fused else torch.empty_like(self._values)
+            at = 0
+            for layer in self.layers:
+                layer.bind(self._values[:, at : at + layer.size], self._targets[:, at : at + layer.size])
+                at += layer.size
+        for values, task in zip(self._values, tasks, strict=False):
+            values.copy_(task.start)
+        streams = [generator(self.seed, "dropout", task.client, task.turn) for task in tasks]
+        for layer in self.layers:
+            if isinstance(layer, Dropout):
+                layer.streams = streams
+
+    def _set_counts(self, counts: Sequence[int]) -> None:
+        for layer in self.layers:
+            if isinstance(layer, Dropout):
+                layer.counts = counts
+
+
+class Plan(NamedTuple):
+    """The minibatches of one task."""
+
+    batches: list[Tensor]  # indices of the examples of each
+    first: int  # number of those of the first epoch
+    seen: int  # examples of the first epoch
+
+
+def tensor(data: Dataset) -> Tensor:
+    """Return the inputs, which are one tensor where a chain of layers takes them."""
+    assert isinstance(data.x, Tensor)
+    return data.x
+
+
+def _gathered(held: Sequence[Dataset], chosen: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inputs, labels and weights of one minibatch of each client, padded to the length of the longest.
+
+    The weights are 1 / m for the m examples of a client's minibatch, and 0 for the padding.
+    """
+    longest, like = max(map(len, chosen)), tensor(held[0])
+    x = like.new_empty(len(chosen), longest, *like.shape[1:])
+    y = held[0].y.new_zeros(len(chosen), longest)
+    weights = x.new_zeros(len(chosen), longest)
+    for row, (data, indices) in enumerate(zip(held, chosen, strict=False)):
+        count = len(indices)
+        torch.index_select(tensor(data), 0, indices, out=x[row, :count])
+        torch.index_select(data.y, 0, indices, out=y[row, :count])
+        weights[row, :count] = 1 / count
+        x[row, count:] = 0
+    return x, y, weights

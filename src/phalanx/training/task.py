@@ -1,0 +1,304 @@
+"""Tasks: how the outputs of a model and the labels of a batch become a loss and metrics.
+
+A task of your own is a frozen dataclass with `loss` and `outputs`; `examples/own_task.py` is one.
+"""
+
+import inspect
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (the usual name)
+from torch import Tensor
+
+from phalanx.data import NO_LABEL, Dataset
+from phalanx.installation import installation
+
+
+class Task(ABC):
+    """The meaning of outputs and labels.  A subclass is a frozen dataclass.
+
+    Metrics are names of classes of torchmetrics, such as "F1Score", "AUROC" or "MeanAbsoluteError", or import paths of
+    others; where a metric has an average over classes, it is "macro". They need the extra `tasks`.
+    """
+
+    metrics: tuple[str, ...] = ()
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss over the labels of a batch, differentiable.
+
+        Args:
+            outputs: what the model returned for the batch.
+            y: labels or targets of the batch, (B,) or (B, ...).
+        """
+
+    @abstractmethod
+    def outputs(self, data: Dataset) -> int:
+        """Return the number of outputs that the model must have for these data: the argument of `Model.build`.
+
+        Raises:
+            ValueError: if the data do not have the labels, or the targets, that the task needs.
+        """
+
+    def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
+        """Return the shape of the outputs for one example; None: it is not checked."""
+        return None
+
+    def count(self, y: Tensor) -> int | Tensor:
+        """Return the number of labels over which `loss` is the mean; a tensor where only the device knows it."""
+        return len(y)
+
+    def total(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the sum of the loss over the labels of a batch."""
+        return self.loss(outputs, y).double() * self.count(y)
+
+    def correct(self, outputs: Tensor, y: Tensor) -> Tensor | None:
+        """Return the labels of the batch that are predicted correctly, (c,), int64; None if there is no accuracy."""
+        return None
+
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the predictions and labels as torchmetrics takes them."""
+        return outputs, y
+
+    def options(self, data: Dataset) -> Mapping[str, object]:
+        """Return the arguments of torchmetrics' classes; a class gets those that it knows."""
+        return {}
+
+    def derived(self, loss: float) -> dict[str, float]:
+        """Return metrics that follow from the mean loss."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """One class of several for each example, or at each position or pixel; cross-entropy, in nats per label.
+
+    Labels are int64 of shape (n,); or (n, t) for sequences and (n, h, w) for images, where -100 marks positions without
+    a label. The model gives (B, classes), (B, classes, t) or (B, classes, h, w).
+
+    Args:
+        metrics: more metrics; see `Task`.
+    """
+
+    metrics: tuple[str, ...] = ()
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """See `Task`."""
+        return F.cross_entropy(outputs, y)
+
+    def outputs(self, data: Dataset) -> int:
+        """See `Task`."""
+        if not data.classes:
+            raise ValueError(
+                "Classification needs labels of classes (int64), and these data have targets. Choose a task for them, "
+                "such as Regression or MultiLabel, or convert y to int64 and give the number of classes."
+            )
+        if data.classes < 2:
+            raise ValueError(f"Classification needs at least 2 classes, got {data.classes}. Check the labels.")
+        return data.classes
+
+    def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
+        """See `Task`."""
+        return (data.classes, *data.y.shape[1:])
+
+    def count(self, y: Tensor) -> int | Tensor:
+        """See `Task`; for several labels a tensor on its device, so that no step waits for a GPU."""
+        return len(y) if y.ndim == 1 else (y != NO_LABEL).sum()
+
+    def total(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """See `Task`."""
+        return F.cross_entropy(outputs, y, reduction="sum").double()
+
+    def correct(self, outputs: Tensor, y: Tensor) -> Tensor | None:
+        """See `Task`."""
+        return y[outputs.argmax(1) == y]
+
+    def options(self, data: Dataset) -> Mapping[str, object]:
+        """See `Task`."""
+        return {"task": "multiclass", "num_classes": data.classes, "ignore_index": NO_LABEL}
+
+
+CLASSIFICATION = Classification()
+
+
+@dataclass(frozen=True)
+class NextToken(Classification):
+    """The next token of a text at each position: `Classification` of sequences, by models that give tokens last.
+
+    The model gives (B, t, tokens), as those of the `transformers` library do, instead of (B, tokens, t). `perplexity`,
+    the exponential of the loss, is among the metrics.
+    """
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """See `Task`."""
+        return super().loss(outputs.movedim(-1, 1), y)
+
+    def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
+        """See `Task`."""
+        return (*data.y.shape[1:], data.classes)
+
+    def total(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """See `Task`."""
+        return super().total(outputs.movedim(-1, 1), y)
+
+    def correct(self, outputs: Tensor, y: Tensor) -> Tensor | None:
+        """See `Task`."""
+        return super().correct(outputs.movedim(-1, 1), y)
+
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Task`."""
+        return outputs.movedim(-1, 1), y
+
+    def derived(self, loss: float) -> dict[str, float]:
+        """See `Task`."""
+        return {"perplexity": math.exp(min(loss, 700.0))}  # more is beyond a float
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Targets that are numbers, float of shape (n,) or (n, k).  There is no accuracy.
+
+    Args:
+        error: "squared", "absolute", or "huber" (squared up to 1, linear from there); the mean over all targets.
+        metrics: more metrics; see `Task`.
+    """
+
+    error: Literal["squared", "absolute", "huber"] = "squared"
+    metrics: tuple[str, ...] = ()
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """See `Task`."""
+        outputs, y = self.scores(outputs, y)
+        if self.error == "squared":
+            return F.mse_loss(outputs, y)
+        return F.l1_loss(outputs, y) if self.error == "absolute" else F.huber_loss(outputs, y)
+
+    def outputs(self, data: Dataset) -> int:
+        """See `Task`."""
+        return _targets(data, "Regression")
+
+    def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
+        """See `Task`."""
+        return (self.outputs(data),)
+
+    def count(self, y: Tensor) -> int | Tensor:
+        """See `Task`."""
+        return y.numel()
+
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Task`; (B, 1) is as good as (B,)."""
+        return outputs.reshape(y.shape), y.to(outputs.dtype)
+
+
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Any number of labels for each example: targets 0 or 1, float of shape (n, k), by k binary cross-entropies.
+
+    There is no accuracy, which is high where most labels are rare; choose metrics such as "F1Score" or "AUROC".
+
+    Args:
+        metrics: more metrics; see `Task`.
+    """
+
+    metrics: tuple[str, ...] = ()
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """See `Task`."""
+        return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype))
+
+    def outputs(self, data: Dataset) -> int:
+        """See `Task`."""
+        found = _targets(data, "MultiLabel")
+        if data.y.ndim != 2 or bool(((data.y < 0) | (data.y > 1)).any()):
+            raise ValueError(
+                f"MultiLabel needs targets in 0..1 of shape (n, k), a column for each label, got {tuple(data.y.shape)} "
+                f"with values from {float(data.y.min()):g} to {float(data.y.max()):g}."
+            )
+        return found
+
+    def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
+        """See `Task`."""
+        return (self.outputs(data),)
+
+    def count(self, y: Tensor) -> int | Tensor:
+        """See `Task`."""
+        return y.numel()
+
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Task`."""
+        return outputs, (y > 0.5).long()
+
+    def options(self, data: Dataset) -> Mapping[str, object]:
+        """See `Task`."""
+        return {"task": "multilabel", "num_labels": data.y.shape[1]}
+
+
+def _targets(data: Dataset, task: str) -> int:
+    """Return the number of targets of an example; raise `ValueError` if it has labels of classes."""
+    if data.classes:
+        raise ValueError(
+            f"{task} needs targets (floating point), and these data have labels of {data.classes} classes. Convert "
+            "them: Dataset(x, y.float()), or choose the task Classification."
+        )
+    return data.y.shape[1] if data.y.ndim == 2 else 1
+
+
+def apply(module: torch.nn.Module, x: Tensor | Mapping[str, Tensor]) -> Any:
+    """Return the outputs for a batch; several inputs are keyword arguments."""
+    return module(x) if isinstance(x, Tensor) else module(**x)
+
+
+class Measures:
+    """The metrics of a task beyond loss and accuracy, over the batches of one evaluation.
+
+    Args:
+        task: the task.
+        data: the examples that are evaluated.
+
+    Raises:
+        ValueError: if a metric is not found, or does not fit the data.
+    """
+
+    def __init__(self, task: Task, data: Dataset) -> None:
+        self.task = task
+        self.known = {name: _metric(name, task.options(data)).to(data.y.device) for name in task.metrics}
+
+    def add(self, outputs: Tensor, y: Tensor) -> None:
+        """Add a batch."""
+        if self.known:
+            predicted, labels = self.task.scores(outputs, y)
+            for metric in self.known.values():
+                metric.update(predicted, labels)
+
+    def results(self, loss: float) -> dict[str, float]:
+        """Return the metrics by name; NaN if the loss is."""
+        if not math.isfinite(loss):
+            return dict.fromkeys((*self.known, *self.task.derived(0.0)), math.nan)
+        with warnings.catch_warnings():  # a class without examples, which torchmetrics leaves out
+            warnings.simplefilter("ignore", UserWarning)
+            return {name: float(metric.compute()) for name, metric in self.known.items()} | self.task.derived(loss)
+
+
+def _metric(name: str, options: Mapping[str, object]) -> Any:
+    """Return a metric of torchmetrics by the name of its class, or any by its import path."""
+    module, _, last = name.rpartition(".")
+    try:
+        kind = getattr(import_module(module or "torchmetrics"), last)
+    except ModuleNotFoundError as error:
+        if error.name != "torchmetrics":
+            raise ValueError(f"The metric {name!r} cannot be imported: {error}.") from error
+        raise ValueError(f"The metric {name!r} needs torchmetrics: {installation('tasks')}.") from error
+    except AttributeError as error:
+        raise ValueError(f"{module or 'torchmetrics'} has no metric {last!r}. Give the name of a class.") from error
+    offered = {**options, "average": "macro"}
+    taken = inspect.signature(kind.__new__ if "task" in inspect.signature(kind.__new__).parameters else kind).parameters
+    try:
+        return kind(**{key: value for key, value in offered.items() if key in taken})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The metric {name!r} cannot be made for these data: {error}") from error

@@ -1,0 +1,86 @@
+"""Clients that train in several processes: the bits of one process, and errors that say what happened."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from phalanx import Run, Until, simulate
+from phalanx.algorithms import FedAsync, QFedAvg
+from phalanx.core import InfeasibleError
+from phalanx.models import MLP
+from phalanx.simulation.parallel import Processors
+from phalanx.training import LocalSGD
+
+
+def plan(steps=4, **changes):
+    return Run(clients=10, model=MLP((16,), dropout=0.2), until=Until(steps), **changes)
+
+
+def metrics(record):
+    return [line.metrics for line in record.history]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"training": LocalSGD(stacked=True, momentum=0.5)}, {"algorithm": QFedAvg(), "participation": 0.5}],
+    ids=["loop", "stacked", "exact losses"],
+)
+def test_the_bits_are_those_of_one_process(changes):
+    here = simulate(plan(**changes))
+    for jobs in (2, 3):
+        with Processors(jobs, after=0.0) as processors:
+            assert metrics(simulate(plan(**changes), executors=processors)) == metrics(here)
+
+
+@pytest.mark.slow
+def test_it_moves_to_processes_in_the_middle_of_a_run():
+    seen = []
+    with Processors(2, after=0.05) as processors:
+        watch = lambda progress: seen.append(bool(made(processors) and made(processors).learners))  # noqa: E731
+        record = simulate(plan(400), executors=processors, observers=[watch])
+    assert seen[0] is False
+    assert seen[-1] is True
+    assert metrics(record) == metrics(simulate(plan(400)))
+
+
+def made(processors):
+    callbacks = [callback for _, callback in processors._stack._exit_callbacks]
+    return callbacks[0].__wrapped__.__self__ if callbacks else None
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_run_with_the_reason():
+    def kill(progress):
+        if progress.step == 2:
+            os.kill(next(iter(made(processors).learners.processes.values())).pid, signal.SIGKILL)
+
+    with Processors(2, after=0.0) as processors, pytest.raises(ConnectionError, match="killed by the signal SIGKILL"):
+        simulate(plan(6), executors=processors, observers=[kill])
+
+
+def test_one_process_starts_none():
+    with Processors(1) as processors:
+        assert metrics(simulate(plan(), executors=processors)) == metrics(simulate(plan()))
+        assert made(processors) is None
+
+
+def test_a_short_run_starts_none():
+    with Processors(2) as processors:
+        simulate(plan(), executors=processors)
+        assert made(processors).learners is None
+
+
+def test_what_cannot_be_spread_is_refused():
+    with pytest.raises(InfeasibleError, match="jobs must be at least 1, got 0"):
+        Processors(0)
+    with Processors(2) as processors, pytest.raises(InfeasibleError, match="trains its clients one by one"):
+        simulate(Run(clients=4, algorithm=FedAsync()), executors=processors)
+
+
+def test_the_threads_of_torch_leave_fewer_processors(monkeypatch):
+    monkeypatch.setattr("phalanx.simulation.parallel.processors", lambda: 8)
+    assert Processors().count == 8 // torch.get_num_threads()
+    assert Processors(3).count == 3

@@ -1,0 +1,96 @@
+"""Stacked clients against one client at a time, which is the oracle."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from phalanx import Run, Until, simulate
+from phalanx.data import Dataset
+from phalanx.models import MLP
+from phalanx.training import LocalSGD
+from phalanx.training.local import LocalTask
+from phalanx.training.sgd import ExponentialLR, Trainer
+from phalanx.training.stacked import StackedTrainer
+from phalanx.training.task import CLASSIFICATION, Regression
+from phalanx.training.vector import FlatModule
+
+SIZES = (7, 0, 20, 1, 20, 13)
+RECIPES = (
+    LocalSGD(batch_size=4, lr=0.2),
+    LocalSGD(batch_size=100),
+    LocalSGD(epochs=3, batch_size=0.3, momentum=0.9),
+    LocalSGD(steps=7, batch_size=5, weight_decay=0.1),
+    LocalSGD(epochs=2, batch_size=6, clip_norm=0.05),
+    LocalSGD(epochs=2, batch_size=6, proximal=0.5, momentum=0.5, weight_decay=0.01, clip_norm=0.3),
+    LocalSGD(batch_size=4, lr=ExponentialLR(0.5, 0.5)),
+)
+MODULES = {
+    "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
+    "perceptron": lambda: MLP((5, 4), dropout=0.3).build((2, 3), 3),
+    "tanh": lambda: nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.ReLU()), nn.Linear(8, 3)),
+    "first a layer without parameters": lambda: nn.Sequential(
+        nn.Tanh(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 3)
+    ),
+}
+
+
+def clients(sizes=SIZES):
+    rng = torch.Generator().manual_seed(5)
+    return {
+        i: Dataset(torch.randn(n, 2, 3, generator=rng).double(), torch.randint(0, 3, (n,), generator=rng), 3)
+        for i, n in enumerate(sizes)
+    }
+
+
+def tasks(size, count, rows, *, apart=False):
+    rng = torch.Generator().manual_seed(8)
+    starts = [torch.randn(size, generator=rng).double() for _ in range(count)]
+    return [LocalTask(i, i % 2, 1 + i % 3, starts[i if apart else 0], rows[i]) for i in range(count)]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+@pytest.mark.parametrize("name", MODULES)
+def test_it_learns_what_one_client_at_a_time_learns(name, recipe, apart):
+    torch.manual_seed(0)
+    model, data = FlatModule(MODULES[name]().double()), clients()
+    one, other = (torch.full((len(SIZES), model.size), math.nan).double() for _ in range(2))
+    stacked = StackedTrainer(model, recipe, 3, CLASSIFICATION)
+    losses = stacked.train_together(tasks(model.size, len(SIZES), other, apart=apart), data)
+    alone = Trainer(model, recipe, 3)
+    expected = alone.train_together(tasks(model.size, len(SIZES), one, apart=apart), data)
+    assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
+    assert losses == pytest.approx(expected, rel=1e-9, nan_ok=True)
+    assert one.abs().max() > 1e-3, "something is learnt"
+    again = torch.zeros(model.size).double()
+    task = tasks(model.size, len(SIZES), other, apart=apart)[2]
+    stacked.train(task.start, data[2], client=2, turn=task.turn, version=task.version, out=again)
+    assert torch.allclose(again, one[2], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), "a Conv2d has no gradient"),
+        (nn.Sequential(nn.Linear(3, 2, bias=False)), "a linear layer has no bias"),
+        (nn.Bilinear(2, 2, 2), "Bilinear is no chain of layers"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(module, why):
+    with pytest.raises(ValueError, match=f"{why}.*Set training.stacked to false"):
+        StackedTrainer(FlatModule(module), LocalSGD(), 0, CLASSIFICATION)
+
+
+def test_another_task_is_refused():
+    with pytest.raises(ValueError, match="the task has other losses"):
+        StackedTrainer(FlatModule(nn.Sequential(nn.Linear(3, 1))), LocalSGD(), 0, Regression())
+
+
+def test_a_run_with_stacked_clients_has_another_identity_and_nearly_the_same_result():
+    recipes = LocalSGD(), LocalSGD(stacked=True)
+    plans = [Run(clients=15, model=MLP((16,), dropout=0.1), training=recipe, until=Until(4)) for recipe in recipes]
+    loop, stacked = (simulate(plan).history[-1].metrics for plan in plans)
+    assert plans[0].identity != plans[1].identity
+    assert stacked.loss == pytest.approx(loop.loss, rel=1e-4)
