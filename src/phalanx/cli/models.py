@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -13,11 +12,12 @@ from rich.table import Table
 from torch import nn
 
 from phalanx.cli.configuration import Draft, parameters
+from phalanx.cli.evaluating import Evaluating
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import TRUTH
 from phalanx.core import InfeasibleError
-from phalanx.data import Dataset, Source
+from phalanx.data import Dataset
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write
@@ -29,24 +29,6 @@ from phalanx.training.evaluation import Score, client_accuracy
 from phalanx.wording import percent, plural
 
 ROWS = 50  # clients and classes that a table lists, at most
-
-
-@dataclass(frozen=True)
-class Evaluating:
-    """Examples and models.
-
-    Args:
-        data: the data whose test part is used; null: the test part of the run's own data.
-        data_dir: where data sets lie; null: the environment variable PHALANX_DATA, or a download if that is not set.
-        best: take the models of the best evaluation, which `phalanx run --keep_best` keeps.
-        module: import path of a class or function without arguments that makes the network, where the record does not
-            know it, as of real clients.
-    """
-
-    data: Source | None = None
-    data_dir: Path | None = None
-    best: bool = False
-    module: str | None = None
 
 
 def evaluate_command(options: Options, console: Console) -> int:

@@ -122,8 +122,8 @@ EVALUATE = "Evaluate the models of a run: on all test examples, by class, by cli
 
 def evaluate() -> Parser:
     """Return the parser of `phalanx evaluate`."""
+    from phalanx.cli.evaluating import Evaluating  # noqa: PLC0415
     from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that can be chosen are slow to import)
-    from phalanx.cli.models import Evaluating  # noqa: PLC0415
 
     missing = "Name the folder of a run, such as runs/NAME."
     usage = "phalanx evaluate FOLDER [--OPTION VALUE ...]"
