@@ -331,6 +331,12 @@ def test_values_that_do_not_fit_and_files_that_are_damaged(tmp_path):
         Record.load(tmp_path)
 
 
+def test_a_run_can_keep_none(tmp_path):
+    record = simulate(SMALL, folder=tmp_path, models=None)
+    assert record.models is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.jsonl", "run.json", "summary.json"]
+
+
 def test_a_run_of_an_older_version_has_no_models(tmp_path):
     simulate(SMALL, folder=tmp_path)
     (tmp_path / INDEX).unlink()

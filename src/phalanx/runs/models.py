@@ -292,7 +292,7 @@ class ModelKeeper:
         model: the module; its values are overwritten.
         served: returns the models of a state for its enrolled clients.
         folder: where files go; None: models are held in memory.
-        settings: what is kept.
+        settings: what is kept; None: nothing.
         identity: of the run.
         inputs: what a model takes, if it is known.
         architecture: the network, if it is known.
@@ -304,12 +304,13 @@ class ModelKeeper:
         served: Callable[[AnyState, Collection[int]], Served],
         folder: Path | None,
         *,
-        settings: SavedModels,
+        settings: SavedModels | None,
         identity: str,
         inputs: ModelInputs | None = None,
         architecture: Model | None = None,
     ) -> None:
-        self._model, self._served, self._folder, self._settings = model, served, folder, settings
+        self._model, self._served, self._folder = model, served, folder
+        self._keeps, self._settings = settings is not None, settings or THE_LAST
         self._identity, self._inputs, self._architecture = identity, inputs, architecture
         self._last: Progress | None = None
         self._top: float | None = None
@@ -344,7 +345,7 @@ class ModelKeeper:
 
     def keep(self) -> None:
         """Keep the models of the last state; raise `OSError` if they cannot be written."""
-        if self._last is not None:
+        if self._last is not None and self._keeps:
             self.models = self._keep(self._last, self._folder)
 
     def _keep(self, progress: Progress, folder: Path | None) -> Models:

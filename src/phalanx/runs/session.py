@@ -281,7 +281,7 @@ def simulate(
     observers: Sequence[Observer] = (),
     checkpoint: Checkpoint | None = EVERY_MINUTE,
     executors: ExecutorFactory | None = None,
-    models: SavedModels = THE_LAST,
+    models: SavedModels | None = THE_LAST,
 ) -> Record:
     """Carry out a run in this process, on virtual time.
 
@@ -296,7 +296,7 @@ def simulate(
         observers: are shown each step; of a run that goes on, those that are left. One that raises `Stop` ends it.
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
         executors: has the clients of a round train elsewhere, to the same bits, such as `phalanx.ray.RayExecutors`.
-        models: which models are kept, in `folder` and for `Record.model`.
+        models: which models are kept, in `folder` and for `Record.model`; None for none.
 
     Returns:
         What happened; but for `wall_seconds` the same to the bit, also if the run was killed and went on. A run that
