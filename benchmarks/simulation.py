@@ -3,6 +3,7 @@
 python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
 python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
 python benchmarks/simulation.py flower      # the same, Flower's run_simulation, with the same local training
+python benchmarks/simulation.py engines     # plain PyTorch, one process, stacked, two processes, both, in turns
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
 Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
@@ -20,16 +21,21 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAvg
 from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
+from phalanx.numerics.memory import keep_freed_memory
 from phalanx.simulation.executor import Blueprint
+from phalanx.simulation.parallel import Processors
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.task import CLASSIFICATION
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
 MARK = "PHALANX_BENCHMARK"  # environment variable that identifies the processes of a measurement
@@ -96,6 +102,46 @@ def on_ray(epochs: int) -> None:
         rounds.show(f"{len(cohorts.crew.members)} workers on Ray")
 
 
+def central(data: Dataset, batch: int) -> float:
+    """Return the seconds of one epoch of plain PyTorch on all examples."""
+    module = MODEL.build((INPUTS,), CLASSES)
+    optimizer = torch.optim.SGD(module.parameters(), lr=RECIPE.lr)
+    begun = time.perf_counter()
+    for indices in torch.randperm(len(data)).split(batch):
+        optimizer.zero_grad()
+        F.cross_entropy(module(data.tensor[indices]), data.y[indices]).backward()
+        optimizer.step()
+    return time.perf_counter() - begun
+
+
+def engines(repeats: int = 5) -> None:
+    """Print how much faster a round is than an epoch of plain PyTorch on one core; the ways take turns."""
+    keep_freed_memory()
+    data = examples(CLIENTS * EXAMPLES, 0)
+    for batch in (100, 16):
+        ratios = dict[str, list[float]]()
+        for _ in range(repeats):
+            plain = central(data, batch)
+            for name, stacked, jobs in WAYS:
+                recipe, seen = replace(RECIPE, batch_size=batch, stacked=stacked), list[float]()
+                with Processors(jobs, after=0.0) as processors:
+                    watch = seen.append
+                    observers = [lambda _, watch=watch: watch(time.perf_counter())]
+                    simulate(plan(recipe=recipe), observers=observers, executors=processors)
+                later = [b - a for a, b in pairwise(seen[1:])]
+                ratios.setdefault(name, []).append(plain / statistics.median(later))
+        shown = ", ".join(f"{n} {statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for n, r in ratios.items())
+        print(f"batches of {batch}, against plain PyTorch: {shown}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+WAYS = (
+    ("one process", False, 1),
+    ("stacked", True, 1),
+    ("two processes", False, 2),
+    ("two processes, stacked", True, 2),
+)
+
+
 def task() -> None:
     """Time rounds of clients with one example, so that training takes almost no time."""
     from phalanx.ray import RayExecutors  # noqa: PLC0415
@@ -125,7 +171,7 @@ def flower() -> None:
     from flwr.simulation import run_simulation  # noqa: PLC0415
 
     rounds, server, client, held = Rounds(), ServerApp(), ClientApp(), dict[int, Dataset]()
-    blueprint = Blueprint(MODEL, (INPUTS,), CLASSES, "refuse", RECIPE, 0)
+    blueprint = Blueprint(MODEL, (INPUTS,), CLASSES, "refuse", RECIPE, 0, CLASSIFICATION)
     start = blueprint.trainer().model.read()
 
     @client.train()
@@ -158,9 +204,9 @@ def flower() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["here", "ray", "flower", "task"])
+    parser.add_argument("what", choices=["here", "ray", "flower", "engines", "task"])
     parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
     options = parser.parse_args()
     torch.set_num_threads(1)
     measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
-    (measured | {"flower": flower, "task": task})[options.what]()
+    (measured | {"flower": flower, "engines": engines, "task": task})[options.what]()

@@ -5,14 +5,13 @@ Every tensor has a first dimension for the clients, C; activations are (C, B, *s
 matrix (C, d), one row a client, in the order of `phalanx.training.vector.FlatModule`.
 """
 
-from abc import ABC
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 
-class Layer(ABC):
+class Layer:
     """A layer without parameters; a subclass overrides what it does."""
 
     size = 0  # number of parameters of a client
