@@ -261,6 +261,13 @@ class Algorithm(ABC, Generic[State]):
         """
         return dict.fromkeys(clients, 1.0)
 
+    def carried(self, state: State) -> tuple[int, Vector | None]:
+        """Return the number of the next call of `rule`, and its last result if it starts from there, else None.
+
+        Of an algorithm that calls its rule in several clusters, the last result is None.
+        """
+        return state.version, getattr(state, "aggregate", None)
+
     def candidate_models(self, state: State, client: int) -> Mapping[int, Vector]:
         """Return the models that `client` can be served, by a number of the algorithm's own, the most general first.
 

@@ -16,7 +16,10 @@ from phalanx.attacks import (
     Backdoor,
     ClaimVersion,
     Colluding,
+    ConstrainAndScale,
+    DistributedBackdoor,
     Duplicate,
+    EdgeCases,
     FangKrum,
     FangTrimmedMean,
     Flood,
@@ -33,8 +36,11 @@ from phalanx.attacks import (
     MinMax,
     MinSum,
     ModelNegation,
+    Neurotoxin,
     NoiseInputs,
     NonFinite,
+    PoisonedFL,
+    ProjectedTraining,
     RandomFreeRider,
     RandomInversion,
     RandomPerturbation,
@@ -44,8 +50,10 @@ from phalanx.attacks import (
     ReportSize,
     ReportTimes,
     Rescale,
+    Scheduled,
     SignFlip,
     Sybils,
+    Tailored,
     Together,
     Update,
 )
@@ -56,9 +64,31 @@ from phalanx.runs.canonical import canonical
 
 DELTA = torch.tensor([1.0, -2.0, 0.0])
 UPDATE = Update(3, 0, torch.tensor([4.0, 5.0, -6.0]), DELTA)
-ON_DATA = [AllLabelsTo(), Backdoor(), LabelFlip(1, 2), LabelPermutation(), LabelShift(), LabelSwap(1, 2), NoiseInputs()]
+ON_DATA = [
+    AllLabelsTo(),
+    Backdoor(),
+    DistributedBackdoor(),
+    EdgeCases(1, 2),
+    LabelFlip(1, 2),
+    LabelPermutation(),
+    LabelShift(),
+    LabelSwap(1, 2),
+    NoiseInputs(),
+]
 ON_SIZE = [ReportSize(), ReportTimes()]
-OMNISCIENT = [ALIE(), ALIE(1.5, "own"), FangKrum(), FangTrimmedMean(), InnerProduct(), Mimic(), MinMax(), MinSum()]
+OMNISCIENT = [
+    ALIE(),
+    ALIE(1.5, "own"),
+    FangKrum(),
+    FangKrum(knows="own"),
+    FangTrimmedMean(),
+    FangTrimmedMean(knows="own"),
+    InnerProduct(),
+    Mimic(),
+    Mimic(warmup=2),
+    MinMax(),
+    MinSum(),
+]
 RANDOM = [
     Gaussian(),
     LazyFreeRider(),
@@ -69,10 +99,17 @@ RANDOM = [
     RandomSigns(),
     FangTrimmedMean(draw="uniform"),
 ]
-FIXED = [ModelNegation(), NonFinite(), Rescale(), SignFlip()]
-MADE_OF_OTHERS = [Sybils(Gaussian()), Together(LabelShift(), ReportSize()), Together(Rescale(2.0), ALIE())]
+FIXED = [ModelNegation(), NonFinite(), PoisonedFL(), Rescale(), SignFlip()]
+ON_TRAINING = [ConstrainAndScale(), Neurotoxin(), ProjectedTraining()]
+SEARCHING = [Tailored()]
+MADE_OF_OTHERS = [
+    Scheduled(SignFlip()),
+    Sybils(Gaussian()),
+    Together(LabelShift(), ReportSize()),
+    Together(Rescale(2.0), ALIE()),
+]
 ON_TIME = [Flood(), Linger(), HoldBack(), Replay(), Duplicate(), ClaimVersion()]
-ALL = [*ON_DATA, *ON_SIZE, *ON_TIME, *OMNISCIENT, *RANDOM, *FIXED, *MADE_OF_OTHERS]
+ALL = [*ON_DATA, *ON_SIZE, *ON_TIME, *OMNISCIENT, *RANDOM, *FIXED, *ON_TRAINING, *MADE_OF_OTHERS]
 
 
 def name(attack):
@@ -87,11 +124,11 @@ def images(n=60):
 def test_every_attack_is_in_this_list():
     exported = {getattr(attacks, word) for word in attacks.__all__}
     concrete = {kind for kind in exported if issubclass(kind, Attack) and not inspect.isabstract(kind)}
-    assert concrete - {Attack} == {type(attack) for attack in ALL}
+    assert concrete - {Attack} == {type(attack) for attack in [*ALL, *SEARCHING]}
     assert attacks.__all__ == sorted(attacks.__all__)
 
 
-@pytest.mark.parametrize("attack", ALL, ids=name)
+@pytest.mark.parametrize("attack", [*ALL, *SEARCHING], ids=name)
 def test_an_attack_is_a_value_that_a_configuration_can_name(attack):
     assert dataclasses.replace(attack) == attack
     assert hash(dataclasses.replace(attack)) == hash(attack)

@@ -12,7 +12,8 @@ from phalanx.aggregators import Aggregator, Mean, Median, TrimmedMean
 from phalanx.attacks import ALIE, FangKrum, FangTrimmedMean, InnerProduct, Mimic, MinMax, MinSum
 from phalanx.attacks.fang import krum_choice
 from phalanx.attacks.minmax import halving
-from phalanx.attacks.omniscient import damage, line_search, supported
+from phalanx.attacks.omniscient import supported
+from phalanx.attacks.search import damage, line_search
 from phalanx.core import InfeasibleError
 
 

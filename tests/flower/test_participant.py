@@ -8,7 +8,20 @@ import torch
 
 from flower.federations import KEYS, SMALL
 from phalanx.algorithms import FedAvg
-from phalanx.attacks import ALIE, Duplicate, Flood, Gaussian, HoldBack, LazyFreeRider, Replay, Rescale, Together
+from phalanx.attacks import (
+    ALIE,
+    Duplicate,
+    Flood,
+    Gaussian,
+    HoldBack,
+    LazyFreeRider,
+    Neurotoxin,
+    PoisonedFL,
+    Replay,
+    Rescale,
+    Scheduled,
+    Together,
+)
 from phalanx.core import InfeasibleError, Local
 from phalanx.flower import Malformed, participant_of
 from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
@@ -39,6 +52,16 @@ def test_an_omniscient_attack_is_refused_with_the_reason(tmp_path):
 )
 def test_attacks_by_time_are_refused_with_the_reason(attack, tmp_path):
     with pytest.raises(InfeasibleError, match="changes when or how often a client answers"):
+        attacker(attack, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [Neurotoxin(), PoisonedFL(), Scheduled(Rescale(2.0)), Together(Neurotoxin(), Rescale(2.0))],
+    ids=str,
+)
+def test_attacks_that_need_a_simulation_are_refused_with_the_reason(attack, tmp_path):
+    with pytest.raises(InfeasibleError, match="which only a simulation offers"):
         attacker(attack, tmp_path)
 
 

@@ -15,7 +15,19 @@ from algorithms.test_common import ALGORITHMS
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Mean
 from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, FedBuff, Quorum
-from phalanx.attacks import ALIE, Attack, Gaussian, LabelFlip, LazyFreeRider, NonFinite
+from phalanx.attacks import (
+    ALIE,
+    Attack,
+    Gaussian,
+    LabelFlip,
+    LazyFreeRider,
+    Mimic,
+    Neurotoxin,
+    NonFinite,
+    PoisonedFL,
+    Scheduled,
+    Together,
+)
 from phalanx.clustering import Memory, Peel
 from phalanx.core import Algorithm, InfeasibleError, StalledError, Verdict
 from phalanx.data import Dataset, InMemory
@@ -126,6 +138,11 @@ PLANS = {
     "arrivals that are invalid": {**ARRIVALS, "attack": NonFinite(), "byzantine": 2},
     "arrivals at one time": {"algorithm": FedAsync(), "until": Until(14)},
     "arrivals until a time": {**ARRIVALS, "until": Until(seconds=2.5)},
+    "a schedule of an attack with memory and training": {
+        "attack": Scheduled(Together(Neurotoxin(), Together(Mimic(warmup=2), PoisonedFL(every=2))), start=1, every=2),
+        "byzantine": 2,
+    },
+    "arrivals under an attack that remembers": {**ARRIVALS, "attack": PoisonedFL(every=2), "byzantine": 2},
     "an attack with memory, few asked": {"attack": LazyFreeRider(), "byzantine": 2, "participation": 0.5},
     "rounds that bring nothing": {"attack": NonFinite(), "byzantine": 4, "participation": 0.34},
     "clients that come late": {"algorithm": ClusteredFL(min_round=1), "late": Late(count=2, after=3.0)},

@@ -189,6 +189,10 @@ class PerCluster(Wrapper):
             used |= self.algorithm.weights(cluster.inner, members) if members else {}
         return used
 
+    def carried(self, state: PerClusterState) -> tuple[int, Vector | None]:
+        """See `Algorithm`: clusters have results of their own."""
+        return state.version, None
+
     def quorum_status(self, state: PerClusterState) -> QuorumStatus | None:
         """See `Algorithm`: that of the cluster that lacks least."""
         found = [self.algorithm.quorum_status(cluster.inner) for cluster in state.trained.values()]

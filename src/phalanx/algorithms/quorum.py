@@ -174,6 +174,10 @@ class Quorum(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.weights(state.inner, clients)
 
+    def carried(self, state: QuorumState) -> tuple[int, Vector | None]:
+        """See `Algorithm`."""
+        return self.algorithm.carried(state.inner)
+
     def part(self, state: QuorumState, clients: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
         """See `Algorithm`: what waits for a quorum is dropped."""
         if len(clients) < self.k:

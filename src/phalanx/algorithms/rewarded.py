@@ -150,6 +150,10 @@ class Rewarded(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.weights(state.inner, clients)
 
+    def carried(self, state: RewardedState) -> tuple[int, Vector | None]:
+        """See `Algorithm`."""
+        return self.algorithm.carried(state.inner)
+
     def quorum_status(self, state: RewardedState) -> QuorumStatus | None:
         """See `Algorithm`."""
         return self.algorithm.quorum_status(state.inner)

@@ -97,6 +97,10 @@ class Wrapper(Algorithm[Any]):
         """See `Algorithm`."""
         return self.algorithm.weights(state, clients)
 
+    def carried(self, state: Any) -> tuple[int, Vector | None]:
+        """See `Algorithm`."""
+        return self.algorithm.carried(state)
+
     def candidate_models(self, state: Any, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`."""
         return self.algorithm.candidate_models(state, client)

@@ -3,16 +3,31 @@
 `docs/attacks.md` is the catalogue: what each attack sends, what it sees, and its source.
 """
 
-from phalanx.attacks.attack import Answer, Attack, Colluding, Knowledge, Meanwhile, Update
-from phalanx.attacks.data import Backdoor, NoiseInputs
+from phalanx.attacks.attack import (
+    Answer,
+    Attack,
+    Colluding,
+    Forged,
+    Knowledge,
+    Lesson,
+    Meanwhile,
+    Remembering,
+    Role,
+    Update,
+)
+from phalanx.attacks.data import Backdoor, DistributedBackdoor, EdgeCases, NoiseInputs
 from phalanx.attacks.fang import FangKrum, FangTrimmedMean
 from phalanx.attacks.freeride import LazyFreeRider, RandomFreeRider
 from phalanx.attacks.labels import AllLabelsTo, LabelFlip, LabelPermutation, LabelShift, LabelSwap
 from phalanx.attacks.minmax import MinMax, MinSum
 from phalanx.attacks.omniscient import ALIE, InnerProduct, Mimic
+from phalanx.attacks.poisoned import PoisonedFL
+from phalanx.attacks.scheduled import Scheduled
 from phalanx.attacks.size import ReportSize, ReportTimes
+from phalanx.attacks.tailored import Tailored
 from phalanx.attacks.timing import ClaimVersion, Duplicate, Flood, HoldBack, Linger, Replay
 from phalanx.attacks.together import Sybils, Together
+from phalanx.attacks.training import ConstrainAndScale, Neurotoxin, OwnTraining, ProjectedTraining
 from phalanx.attacks.update import (
     Gaussian,
     ModelNegation,
@@ -33,10 +48,14 @@ __all__ = [
     "Backdoor",
     "ClaimVersion",
     "Colluding",
+    "ConstrainAndScale",
+    "DistributedBackdoor",
     "Duplicate",
+    "EdgeCases",
     "FangKrum",
     "FangTrimmedMean",
     "Flood",
+    "Forged",
     "Gaussian",
     "HoldBack",
     "InnerProduct",
@@ -46,25 +65,34 @@ __all__ = [
     "LabelShift",
     "LabelSwap",
     "LazyFreeRider",
+    "Lesson",
     "Linger",
     "Meanwhile",
     "Mimic",
     "MinMax",
     "MinSum",
     "ModelNegation",
+    "Neurotoxin",
     "NoiseInputs",
     "NonFinite",
+    "OwnTraining",
+    "PoisonedFL",
+    "ProjectedTraining",
     "RandomFreeRider",
     "RandomInversion",
     "RandomPerturbation",
     "RandomRescale",
     "RandomSigns",
+    "Remembering",
     "Replay",
     "ReportSize",
     "ReportTimes",
     "Rescale",
+    "Role",
+    "Scheduled",
     "SignFlip",
     "Sybils",
+    "Tailored",
     "Together",
     "Update",
 ]

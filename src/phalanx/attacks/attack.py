@@ -9,6 +9,39 @@ import torch
 
 from phalanx.core import InfeasibleError, Matrix, Rule, Vector
 from phalanx.data import Dataset
+from phalanx.training.local import LocalTrainer
+
+
+class Role(NamedTuple):
+    """The position of one attacker in one download."""
+
+    client: int
+    version: int  # version of the download
+    attackers: tuple[int, ...]  # ids of all attackers of the run, increasing
+
+    @property
+    def rank(self) -> int:
+        """The number of attackers with a lower id."""
+        return self.attackers.index(self.client)
+
+
+class Lesson(NamedTuple):
+    """One training task of an attacker."""
+
+    client: int
+    turn: int  # number of its earlier tasks
+    version: int  # version of the download
+    start: Vector  # parameters from which it trains
+    previous: Vector | None  # the previous download; None at the first one
+    data: Dataset  # its poisoned data
+    out: Vector  # receives trained minus initial parameters
+
+
+class Forged(NamedTuple):
+    """The update that an attacker sends, and its memory until its next turn."""
+
+    delta: Vector
+    memory: object = None  # immutable, of kinds that a checkpoint keeps; see `phalanx.runs.packing`
 
 
 class Update(NamedTuple):
@@ -19,6 +52,7 @@ class Update(NamedTuple):
     base: Vector  # the downloaded parameters
     delta: Vector  # trained minus downloaded parameters, as the algorithm uploads it
     previous: Vector | None = None  # the previous download; None at the first one
+    memory: object = None  # what the attacker remembers of its last turn; None at the first one
 
 
 class Answer(NamedTuple):
@@ -47,6 +81,8 @@ class Knowledge:
             increasing id.
         rule: the rule of the server, if its algorithm has one.
         weights: weights with which the rule combines the updates of these clients; equal if not given.
+        turn: number of the server's next call of its rule.
+        last: (d,), the last result of the rule, if it starts from there.
     """
 
     honest: Matrix
@@ -55,28 +91,37 @@ class Knowledge:
     colluders: tuple[Update, ...]
     rule: Rule | None = None
     weights: Mapping[int, float] | None = None
+    turn: int = 0
+    last: Vector | None = None
     _agreed: list[tuple["Attack", Vector]] = field(init=False, repr=False, default_factory=list)
 
-    def outcome(self, forged: Vector) -> Vector:
+    def outcome(self, forged: Vector, *, carried: bool = False) -> Vector:
         """Return the server's aggregate if every attacker in this round sends `forged`.
 
+        Args:
+            forged: (d,), the update.
+            carried: whether the rule draws as in this turn and starts from its last result, as on the server; otherwise
+                it is called as for the first time.
+
         Raises:
-            InfeasibleError: if the rule is not known.
+            InfeasibleError: if the rule is not known, or has no result.
         """
         if self.rule is None:
             raise InfeasibleError(
                 "The server's rule is not known. Choose an algorithm with a field `aggregate`: FedAvg."
             )
         rows = torch.cat((self.honest, forged.expand(len(self.colluders), -1)))
+        turn, last = (self.turn, self.last) if carried else (0, None)
         if self.weights is None:
-            return self.rule(rows)
+            return self.rule(rows, turn=turn, previous=last)
         ids = (*self.clients, *(update.client for update in self.colluders))
-        return self.rule(rows, torch.tensor([self.weights[i] for i in ids], dtype=torch.float64, device=rows.device))
+        weights = torch.tensor([self.weights[i] for i in ids], dtype=torch.float64, device=rows.device)
+        return self.rule(rows, weights, turn=turn, previous=last)
 
     def agreed(self, attack: "Attack", make: Callable[["Knowledge"], Vector]) -> Vector:
         """Return the update that all attackers send: computed at the first call, the same at all others."""
         for known, forged in self._agreed:
-            if known is attack:
+            if known == attack:
                 return forged
         forged = make(self)
         self._agreed.append((attack, forged))
@@ -87,7 +132,8 @@ class Attack:
     """A client that is honest in every respect; a subclass overrides the methods by which it attacks.
 
     Attackers draw from random streams of their own, so honest clients draw the same numbers with and without them.  An
-    attack has no state: what it sends depends only on its fields and arguments.
+    attack has no state: what it does depends only on its fields and arguments.  What an attacker remembers from turn to
+    turn is an argument and a result of `respond`.
     """
 
     @property
@@ -100,9 +146,36 @@ class Attack:
         """Whether `forge` evaluates the server's rule.  A subclass may set it as a class variable."""
         return False
 
+    @property
+    def remembers(self) -> bool:
+        """Whether `respond` uses a memory of earlier turns.  A subclass may set it as a class variable."""
+        return False
+
+    @property
+    def trains(self) -> bool:
+        """Whether `train` differs from honest training.  A subclass may set it as a class variable."""
+        return False
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether `part` depends on the attacker or the version.  A subclass may set it as a class variable."""
+        return False
+
+    def part(self, role: Role) -> "Attack":
+        """Return the attack that one attacker performs for one download: what it trains, forges and answers."""
+        return self
+
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """Return the data that the attacker trains on; called once, with its share of the data."""
+        """Return the data that the attacker trains on, from its share of the data."""
         return data
+
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """Raise InfeasibleError if `train` cannot take the place of this trainer."""
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+        """Train, write the change to `lesson.out`, and return the loss as the trainer of honest clients does."""
+        client, turn, version, start, _, data, out = lesson
+        return honest.train(start, data, client=client, turn=turn, version=version, out=out)
 
     def reported_size(self, size: int) -> int:
         """Return the number of examples that the attacker reports, if it has `size` examples."""
@@ -111,6 +184,10 @@ class Attack:
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """Return the update that the attacker sends; only omniscient attacks receive `knowledge`."""
         return update.delta
+
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        """Return the update that the attacker sends, and its new memory; `update.memory` is the old one."""
+        return Forged(self.forge(update, knowledge, rng), update.memory)
 
     def goal(self, test: Dataset) -> Dataset | None:
         """Return test examples with the labels that the attacker wants, if any: its success is the accuracy on them."""
@@ -145,6 +222,23 @@ class Attack:
                 beginning.
         """
         return (answer,)
+
+
+HONEST = Attack()
+
+
+class Remembering(Attack, ABC):
+    """An attack with a memory of its earlier turns: a subclass defines `respond` in place of `forge`."""
+
+    remembers: ClassVar[bool] = True
+
+    @abstractmethod
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        """See `Attack`."""
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        return self.respond(update, knowledge, rng).delta
 
 
 class Colluding(Attack, ABC):

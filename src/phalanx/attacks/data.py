@@ -1,12 +1,13 @@
 """Attacks on the inputs of the training data."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from phalanx.attacks.attack import Attack
+from phalanx.attacks.attack import Attack, Role
 from phalanx.attacks.labels import a_class, aimed_at, different, one_of
 from phalanx.data import Dataset
 
@@ -78,13 +79,18 @@ class Backdoor(Attack):
         if self.margin < 0:
             raise ValueError(f"margin must be at least 0, got {self.margin}.")
 
+    @property
+    def pixels(self) -> Sequence[tuple[int, int]]:
+        """The pixels of the trigger on which it trains, row and column in the 3 x 3 square."""
+        return TRIGGER
+
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
         candidates = torch.nonzero(self._candidates(data)).flatten()
         count = min(len(candidates), max(1, round(self.share * len(candidates))))
         chosen = candidates[torch.randperm(len(candidates), generator=rng)[:count].to(candidates.device)]
         x, y = data.tensor.clone(), data.y.clone()
-        x[chosen], y[chosen] = self._triggered(x[chosen]), self.target
+        x[chosen], y[chosen] = self._triggered(x[chosen], self.pixels), self.target
         return replace(data, x=x, y=y)
 
     def goal(self, test: Dataset) -> Dataset | None:
@@ -105,8 +111,8 @@ class Backdoor(Attack):
         one_of(data.classes, source=self.source)
         return data.y == self.source
 
-    def _triggered(self, x: Tensor) -> Tensor:
-        """Return a copy of the images with the trigger."""
+    def _triggered(self, x: Tensor, pixels: Sequence[tuple[int, int]] = TRIGGER) -> Tensor:
+        """Return a copy of the images with these pixels of the trigger."""
         size = 3 + self.margin
         if x.ndim < 3 or min(x.shape[-2:]) < size or not x.is_floating_point():
             raise ValueError(
@@ -114,6 +120,101 @@ class Backdoor(Attack):
                 f"got {x.dtype} of shape {tuple(x.shape[1:])}."
             )
         x = x.clone()
-        for row, column in TRIGGER:
+        for row, column in pixels:
             x[..., row - size, column - size] = self.value
         return x
+
+
+@dataclass(frozen=True)
+class DistributedBackdoor(Backdoor):
+    """Trains as `Backdoor`, but each attacker with a part of the trigger only: the model learns the whole from all.
+
+    Xie, Huang, Chen and Li, "DBA: Distributed Backdoor Attacks against Federated Learning", 2020.  Attackers hold the
+    parts in turn, in the order of their ids.  The goal has the whole trigger.
+
+    Args:
+        target: the class that the model should give to images with the trigger.
+        source: the class whose images get the trigger; all classes except the target if not given.
+        share: share of these images to poison, in (0, 1]; drawn at random, at least one if there is one.
+        value: value of the bright pixels; 1 is the largest value of pixels in [0, 1].
+        margin: number of pixels between the 3 x 3 square of the trigger and the lower and right edges.
+        parts: number of parts into which the four pixels are divided, from 2 to 4.
+        piece: the part with which all attackers train, counted from 0; null: each attacker has its own.
+    """
+
+    parts: int = 4
+    piece: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= self.parts <= len(TRIGGER):
+            raise ValueError(f"parts must be from 2 to {len(TRIGGER)}, got {self.parts}.")
+        if self.piece is not None and not 0 <= self.piece < self.parts:
+            raise ValueError(f"piece must be from 0 to {self.parts - 1}, got {self.piece}.")
+
+    @property
+    def has_parts(self) -> bool:
+        """See `Attack`."""
+        return self.piece is None
+
+    def part(self, role: Role) -> Attack:
+        """See `Attack`."""
+        return replace(self, piece=role.rank % self.parts) if self.piece is None else self
+
+    @property
+    def pixels(self) -> Sequence[tuple[int, int]]:
+        """See `Backdoor`."""
+        return TRIGGER if self.piece is None else TRIGGER[self.piece :: self.parts]
+
+
+@dataclass(frozen=True)
+class EdgeCases(Attack):
+    """Trains with the least usual images of a class labelled as another one: a backdoor without a trigger.
+
+    The edge-case backdoor of Wang et al., "Attack of the Tails: Yes, You Really Can Backdoor Federated Learning", 2020,
+    who take images from outside the data set.  Here these are the examples of the class that lie farthest from its
+    mean: the attacker's own to train on, those of the test data as the goal.
+
+    Args:
+        source: the class whose unusual examples are relabelled.
+        target: the class that the model should give to them.
+        share: share of the examples of the class that count as unusual, in (0, 1]; at least one if there is one.
+    """
+
+    source: int = 7
+    target: int = 1
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        a_class(source=self.source, target=self.target)
+        different(source=self.source, target=self.target)
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must lie in (0, 1], got {self.share}.")
+
+    def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
+        """See `Attack`."""
+        y = data.y.clone()
+        y[self._unusual(data)] = self.target
+        return replace(data, y=y)
+
+    def goal(self, test: Dataset) -> Dataset | None:
+        """Return the unusual test examples of the class, labelled as the target."""
+        mask = torch.zeros(len(test), dtype=torch.bool, device=test.y.device)
+        mask[self._unusual(test)] = True
+        chosen = aimed_at(test, mask)
+        return replace(chosen, y=torch.full_like(chosen.y, self.target))
+
+    def _unusual(self, data: Dataset) -> Tensor:
+        """Return the indices of the examples of the class that lie farthest from its mean."""
+        if data.y.ndim != 1 or not data.tensor.is_floating_point():
+            raise ValueError(
+                f"EdgeCases needs floating-point inputs with one label each, got {data.tensor.dtype} and labels of "
+                f"shape {tuple(data.y.shape)}. Choose another attack, such as LabelFlip."
+            )
+        one_of(data.classes, source=self.source, target=self.target)
+        members = torch.nonzero(data.y == self.source).flatten()
+        if not len(members):
+            return members
+        x = data.tensor[members].flatten(1)
+        distances = torch.linalg.vector_norm(x - x.mean(0), dim=1)
+        return members[distances.topk(min(len(members), max(1, round(self.share * len(members))))).indices]

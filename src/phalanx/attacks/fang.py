@@ -4,6 +4,9 @@ Fang, Cao, Jia and Gong, "Local Model Poisoning Attacks to Byzantine-Robust Fede
 knowledge.  The direction s is, for each entry, the sign of its change without attack: the sign of the mean of the
 updates that all clients would send, attackers included, as in the authors' program.  c is the number of attackers in
 the round, m the number of all clients in it.
+
+With partial knowledge (`knows="own"`) the attackers know their own honest updates alone, and s is the sign of the mean
+of these.
 """
 
 import math
@@ -26,11 +29,16 @@ class FangKrum(Colluding):
     sent if Krum chooses none.  All attackers send the same update; in the paper, supporters send updates within a small
     distance of it.  Krum is the textbook rule with f = c, whatever rule the server has, and at least one neighbour.
 
+    With partial knowledge, Krum is tried on crafted updates and the attackers' c honest ones: one crafted update at
+    first, one more as long as Krum chooses none.
+
     Args:
         smallest: smallest lambda to try, above 0.
+        knows: "all": the updates of all clients; "own": what the attackers would send if they were honest.
     """
 
     smallest: float = 1e-5
+    knows: Literal["all", "own"] = "all"
 
     def __post_init__(self) -> None:
         if not 0 < self.smallest < math.inf:
@@ -38,13 +46,30 @@ class FangKrum(Colluding):
 
     def collude(self, knowledge: Knowledge) -> Vector:
         """See `Colluding`."""
-        honest, c, s = knowledge.honest, len(knowledge.colluders), direction(knowledge)
-        lambda_ = upper_bound(honest, c)
+        c = len(knowledge.colluders)
+        if self.knows == "all":
+            s = direction(knowledge)
+            return -max(self._largest(knowledge.honest, s, c, c), self.smallest) * s
+        own = own_updates(knowledge)
+        s = own.mean(0).sign()
+        found = (self._largest(own, s, crafted, c) for crafted in range(1, c + 1))
+        return -next((lambda_ for lambda_ in found if lambda_ > self.smallest), self.smallest) * s
+
+    def _largest(self, honest: Matrix, s: Vector, crafted: int, f: int) -> float:
+        """Return the largest lambda of the series for which Krum chooses a crafted update; `smallest` or less if none.
+
+        Args:
+            honest: the updates that are known.
+            s: the direction.
+            crafted: number of crafted updates.
+            f: number of attackers that Krum tolerates.
+        """
+        lambda_ = upper_bound(honest, crafted)
         while lambda_ > self.smallest:
-            if krum_choice(torch.cat(((-lambda_ * s).expand(c, -1), honest)), c) < c:
+            if krum_choice(torch.cat(((-lambda_ * s).expand(crafted, -1), honest)), f) < crafted:
                 break
             lambda_ /= 2
-        return -max(lambda_, self.smallest) * s
+        return lambda_
 
 
 @dataclass(frozen=True)
@@ -53,13 +78,16 @@ class FangTrimmedMean(Attack):
 
     Fang et al. 2020, the attack on the trimmed mean and the median.  If an entry would decrease, the attackers send
     values between the largest honest value w and b w (w / b if w is negative); if it would increase, values between the
-    smallest honest value w and w / b (b w if w is negative); if it would not change, the honest mean.
+    smallest honest value w and w / b (b w if w is negative); if it would not change, the honest mean.  With partial
+    knowledge they send values from 3 to 4 standard deviations beyond their own mean; "end" is 4.
 
     Args:
         b: factor that sets the width of the interval, above 1; 2 in the paper.
         draw: "end": all attackers send the far end of the interval, as in the authors' program; "uniform": each
             attacker draws from the interval, as in the paper.
         of: "model": the values are of models, download plus update, as in the paper; "update": of updates.
+        knows: "all": the updates of all clients; "own": what the attackers would send if they were honest. Then `b` and
+            `of` play no part.
     """
 
     omniscient: ClassVar[bool] = True
@@ -67,6 +95,7 @@ class FangTrimmedMean(Attack):
     b: float = 2.0
     draw: Literal["end", "uniform"] = "end"
     of: Literal["model", "update"] = "model"
+    knows: Literal["all", "own"] = "all"
 
     def __post_init__(self) -> None:
         if not 1 < self.b < math.inf:
@@ -77,6 +106,8 @@ class FangTrimmedMean(Attack):
         seen = needed(self, knowledge)
         if not len(seen.honest):
             return update.delta
+        if self.knows == "own":
+            return self._beyond(own_updates(seen), rng)
         s = direction(seen)
         origin = update.base if self.of == "model" else torch.zeros_like(update.base)
         w = origin + torch.where(s < 0, seen.honest.amax(0), seen.honest.amin(0))
@@ -85,10 +116,21 @@ class FangTrimmedMean(Attack):
         share = uniform(w, rng) if self.draw == "uniform" else 1.0
         return torch.where(s == 0, seen.honest.mean(0), w + share * (end - w) - origin)
 
+    def _beyond(self, own: Matrix, rng: torch.Generator) -> Vector:
+        """Return values beyond the mean of the attackers' own updates, on the side away from s."""
+        mean, deviation = own.mean(0), own.std(0, correction=0)
+        share = uniform(mean, rng) if self.draw == "uniform" else 1.0
+        return mean - mean.sign() * (3 + share) * deviation
+
+
+def own_updates(knowledge: Knowledge) -> Matrix:
+    """Return the updates that the attackers of the round would send if they were honest, (c, d)."""
+    return torch.stack([update.delta for update in knowledge.colluders])
+
 
 def direction(knowledge: Knowledge) -> Vector:
     """Return s: the sign of the mean of the updates that all clients of the round would send."""
-    return torch.cat((knowledge.honest, torch.stack([u.delta for u in knowledge.colluders]))).mean(0).sign()
+    return torch.cat((knowledge.honest, own_updates(knowledge))).mean(0).sign()
 
 
 def upper_bound(honest: Matrix, c: int) -> float:

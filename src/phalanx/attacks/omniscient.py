@@ -1,14 +1,14 @@
 """Attacks computed from the mean and the spread of the honest updates, or from a single one of them."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
-from phalanx.attacks.attack import Colluding, Knowledge
+from phalanx.attacks.attack import Colluding, Forged, Knowledge, Update, needed
+from phalanx.attacks.search import damage, grid_search, line_search
 from phalanx.core import Matrix, Vector
 from phalanx.numerics.linalg import gram
 
@@ -29,12 +29,13 @@ class ALIE(Colluding):
     Args:
         z: "paper": phi(z) = (n - f - s) / (n - f), the published version; "preprint": phi(z) = (n - s) / n, from the
             first preprint and always larger; "search": the z that moves the server's aggregate farthest from the honest
-            mean (`line_search`); or a number. The authors' program uses 1.5.
+            mean, climbing from 0 (`line_search`); "grid": the same among both signs, by more trials (`grid_search`), of
+            the rule as the server calls it in this round; or a number. The authors' program uses 1.5.
         estimate: "honest": mean and deviation of the honest updates; "own": of the updates that the attackers would
             send if they were honest, as in the paper, without knowledge of others.
     """
 
-    z: float | Literal["paper", "preprint", "search"] = "paper"
+    z: float | Literal["paper", "preprint", "search", "grid"] = "paper"
     estimate: Literal["honest", "own"] = "honest"
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class ALIE(Colluding):
     @property
     def needs_rule(self) -> bool:
         """See `Attack`."""
-        return self.z == "search"
+        return self.z in ("search", "grid")
 
     def collude(self, knowledge: Knowledge) -> Vector:
         """See `Colluding`."""
@@ -53,6 +54,8 @@ class ALIE(Colluding):
         mu, sigma = rows.mean(0), rows.std(0, correction=0)
         if self.z == "search":
             z = line_search(lambda z: damage(knowledge, mu + z * sigma))
+        elif self.z == "grid":
+            z = grid_search(lambda z: damage(knowledge, mu + z * sigma, carried=True))
         elif isinstance(self.z, str):
             z = supported(len(knowledge.honest), len(knowledge.colluders), preprint=self.z == "preprint")
         else:
@@ -83,11 +86,12 @@ class InnerProduct(Colluding):
     distance, such as Krum.
 
     Args:
-        epsilon: factor above 0, or "search": the one that moves the server's aggregate farthest from the honest mean
-            (`line_search`).
+        epsilon: factor above 0; "search": the one that moves the server's aggregate farthest from the honest mean,
+            climbing from 0 (`line_search`); or "grid": the same among both signs, by more trials (`grid_search`), of
+            the rule as the server calls it in this round.
     """
 
-    epsilon: float | Literal["search"] = 0.1
+    epsilon: float | Literal["search", "grid"] = 0.1
 
     def __post_init__(self) -> None:
         if not isinstance(self.epsilon, str) and not 0 < self.epsilon < math.inf:
@@ -96,14 +100,25 @@ class InnerProduct(Colluding):
     @property
     def needs_rule(self) -> bool:
         """See `Attack`."""
-        return self.epsilon == "search"
+        return isinstance(self.epsilon, str)
 
     def collude(self, knowledge: Knowledge) -> Vector:
         """See `Colluding`."""
         mu = knowledge.honest.mean(0)
+        if self.epsilon == "grid":
+            return -grid_search(lambda epsilon: damage(knowledge, -epsilon * mu, carried=True)) * mu
         if isinstance(self.epsilon, str):
             return -line_search(lambda epsilon: damage(knowledge, -epsilon * mu)) * mu
         return -self.epsilon * mu
+
+
+class MimicMemory(NamedTuple):
+    """What the attackers of `Mimic` have learned."""
+
+    rounds: int  # of the warm-up that they have seen
+    mean: Vector  # of the honest updates of these rounds
+    direction: Vector  # z, of length 1
+    target: int  # id of the client to copy
 
 
 @dataclass(frozen=True)
@@ -111,27 +126,76 @@ class Mimic(Colluding):
     """Sends the update of one honest client, which then has too much influence although no update looks unusual.
 
     Karimireddy, He and Jaggi, "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", 2022.  The paper
-    first learns, over a number of rounds, the direction z in which honest updates vary most, and then always
-    copies the client i that lies farthest along it, by |z . x_i|.  An attack here has no state: "learned" takes z and i
-    from the updates of the current round, so i can change.
+    learns, over a number of rounds, the direction z in which honest updates vary most, and copies the client that lies
+    farthest along it; after these rounds always the same one.  That is `warmup`: mean and z are averages over rounds,
+    z by power iteration (Oja's rule).  Without it, "learned" takes z, exactly, and the client from the updates of the
+    current round, so that the client can change.
 
     Args:
         target: "learned", or the id of the client to copy; if it does not take part, the next honest client by id,
             cyclically.
+        warmup: number of rounds in which z and the client are learned, at least 1; null: in each round again.
     """
 
     target: int | Literal["learned"] = "learned"
+    warmup: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.target, str) and self.target < 0:
             raise ValueError(f"target must be the id of a client, 0 or above, got {self.target}.")
+        if self.warmup is not None and (self.warmup < 1 or not isinstance(self.target, str)):
+            raise ValueError(
+                f'warmup must be at least 1, and target "learned", got {self.warmup} and {self.target}. Set warmup to '
+                "null for a client that is given."
+            )
+
+    @property
+    def remembers(self) -> bool:
+        """See `Attack`."""
+        return self.warmup is not None
 
     def collude(self, knowledge: Knowledge) -> Vector:
         """See `Colluding`."""
         if isinstance(self.target, str):
             return knowledge.honest[int((knowledge.honest @ main_direction(knowledge.honest)).abs().argmax())]
-        later = [row for row, client in enumerate(knowledge.clients) if client >= self.target]
-        return knowledge.honest[later[0] if later else 0]
+        return copied(knowledge, self.target)
+
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        """See `Attack`."""
+        seen = needed(self, knowledge)
+        if self.warmup is None or not len(seen.honest):
+            return super().respond(update, knowledge, rng)
+        memory = update.memory if isinstance(update.memory, MimicMemory) else None
+        if memory is None or memory.rounds < self.warmup:
+            memory = learned(memory, seen)
+        return Forged(copied(seen, memory.target), memory)
+
+
+def copied(knowledge: Knowledge, target: int) -> Vector:
+    """Return the update of a client; if it does not take part, of the next honest client by id, cyclically."""
+    later = [row for row, client in enumerate(knowledge.clients) if client >= target]
+    return knowledge.honest[later[0] if later else 0]
+
+
+def learned(memory: MimicMemory | None, knowledge: Knowledge) -> MimicMemory:
+    """Return the memory of `Mimic` after one more round of its warm-up; at least one honest update is seen."""
+    honest = knowledge.honest
+    if memory is None:
+        mean, t = honest.mean(0), 0
+        z = normalised(main_direction(honest))
+    else:
+        t = memory.rounds
+        mean = (t * memory.mean + honest.mean(0)) / (t + 1)
+        centred = honest - mean
+        z = normalised(t * memory.direction + normalised((centred @ memory.direction) @ centred))
+    target = knowledge.clients[int((honest @ z).abs().argmax())]
+    return MimicMemory(t + 1, mean, z, target)
+
+
+def normalised(vector: Vector) -> Vector:
+    """Return the vector with length 1, or zero if it is zero."""
+    length = torch.linalg.vector_norm(vector)
+    return vector / torch.where(length > 0, length, 1)
 
 
 def main_direction(rows: Matrix) -> Vector:
@@ -141,35 +205,3 @@ def main_direction(rows: Matrix) -> Vector:
     _, vectors = torch.linalg.eigh(gram(centred))
     main: Vector = vectors[:, -1].to(rows.dtype) @ centred
     return main
-
-
-def damage(knowledge: Knowledge, forged: Vector) -> float:
-    """Return the distance of the server's aggregate from the honest mean if every attacker sends `forged`."""
-    return float(torch.linalg.vector_norm(knowledge.outcome(forged) - knowledge.honest.mean(0)))
-
-
-def line_search(worth: Callable[[float], float], evaluations: int = 16) -> float:
-    """Return a factor in [0, 2^15) that makes `worth` large: doubled while that helps, then refined by halving steps.
-
-    The result is the best factor tried, the first one at a tie; it is close to the optimum if `worth` has a single
-    peak. Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", 2023, strengthen
-    their attacks in this way.
-
-    Args:
-        worth: returns the value of a factor.
-        evaluations: number of calls of `worth`, at least 2.
-    """
-    best, top, step = 0.0, worth(0.0), 1.0
-    left, growing = evaluations - 1, True
-    while left > 0:
-        # Once doubling has failed, both sides of the best factor are tried with half the step.
-        rivals = (best + step,) if growing or step > best else (best + step, best - step)
-        tried = [(worth(x), x) for x in rivals[:left]]
-        left -= len(tried)
-        value, x = max(tried)
-        better = value > top
-        if better:
-            top, best = value, x
-        growing = growing and better
-        step = 2 * step if growing else step / 2
-    return best

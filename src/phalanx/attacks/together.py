@@ -6,10 +6,22 @@ from typing import ClassVar, Literal
 
 import torch
 
-from phalanx.attacks.attack import Answer, Attack, Knowledge, Meanwhile, Update, needed, seen_by
+from phalanx.attacks.attack import (
+    Answer,
+    Attack,
+    Forged,
+    Knowledge,
+    Lesson,
+    Meanwhile,
+    Role,
+    Update,
+    needed,
+    seen_by,
+)
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
+from phalanx.training.local import LocalTrainer
 
 
 @dataclass(frozen=True)
@@ -17,8 +29,9 @@ class Together(Attack):
     """Applies two attacks, one after the other: the second works on the result of the first.
 
     The second poisons the data that the first poisoned, changes the size that the first reported, and forges the update
-    that the first forged.  More than two are nested: `Together(Backdoor(), Together(Rescale(7.0),
-    ReportTimes(10.0)))`.  The second delays what the first delayed, and sends its answers for each answer of the first.
+    that the first forged.  Local training is that of the second, if it has its own, otherwise that of the first.  More
+    than two are nested: `Together(Backdoor(), Together(Rescale(7.0), ReportTimes(10.0)))`.  The second delays what the
+    first delayed, and sends its answers for each answer of the first.
     An omniscient attack sees what it would see alone.
 
     Args:
@@ -39,6 +52,25 @@ class Together(Attack):
         """See `Attack`."""
         return self.first.needs_rule or self.second.needs_rule
 
+    @property
+    def remembers(self) -> bool:
+        """See `Attack`."""
+        return self.first.remembers or self.second.remembers
+
+    @property
+    def trains(self) -> bool:
+        """See `Attack`."""
+        return self.first.trains or self.second.trains
+
+    @property
+    def has_parts(self) -> bool:
+        """See `Attack`."""
+        return self.first.has_parts or self.second.has_parts
+
+    def part(self, role: Role) -> Attack:
+        """See `Attack`."""
+        return Together(self.first.part(role), self.second.part(role)) if self.has_parts else self
+
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
         return self.second.poison(self.first.poison(data, rng), rng)
@@ -47,10 +79,26 @@ class Together(Attack):
         """See `Attack`."""
         return self.second.reported_size(self.first.reported_size(size))
 
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """See `Attack`."""
+        self.first.check_trainer(honest)
+        self.second.check_trainer(honest)
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+        """See `Attack`."""
+        return (self.second if self.second.trains else self.first).train(lesson, honest)
+
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
-        delta = self.first.forge(update, seen_by(self.first, knowledge), rng)
-        return self.second.forge(update._replace(delta=delta), seen_by(self.second, knowledge), rng)
+        return self.respond(update, knowledge, rng).delta
+
+    def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
+        """See `Attack`: the memory is a pair."""
+        one, two = update.memory if isinstance(update.memory, tuple) else (None, None)
+        delta, one = self.first.respond(update._replace(memory=one), seen_by(self.first, knowledge), rng)
+        then = update._replace(delta=delta, memory=two)
+        delta, two = self.second.respond(then, seen_by(self.second, knowledge), rng)
+        return Forged(delta, (one, two))
 
     def goal(self, test: Dataset) -> Dataset | None:
         """See `Attack`."""
@@ -88,7 +136,7 @@ class Sybils(Attack):
     see each other's updates, and honest ones only if the attack does.  All draw from one random stream.
 
     Args:
-        attack: the attack on data, size and update.
+        attack: the attack on data, training, size and update; without a memory, and the same for all attackers.
         send: "first": the forged update of the attacker with the lowest id in the round, or in flight; "mean": the mean
             of the forged updates of all attackers.
         seed: seed of the shared random stream.
@@ -100,14 +148,34 @@ class Sybils(Attack):
     send: Literal["first", "mean"] = "first"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.attack.remembers or self.attack.has_parts:
+            raise ValueError(
+                f"Sybils needs an attack that is the same for all attackers in all rounds, got {self.attack}. "
+                "Choose another attack; a schedule goes around: Scheduled(Sybils(...))."
+            )
+
     @property
     def needs_rule(self) -> bool:
         """See `Attack`."""
         return self.attack.needs_rule
 
+    @property
+    def trains(self) -> bool:
+        """See `Attack`."""
+        return self.attack.trains
+
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`."""
         return self.attack.poison(data, rng)
+
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """See `Attack`."""
+        self.attack.check_trainer(honest)
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+        """See `Attack`."""
+        return self.attack.train(lesson, honest)
 
     def reported_size(self, size: int) -> int:
         """See `Attack`."""

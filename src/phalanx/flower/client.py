@@ -81,6 +81,11 @@ class Participant:
                 f"{type(self.attack).__name__} changes when or how often a client answers, and a real client answers "
                 "each task once. Choose another attack, or run a simulation."
             )
+        if self.attack is not None and (self.attack.trains or self.attack.remembers or self.attack.has_parts):
+            raise InfeasibleError(
+                f"{type(self.attack).__name__} changes local training, changes from round to round or has a memory, "
+                "which only a simulation offers. Choose another attack, or run a simulation."
+            )
         if self.training.remembers:
             raise InfeasibleError(
                 f"{type(self.training).__name__} is to remember its state, and Flower starts "

@@ -1,14 +1,17 @@
 """The Byzantine clients of a simulation: their knowledge, their answers and the timing of these."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import torch
 
-from phalanx.attacks import Answer, Attack, Knowledge, Meanwhile, Update
+from phalanx.attacks import Answer, Attack, Knowledge, Lesson, Meanwhile, Role, Update
+from phalanx.attacks.attack import seen_by
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
 from phalanx.simulation.events import Trained, Wait
+from phalanx.training.evaluation import evaluate
+from phalanx.training.local import LocalTask, LocalTrainer
 
 
 class Adversary:
@@ -50,6 +53,9 @@ class Adversary:
         self.previous = dict[int, Vector]()  # the last download of each attacker
         self.earlier = dict[int, tuple[Answer, ...]]()  # the last answers of each attacker, sent or not
         self.held = dict[int, Trained]()  # tasks whose answer an attacker holds back
+        self.memories = dict[int, object]()  # what each attacker remembers, if the attack does
+        self._given = dict[int, Dataset]()  # the data of each attacker before it is poisoned, if that depends on parts
+        self._poisoned = dict[int, tuple[Attack, Dataset]]()  # the last part of each attacker, and its data
         self._none = model.new_empty(0, model.numel())
         self.algorithm = algorithm
         self.state: AnyState | None = None  # state of the server, from which the next downloads are made
@@ -57,9 +63,29 @@ class Adversary:
     def __contains__(self, client: int) -> bool:
         return client in self.clients
 
+    @property
+    def trains(self) -> bool:
+        """Whether the attackers train other than honest clients on data that never change."""
+        return bool(self.clients) and (self.attack.trains or self.attack.has_parts)
+
+    def part(self, client: int, version: int) -> Attack:
+        """Return the attack that an attacker performs for its download of a version."""
+        return self.attack.part(Role(client, version, tuple(sorted(self.clients))))
+
     def poisoned(self, client: int, data: Dataset) -> Dataset:
-        """Return the data that a client trains on."""
-        return self.attack.poison(data, generator(self.seed, "poison", client)) if client in self else data
+        """Return the data that a client trains on, or begins with if that depends on the version."""
+        if client not in self:
+            return data
+        self._given[client] = data
+        return self.data(client, self.part(client, 0))
+
+    def data(self, client: int, part: Attack) -> Dataset:
+        """Return the data that an attacker trains on if it performs that part."""
+        held = self._poisoned.get(client)
+        if held is None or held[0] != part:
+            held = part, part.poison(self._given[client], generator(self.seed, "poison", client))
+            self._poisoned[client] = held
+        return held[1]
 
     def follow(self, client: int, download: Vector) -> Vector | None:
         """Remember the download of an attacker, and return the previous one; None if there is none."""
@@ -68,15 +94,17 @@ class Adversary:
             self.previous[client] = download
         return before
 
-    def seconds(self, client: int, turn: int, seconds: float) -> float:
+    def seconds(self, client: int, turn: int, version: int, seconds: float) -> float:
         """Return the seconds from a download to the answer; an honest client would take `seconds`."""
-        return self.attack.delay(seconds, generator(self.seed, "delay", client, turn)) if client in self else seconds
+        rng = generator(self.seed, "delay", client, turn)
+        return self.part(client, version).delay(seconds, rng) if client in self else seconds
 
     def holds_back(self, trained: Trained) -> bool:
         """Return whether a client holds back its answer; if so, keep its task."""
-        held = trained.update.client in self and self.attack.holds_back
+        client, version = trained.update.client, trained.update.version
+        held = client in self and self.part(client, version).holds_back
         if held:
-            self.held[trained.update.client] = trained
+            self.held[client] = trained
         return held
 
     def release(self, version: int, others: int) -> list[Trained]:
@@ -89,7 +117,7 @@ class Adversary:
         now = [
             client
             for client, trained in sorted(self.held.items())
-            if self.attack.sends_now(Meanwhile(version - trained.update.version, others))
+            if self.part(client, trained.update.version).sends_now(Meanwhile(version - trained.update.version, others))
         ]
         return [self.held.pop(client) for client in now]
 
@@ -101,27 +129,35 @@ class Adversary:
             flying: the tasks that the server waits for.
             wait: holds the knowledge of omniscient attackers, shared by all that answer during one wait.
         """
-        update, attack = trained.update, self.attack
+        update = trained.update
         if update.client not in self:
             return (Answer(update.version, update.delta),)
+        attack = self.part(update.client, update.version)
         if attack.omniscient and wait.knowledge is None:
             wait.knowledge = self._knowledge([flying[client].update for client in sorted(flying)])
         rng = generator(self.seed, "attack", update.client, trained.turn)
-        answer = Answer(update.version, attack.forge(update, wait.knowledge, rng))
-        earlier = self.earlier.get(update.client, ())
-        if attack.recalls:
-            self.earlier[update.client] = (*earlier, answer)[-attack.recalls :]
+        update = update._replace(memory=self.memories.get(update.client))
+        forged = attack.respond(update, seen_by(attack, wait.knowledge), rng)
+        if self.attack.remembers:
+            self.memories[update.client] = forged.memory
+        answer, earlier = Answer(update.version, forged.delta), self.earlier.get(update.client, ())
+        if self.attack.recalls:
+            self.earlier[update.client] = (*earlier, answer)[-self.attack.recalls :]
         return attack.answers(answer, earlier)
 
     def _knowledge(self, flying: Sequence[Update]) -> Knowledge:
         honest = [update for update in flying if update.client not in self]
+        searches = self.attack.needs_rule
+        turn, last = self.algorithm.carried(self.state) if searches and self.state is not None else (0, None)
         return Knowledge(
             torch.stack([update.delta for update in honest]) if honest else self._none,
             self.clients,
             tuple(update.client for update in honest),
             tuple(update for update in flying if update.client in self),
             self.algorithm.rule,
-            self._weights(flying) if self.attack.needs_rule else None,
+            self._weights(flying) if searches else None,
+            turn,
+            last,
         )
 
     def _weights(self, updates: Sequence[Update]) -> Mapping[int, float] | None:
@@ -133,3 +169,31 @@ class Adversary:
         except InfeasibleError:
             return None  # as many as are in flight cannot be weighed
         return weights if any(weights.values()) else None
+
+
+class AttackerExecutor:
+    """Attackers that train by their attack, one after the other, in this process.
+
+    Args:
+        adversary: the attack and its clients.
+        trainer: of honest clients.
+        exact: see `ExecutorFactory.executor`.
+
+    Raises:
+        InfeasibleError: the attack cannot train in place of that trainer.
+    """
+
+    def __init__(self, adversary: Adversary, trainer: LocalTrainer, *, exact: bool) -> None:
+        adversary.attack.check_trainer(trainer)
+        self.adversary, self.trainer, self.exact = adversary, trainer, exact
+
+    def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
+        """See `Executor`."""
+        for task in tasks:
+            client, turn, version, start, row = task
+            part, previous = self.adversary.part(client, version), self.adversary.previous.get(client)
+            data = self.adversary.data(client, part)
+            trainer, measured = self.trainer, self.exact and len(data)
+            before = evaluate(trainer.model, start, data, trainer.task).loss if measured else None
+            loss = part.train(Lesson(client, turn, version, start, previous, data, row), trainer)
+            yield task, loss if before is None else before

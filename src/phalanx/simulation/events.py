@@ -65,6 +65,7 @@ class Underway(NamedTuple):
     previous: Mapping[int, Vector]  # last download of each attacker
     earlier: Mapping[int, tuple[Answer, ...]]  # last forged answers of each attacker
     memories: Mapping[int, Any] = {}  # what each client remembers of its training
+    remembered: Mapping[int, object] = {}  # what each attacker remembers of its turns
 
 
 @dataclass

@@ -4,7 +4,8 @@ The result of a task depends on the task, the client's data and the `Blueprint` 
 wherever the client trains.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, runtime_checkable
@@ -117,3 +118,33 @@ class SerialExecutor:
         """See `Executor`: a client trains when the result is requested, and no task is made before."""
         for some in together(tasks, self.trainer.width):
             yield from zip(some, learnt(self.trainer, some, self.data, exact=self.exact), strict=True)
+
+
+@dataclass(frozen=True, eq=False)
+class DividedExecutor:
+    """Some clients train by one executor, all others by another; the results come in the order of the tasks.
+
+    Args:
+        clients: the clients that `theirs` trains.
+        theirs: the executor of these clients, in this process.
+        others: the executor of all others.
+    """
+
+    clients: Set[int]
+    theirs: Executor
+    others: Executor
+
+    def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
+        """See `Executor`."""
+        waiting = deque[LocalTask]()  # tasks before the last one that the others were given, and that one
+        for task, loss in self.others(self._for_others(tasks, waiting)):
+            while waiting[0] is not task:
+                yield from self.theirs([waiting.popleft()])
+            yield waiting.popleft(), loss
+        yield from self.theirs(waiting)
+
+    def _for_others(self, tasks: Iterable[LocalTask], waiting: deque[LocalTask]) -> Iterator[LocalTask]:
+        for task in tasks:
+            waiting.append(task)
+            if task.client not in self.clients:
+                yield task

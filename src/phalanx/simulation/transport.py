@@ -12,12 +12,12 @@ from phalanx.core import Algorithm, AnyState, Arrivals, InfeasibleError, Local, 
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
 from phalanx.rng import numpy_generator
-from phalanx.simulation.adversary import Adversary
+from phalanx.simulation.adversary import Adversary, AttackerExecutor
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
-from phalanx.simulation.executor import Executor, SerialExecutor
+from phalanx.simulation.executor import DividedExecutor, Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
 from phalanx.training.local import LocalTask, LocalTrainer
 
@@ -119,6 +119,13 @@ class Simulation:
                 self.clock.schedule(seconds, Comes(client))
 
     def _cohort_of(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
+        honest, adversary = self._honest_executor(elsewhere), self.adversary
+        if not adversary.trains:
+            return honest
+        theirs = AttackerExecutor(adversary, self.trainer, exact=self.algorithm.exact_losses)
+        return DividedExecutor(adversary.clients, theirs, honest)
+
+    def _honest_executor(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
         if elsewhere is None:
             return SerialExecutor(self.trainer, self.data, self.algorithm.exact_losses)
         if not self.algorithm.synchronous:
@@ -204,7 +211,7 @@ class Simulation:
         """Schedule the end of a task."""
         client, turn = trained.update.client, trained.turn
         task = Workload(client, turn, self._sizes[client], download, upload, len(self.data))
-        seconds = self.adversary.seconds(client, turn, self.latency.seconds(task, self.seed))
+        seconds = self.adversary.seconds(client, turn, trained.update.version, self.latency.seconds(task, self.seed))
         end: Event = trained
         if self.availability is not None and (broken := self._broken(self.availability, task, seconds)):
             seconds, end = broken
@@ -364,6 +371,7 @@ class Simulation:
             dict(self.adversary.previous),
             dict(self.adversary.earlier),
             self.trainer.snapshot(),
+            dict(self.adversary.memories),
         )
 
     def restore(self, snapshot: Underway, /) -> None:
@@ -376,4 +384,5 @@ class Simulation:
         self.trainer.restore(snapshot.memories)
         self._down, self._locals = dict(snapshot.down), dict(snapshot.locals)
         self.adversary.previous, self.adversary.earlier = dict(snapshot.previous), dict(snapshot.earlier)
+        self.adversary.memories = dict(snapshot.remembered)
         self._expected = {event.client for _, _, event in snapshot.events if isinstance(event, Back)}

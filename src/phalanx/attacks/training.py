@@ -1,0 +1,211 @@
+"""Attacks by local training: the attackers train in place of what an honest client would do, on poisoned data.
+
+Which data is for another attack: `Together(Backdoor(), Neurotoxin())`.  An attacker begins with the training of honest
+clients, draws minibatches as they do, and changes the loss, the gradient or the model after a step.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from phalanx.attacks.attack import Attack, Knowledge, Lesson, Update
+from phalanx.core import InfeasibleError, Vector
+from phalanx.training.local import LocalTrainer
+from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.vector import FlatModule
+
+
+@dataclass(frozen=True)
+class OwnTraining(Attack, ABC):
+    """The common part of attacks by local training.
+
+    Args:
+        epochs: number of passes over the attacker's data; null: as honest clients.
+        lr: learning rate; null: as honest clients.
+    """
+
+    trains: ClassVar[bool] = True
+
+    epochs: int | None = None
+    lr: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, got {self.epochs}.")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ValueError(f"lr must be positive and finite, got {self.lr}.")
+
+    @abstractmethod
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+        """Return the trainer for one task.
+
+        Args:
+            honest: the trainer of honest clients: its model, its task and its seed.
+            recipe: the training of honest clients with the attacker's epochs, and with its learning rate as a number.
+            lesson: the task.
+        """
+
+    def check_trainer(self, honest: LocalTrainer) -> None:
+        """See `Attack`."""
+        if not isinstance(honest, Trainer):
+            raise InfeasibleError(
+                f"{type(self).__name__} changes training by LocalSGD of one client at a time, and clients train in "
+                "another way. Set training to LocalSGD, with stacked false, or choose an attack on data or updates."
+            )
+
+    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+        """See `Attack`."""
+        self.check_trainer(honest)
+        assert isinstance(honest, Trainer)
+        lr = self.lr or honest.recipe.learning_rate(lesson.version)
+        recipe = replace(honest.recipe, lr=lr)
+        if self.epochs is not None:
+            recipe = replace(recipe, epochs=self.epochs, steps=None)
+        return super().train(lesson, self.trainer(honest, recipe, lesson))
+
+
+@dataclass(frozen=True)
+class ConstrainAndScale(OwnTraining):
+    """Trains with a penalty on the distance from the global model, and sends the update times a factor.
+
+    Bagdasaryan, Veit, Hua, Estrin and Shmatikov, "How To Backdoor Federated Learning", 2020: model replacement by
+    constrain-and-scale.  The loss is alpha L + (1 - alpha) |w - w_0|^2, with L the loss of honest clients and w_0 the
+    download: the squared distance is one of the measures of anomaly that the paper names.
+
+    Args:
+        epochs: number of passes over the attacker's data; null: as honest clients.
+        lr: learning rate; null: as honest clients.
+        alpha: weight of the loss of honest clients, in (0, 1]; 1: no penalty.
+        factor: factor on the update. n / (attackers * server_lr) among n clients of equal weight replaces the model.
+    """
+
+    alpha: float = 0.7
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.alpha <= 1:
+            raise ValueError(f"alpha must lie in (0, 1], got {self.alpha}.")
+        if not math.isfinite(self.factor):
+            raise ValueError(f"factor must be finite, got {self.factor}.")
+
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+        """See `OwnTraining`."""
+        # alpha (L + rho/2 |w - w_0|^2), where alpha is a factor on the learning rate
+        rho = 2 * (1 - self.alpha) / self.alpha
+        lr = self.alpha * recipe.learning_rate(lesson.version)
+        recipe = replace(recipe, lr=lr, proximal=recipe.proximal + rho)
+        return Trainer(honest.model, recipe, honest.seed, honest.task)
+
+    def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
+        """See `Attack`."""
+        return self.factor * update.delta
+
+
+@dataclass(frozen=True)
+class ProjectedTraining(OwnTraining):
+    """Trains by projected gradient descent: after each step the model is within a distance of the global model.
+
+    Wang et al., "Attack of the Tails: Yes, You Really Can Backdoor Federated Learning", 2020 (PGD).  The paper trains
+    on edge cases in this way: `Together(EdgeCases(), ProjectedTraining())`; with `Rescale` after it the model is
+    replaced.
+
+    Args:
+        epochs: number of passes over the attacker's data; null: as honest clients.
+        lr: learning rate; null: as honest clients.
+        radius: largest norm of the update.
+    """
+
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"radius must be positive and finite, got {self.radius}.")
+
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+        """See `OwnTraining`."""
+        return Projecting(honest, recipe, entries(honest.model, lesson.start), self.radius)
+
+
+@dataclass(frozen=True)
+class Neurotoxin(OwnTraining):
+    """Trains only the entries that honest clients change least, so that they overwrite a backdoor slowly.
+
+    Zhang et al., "Neurotoxin: Durable Backdoors in Federated Learning", 2022.  The entries with the largest absolute
+    change between the last two downloads of the attacker are kept as they are.  At its first download it trains all.
+
+    Args:
+        epochs: number of passes over the attacker's data; null: as honest clients.
+        lr: learning rate; null: as honest clients.
+        keep: share of the entries that are kept, in (0, 1).
+    """
+
+    keep: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.keep < 1:
+            raise ValueError(f"keep must lie in (0, 1), got {self.keep}.")
+
+    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+        """See `OwnTraining`."""
+        if lesson.previous is None:
+            return Trainer(honest.model, recipe, honest.seed, honest.task)
+        change = entries(honest.model, (lesson.start - lesson.previous).abs())
+        kept = change.topk(math.ceil(self.keep * len(change))).indices
+        return Masking(honest, recipe, kept)
+
+
+def entries(model: FlatModule, vector: Vector) -> Vector:
+    """Return the trainable part of a vector in the order of the model's own memory, as its gradient is."""
+    model.load(vector)
+    return model.values[: model.trainable].clone()
+
+
+class Projecting(Trainer):
+    """A trainer that stays within a distance of a model.
+
+    Args:
+        honest: the trainer of honest clients: its model, its task and its seed.
+        recipe: the local training.
+        centre: parameters in the order of the model's own memory.
+        radius: largest distance.
+    """
+
+    def __init__(self, honest: Trainer, recipe: LocalSGD, centre: Vector, radius: float) -> None:
+        super().__init__(honest.model, recipe, honest.seed, honest.task)
+        self.centre, self.radius = centre, radius
+
+    def _descend(self, lr: float) -> None:
+        super()._descend(lr)
+        parameters = self.model.values[: self.model.trainable]
+        change = parameters - self.centre
+        factor = (self.radius / torch.linalg.vector_norm(change)).clamp(max=1.0)
+        parameters.copy_(self.centre + factor * change)
+
+
+class Masking(Trainer):
+    """A trainer that keeps some entries as they are.
+
+    Args:
+        honest: the trainer of honest clients: its model, its task and its seed.
+        recipe: the local training.
+        kept: indices of these entries in the order of the model's own memory.
+    """
+
+    def __init__(self, honest: Trainer, recipe: LocalSGD, kept: Int[Tensor, "k"]) -> None:
+        super().__init__(honest.model, recipe, honest.seed, honest.task)
+        self.kept = kept
+
+    def _descend(self, lr: float) -> None:
+        parameters = self.model.values[: self.model.trainable]
+        before = parameters[self.kept]
+        self.model.gradient[self.kept] = 0.0  # not part of the norm that is clipped
+        super()._descend(lr)
+        parameters[self.kept] = before  # not changed by weight decay either
