@@ -44,7 +44,8 @@ def test_run_leaves_a_folder_and_shows_a_table(capsys, tmp_path):
     assert status == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("digits-fedavg-gaussian-")
-    assert {f.name for f in folder.iterdir()} == {"run.json", "history.jsonl", "summary.json", "report.html"}
+    files = {"run.json", "history.jsonl", "summary.json", "report.html", "model.safetensors", "model.json", "model.md"}
+    assert {f.name for f in folder.iterdir()} == files
     assert "FedAvg(Mean), Gaussian" in out
     assert "0 of 1" in out
     assert "filtered" not in out
