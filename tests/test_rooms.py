@@ -22,7 +22,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("engine",),
     ("simulation",),
     ("runs",),
-    ("fairness",),
+    ("fairness", "observers"),
     ("report",),
     ("phalanx",),  # what `import phalanx` offers
     ("reproduce",),

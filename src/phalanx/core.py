@@ -5,15 +5,18 @@ federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.r
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import TypeVar
 
 from phalanx.wording import plural
+
+if TYPE_CHECKING:
+    from phalanx.training.evaluation import Metrics
 
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Algorithm.download_size` counts
@@ -498,14 +501,30 @@ class Progress(NamedTuple):
     lost: Mapping[int, str]  # client -> why, since the previous call; also clients that are late, and still waited for
     enrolled: frozenset[int] = frozenset()  # clients that were enrolled so far; excluded ones stay enrolled
     remarks: tuple[str, ...] = ()  # on the first call: the guarantees that the run does not have, a sentence each
+    metrics: "Metrics | None" = None  # of this state, in a run that evaluates it; None if it was not evaluated
+
+
+class Stop(Exception):
+    """Raised by an observer, stops the run after this step, with a reason for its record.
+
+    A run with a folder can go on later: it keeps a checkpoint of its last step.
+    """
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """A function that reads a run, and never changes it."""
+    """A function that reads a run, and never changes it; it can stop the run by raising `Stop`."""
 
     def __call__(self, progress: Progress, /) -> None:
         """Read the progress."""
+
+
+@runtime_checkable
+class CatchingUp(Protocol):
+    """An observer that depends on earlier steps: of a resumed run it is shown the history before its first call."""
+
+    def catch_up(self, history: Sequence[Any], /) -> None:
+        """Read the steps so far, each a `phalanx.runs.schema.StepRecord`."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ def test_run_leaves_a_folder_and_shows_a_table(capsys, tmp_path):
     assert status == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("digits-fedavg-gaussian-")
-    assert {f.name for f in folder.iterdir()} == {"run.json", "history.jsonl", "summary.json", "report.html"}
+    files = {"run.json", "history.jsonl", "summary.json", "report.html", "model.safetensors", "model.json", "model.md"}
+    assert {f.name for f in folder.iterdir()} == files
     assert "FedAvg(Mean), Gaussian" in out
     assert "0 of 1" in out
     assert "filtered" not in out
@@ -276,7 +277,8 @@ def test_a_run_that_is_stopped_names_its_folder_can_be_reported_and_is_finished(
     )
     assert "When it is run again, it goes on after step 2." in err
     files = {f.name for f in (tmp_path / "here").iterdir()}
-    assert files == {"run.json", "history.jsonl", "summary.json", "checkpoint"}
+    models = {"model.safetensors", "model.json", "model.md"}
+    assert files == {"run.json", "history.jsonl", "summary.json", "checkpoint"} | models
     status, out, _ = phalanx(capsys, "report here")
     page = (tmp_path / "here" / "report.html").read_text()
     assert (status, "Report: here/report.html" in out) == (0, True)

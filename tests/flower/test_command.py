@@ -185,7 +185,7 @@ def test_a_new_run_in_a_folder_removes_all_but_audit_trails_and_how_often_client
     results = tmp_path / "run"
     clear(results)
     kept = ["asked.jsonl", "audit-20261121T201600.000000Z.jsonl", "audit.jsonl", "lock"]
-    for name in ("checkpoint", "history.jsonl", "model.pt", *kept):
+    for name in ("checkpoint", "history.jsonl", "model.safetensors", *kept):
         (results / name).write_text("")
     (results / "more").mkdir()
     clear(results)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from flwr.app import Context, RecordDict
 from sklearn.datasets import load_digits
@@ -70,7 +71,7 @@ def test_four_hospitals_train_a_model_that_none_has_data_for_alone(hospitals, di
     with InProcessGrid(dict.fromkeys(config, hospitals("client").app), config) as grid:
         hospitals("server").app(grid, grid.context(run_config))
     model = hospitals("plan").model()
-    model.load_state_dict(torch.load(tmp_path / "run" / "model.pt", weights_only=True))
+    model.load_state_dict(safetensors.torch.load_file(tmp_path / "run" / "model.safetensors"))
     flat = FlatModule(model)
     test = Dataset(torch.from_numpy(x[1200:]), torch.from_numpy(y[1200:]), 10)
     assert evaluate(flat, flat.read(), test).accuracy > 0.8

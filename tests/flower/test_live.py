@@ -112,7 +112,7 @@ def test_rounds_go_on_without_a_node_that_was_killed_and_a_killed_server_goes_on
     after = lines_of(results)
     assert after[: len(before) - 1] == before[:-1]
     assert after[-1].step == last
-    assert (results / "model.pt").is_file()
+    assert (results / "model.safetensors").is_file()
     assert after[-1].accuracy is not None
 
 

@@ -1,9 +1,9 @@
 """The models that a federation of real clients ends with, and what hides them from its server."""
 
 import dataclasses
-import json
 
 import pytest
+import safetensors.torch
 import torch
 
 import phalanx
@@ -63,14 +63,14 @@ def carried_out(plan, folder):
 
 def values(path, federation):
     model = FlatModule(federation.plan.model.build((5,), 2))
-    model.module.load_state_dict(torch.load(path, weights_only=True))
+    model.module.load_state_dict(safetensors.torch.load_file(path))
     return model.read()
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), SCAFFOLD()], ids=str)
 def test_one_model_for_all_is_one_file(algorithm, tmp_path):
     state, federation = carried_out(dataclasses.replace(SMALL, algorithm=algorithm, until=phalanx.Until(2)), tmp_path)
-    path = tmp_path / "run" / "model.pt"
+    path = tmp_path / "run" / "model.safetensors"
     assert offered(tmp_path / "run", 3) == {0: path}
     assert torch.equal(values(path, federation), state.model)
     assert not (tmp_path / "run" / "models").exists()
@@ -80,16 +80,19 @@ def test_every_cluster_leaves_its_model_and_a_client_chooses_on_its_path(tmp_pat
     state, federation = carried_out(OPPOSED, tmp_path)
     assert state.clusters == {1: (0, 1, 2), 2: (3, 4, 5)}
     folder = tmp_path / "run"
-    assert sorted(path.name for path in (folder / "models").iterdir()) == ["0.pt", "1.pt", "2.pt", "offers.json"]
+    assert sorted(path.name for path in (folder / "models").iterdir()) == ["1.safetensors", "2.safetensors"]
     for client, leaf in ((0, 1), (5, 2)):
         files = offered(folder, client)
-        assert {number: path.name for number, path in files.items()} == {0: "0.pt", leaf: f"{leaf}.pt"}
+        assert {number: path.name for number, path in files.items()} == {
+            0: "model.safetensors",
+            leaf: f"{leaf}.safetensors",
+        }
         for number, path in files.items():
             assert torch.equal(values(path, federation), state.tree.nodes[number].model)
         module = OPPOSED.model.build((5,), 2)
         assert choose(files, module, federation.data[client]) == leaf
         assert torch.equal(FlatModule(module).read(), state.tree.nodes[leaf].model)
-    assert torch.equal(values(folder / "model.pt", federation), state.model)
+    assert torch.equal(values(folder / "model.safetensors", federation), state.model)
 
 
 def test_a_client_can_choose_the_more_general_model(tmp_path):
@@ -105,7 +108,7 @@ def test_models_of_their_own_are_a_file_for_each_client(tmp_path):
     state, federation = carried_out(dataclasses.replace(SMALL, algorithm=RFFL(), until=phalanx.Until(2)), tmp_path)
     for client in range(6):
         ((number, path),) = offered(tmp_path / "run", client).items()
-        assert (number, path.name) == (0, f"0-client-{client}.pt")
+        assert (number, path.name) == (0, f"0-client-{client}.safetensors")
         assert torch.equal(values(path, federation), RFFL().download(state, client))
 
 
@@ -124,13 +127,19 @@ def test_models_of_an_earlier_run_are_not_taken_for_those_of_one_that_failed(tmp
     with InProcessGrid(at_nodes(honest(plan, tmp_path / "clients"))) as grid, pytest.raises(Broken):
         coordinate(grid, coordinator(plan, folder=folder, observers=[breaks]))
     assert not (folder / "models").exists()
-    with pytest.raises(FileNotFoundError, match=r"There are no models in .*: the run is not over, or it failed"):
-        offered(folder, 0)
+    (path,) = offered(folder, 0).values()
+    assert Record.load(folder).models.index.step == 1
+    assert path == folder / "model.safetensors"
+
+
+def test_a_run_that_goes_on_offers_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There are no models in .*: the run is not over"):
+        offered(tmp_path, 0)
 
 
 def test_who_did_not_take_part_is_offered_nothing(tmp_path):
     carried_out(OPPOSED, tmp_path)
-    with pytest.raises(KeyError, match="Client 9 did not take part"):
+    with pytest.raises(LookupError, match="Client 9 did not take part"):
         offered(tmp_path / "run", 9)
 
 
@@ -138,7 +147,7 @@ def test_what_cannot_be_written_fails_the_run_and_is_on_its_record(tmp_path, mon
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("phalanx.flower.models.torch.save", full)
+    monkeypatch.setattr("phalanx.runs.models.write", full)
     with pytest.raises(OSError, match="No space left"):
         carried_out(dataclasses.replace(SMALL, until=phalanx.Until(1)), tmp_path)
     summary = Record.load(tmp_path / "run").summary
@@ -208,5 +217,4 @@ def test_who_is_not_enrolled_is_offered_nothing_and_the_models_are_written(algor
     record = Record.load(tmp_path / "run")
     assert record.summary.status == "finished"
     assert f"reports {size:,} examples" in record.summary.clients[2].not_enrolled
-    offers = json.loads((tmp_path / "run" / "models" / "offers.json").read_text())
-    assert offers.keys() == {"0", "1", "3", "4", "5"}
+    assert record.models.index.clients.keys() == {0, 1, 3, 4, 5}

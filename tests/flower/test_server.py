@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 import pytest
+import safetensors.torch
 import torch
 
 import phalanx
@@ -73,7 +74,7 @@ def test_a_server_that_was_killed_goes_on_to_the_same_bits(algorithm, step, tmp_
     assert [line.step for line in live.lines(tmp_path / "run")] == list(range(7))
     assert not (tmp_path / "run" / "checkpoint").exists()
     module = coordinator(plan).model
-    module.load_state_dict(torch.load(tmp_path / "run" / "model.pt", weights_only=True))
+    module.load_state_dict(safetensors.torch.load_file(tmp_path / "run" / "model.safetensors"))
 
 
 def test_tasks_under_way_are_given_again_after_a_kill(tmp_path):

@@ -59,6 +59,7 @@ from runs.test_packing import same
 from toys import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:threshold", "ignore:Truncate", "ignore:A round|A buffer")
+FILES = {"run.json", "history.jsonl", "summary.json", "model.safetensors", "model.json", "model.md"}
 ALWAYS = Checkpoint(every_seconds=0)
 
 
@@ -355,7 +356,7 @@ def test_a_folder_at_every_moment_of_a_run_is_one_from_which_it_goes_on(plan, tm
 
     simulate(plan, folder=tmp_path / "run", observers=[photograph, last_model(models)], checkpoint=ALWAYS)
     undisturbed = contents(tmp_path / "run")
-    assert {f.name for f in (tmp_path / "run").iterdir()} == {"run.json", "history.jsonl", "summary.json"}
+    assert {f.name for f in (tmp_path / "run").iterdir()} == FILES
     assert not (moments[0] / "checkpoint").exists()
     for k, folder in enumerate(moments):
         ended, steps = [], []
@@ -579,7 +580,7 @@ def test_a_finished_or_failed_run_leaves_no_checkpoint(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
     hopeless = dataclasses.replace(SMALL, training=LocalSGD(lr=1e30))
     assert simulate(hopeless, folder=tmp_path, checkpoint=ALWAYS).summary.status == "failed"
-    assert {f.name for f in tmp_path.iterdir()} == {"run.json", "history.jsonl", "summary.json"}
+    assert {f.name for f in tmp_path.iterdir()} == FILES
 
 
 def test_the_wall_time_of_all_parts_counts(stopped):
@@ -752,4 +753,4 @@ def test_a_checkpoint_is_the_old_one_or_the_new_one(stopped, monkeypatch):
     assert (stopped / "checkpoint").read_bytes() == before
     assert Path(stopped / "checkpoint.partial").exists()
     assert steps_of(SMALL, stopped)[0] == 3
-    assert {f.name for f in stopped.iterdir()} == {"run.json", "history.jsonl", "summary.json"}
+    assert {f.name for f in stopped.iterdir()} == FILES

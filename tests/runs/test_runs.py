@@ -17,6 +17,7 @@ from phalanx.data import MNIST, Dirichlet, Shards
 from phalanx.engine.guard import Guard
 from phalanx.models import MLP, SattlerCNN, TorchModule
 from phalanx.runs.federation import Federation
+from phalanx.runs.models import ModelKeeper
 from phalanx.runs.record import Record, as_lines
 from phalanx.runs.schema import DetectionCounts, FilteredShares
 from phalanx.runs.summary import detection
@@ -299,6 +300,7 @@ def test_a_value_error_after_the_first_step_is_a_failure_with_a_record(tmp_path)
 def test_a_new_run_that_is_killed_leaves_no_mixture_of_two(tmp_path, monkeypatch):
     simulate(SHORT, folder=tmp_path)
     monkeypatch.setattr(Record, "save", lambda *_: None)  # nothing is written any more, as after kill -9
+    monkeypatch.setattr(ModelKeeper, "keep", lambda _: None)
     other, stop = dataclasses.replace(SHORT, seed=1), at_step(1, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         simulate(other, folder=tmp_path, observers=[stop], checkpoint=None)

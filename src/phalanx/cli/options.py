@@ -27,6 +27,8 @@ class Execution:
         data_dir: where data sets lie, in their publishers' formats; null: the environment variable PHALANX_DATA, or a
             download if that is not set.
         again: repeat a run that is done already.
+        keep_best: keep the models of the best evaluation, besides those of the end.
+        model_gigabytes: room for models. If the different models of the clients need more, only the global one is kept.
     """
 
     folder: Path | None = None
@@ -36,6 +38,8 @@ class Execution:
     ray: str | None = None
     data_dir: Path | None = None
     again: bool = False
+    keep_best: bool = False
+    model_gigabytes: float = 1.0
 
 
 RUN = "Train one federation in simulation."
@@ -72,6 +76,8 @@ def partition_form() -> Parser:
         "jobs",
         "ray",
         "again",
+        "keep_best",
+        "model_gigabytes",
     )  # a file by `phalanx run --print_config` holds them
     parser = Form("phalanx partition", PARTITION, Run, Execution, hidden=others, usage=USAGE.format("partition"))
     parser.add_argument("--picture", type=path, help="Where to save a picture (.png, .svg or .pdf).")
@@ -119,6 +125,42 @@ def report() -> Parser:
     help_ = "Where to put the page, a file or a folder; the first run's if not given."
     parser.add_argument("--out", type=path, help=help_)
     parser.add_argument("--title", default="Federated runs", help="Title of the page. (default: %(default)s)")
+    return parser
+
+
+EVALUATE = "Evaluate the models of a run: on all test examples, by class, by client."
+
+
+def evaluate() -> Parser:
+    """Return the parser of `phalanx evaluate`."""
+    from phalanx.cli.evaluating import Evaluating  # noqa: PLC0415
+    from phalanx.cli.form import Form  # noqa: PLC0415  (the classes that can be chosen are slow to import)
+
+    missing = "Name the folder of a run, such as runs/NAME."
+    usage = "phalanx evaluate FOLDER [--OPTION VALUE ...]"
+    parser = Form("phalanx evaluate", EVALUATE, Evaluating, missing=missing, usage=usage)
+    parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
+    return parser
+
+
+EXPORT = "Write a model of a run to a file, for other programs."
+
+
+def export() -> Parser:
+    """Return the parser of `phalanx export`."""
+    parser = Parser("phalanx export", EXPORT, missing="Give the folder of a run and a file: FOLDER --out FILE.")
+    parser.add_argument("folder", type=path, help="The folder of a run, simulated or with real clients.")
+    parser.add_argument("--out", "-o", type=path, required=True, metavar="FILE", help="The file to write.")
+    help_ = "safetensors; torch, for torch.load; or onnx, with the network. (default: %(default)s)"
+    parser.add_argument("--format", default="safetensors", help=help_)
+    help_ = "Take the model that this client is served; the global model if not given."
+    parser.add_argument("--client", type=int, help=help_)
+    help_ = "Take the model of the best evaluation, which phalanx run --keep_best keeps."
+    parser.add_argument("--best", action="store_true", help=help_)
+    help_ = "For onnx, if the record does not know the network: import path of a function that makes it."
+    parser.add_argument("--module", metavar="PATH", help=help_)
+    help_ = "For onnx, if the record does not know it: the shape of one example, such as 3 32 32."
+    parser.add_argument("--shape", type=int, nargs="+", metavar="SIZE", help=help_)
     return parser
 
 

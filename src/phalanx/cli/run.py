@@ -20,6 +20,7 @@ from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs.checkpoint import Checkpoint, peek
+from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.record import REPORT, SUMMARY, Record
 from phalanx.runs.session import simulate
@@ -54,7 +55,9 @@ def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
     if why := outdated(plan, record.summary):
         console.print(f"This run is repeated: {why}.", soft_wrap=True)
         return None
-    console.print(f"This run is done already, its results are in {folder}. Give --again to repeat it.", soft_wrap=True)
+    lacking = " It has not kept its models." if record.models is None else ""
+    done = f"This run is done already, its results are in {folder}.{lacking} Give --again to repeat it."
+    console.print(done, soft_wrap=True)
     return record
 
 
@@ -139,6 +142,7 @@ def _carry_out(
                     observers=observers,
                     checkpoint=Checkpoint(resume=not execution.again),
                     executors=executors if execution.ray or _spreads(plan, execution) else None,
+                    models=SavedModels(execution.keep_best, execution.model_gigabytes),
                 )
             )
     return records

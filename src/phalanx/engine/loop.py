@@ -116,6 +116,7 @@ def run(
         InfeasibleError: the algorithm cannot serve these clients, even if all of them answer; or it needs a reference
             and there is none; or the transport has no snapshots; or it would send downloads ahead in rounds.
         StalledError: no client is left that could send the next update, or too many rounds in a row were lost.
+        Stop: an observer has raised it.
     """
     until = Until.of(until)
     _check(algorithm, transport, sample)

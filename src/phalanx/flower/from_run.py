@@ -87,6 +87,8 @@ def coordinator_of(
             "name": plan.title,
             "setup": plan.config,
             "known": partial(population, made),
+            "inputs": made.inputs,
+            "architecture": plan.model,
             **options,
         },
     )

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -20,23 +21,25 @@ from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
-from phalanx.flower import models
 from phalanx.flower.audit import AUDIT, Audit
 from phalanx.flower.codec import Transfer
 from phalanx.flower.identity import Roster
 from phalanx.flower.lock import exclusive
 from phalanx.flower.logs import Form, configure_logs, log_fields
 from phalanx.flower.metrics import HOST, PrometheusMetrics
+from phalanx.flower.models import served
 from phalanx.flower.record import ENGINE, population, unknown
 from phalanx.flower.status import STATUS, StatusBoard
 from phalanx.flower.suspension import Suspension
 from phalanx.flower.timeouts import Timeouts
 from phalanx.flower.transport import FlowerTransport
 from phalanx.flower.upload_counter import ASKED, UploadCounter
+from phalanx.models import Model
 from phalanx.numerics.memory import return_freed_memory
 from phalanx.runs.canonical import canonical, configuration, digest, source
 from phalanx.runs.checkpoint import Checkpoint, Origin
 from phalanx.runs.history import Measure, nothing
+from phalanx.runs.models import ModelInputs, ModelKeeper, SavedModels
 from phalanx.runs.provenance import provenance
 from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
@@ -63,7 +66,7 @@ class Coordinator:
         model: what is trained; its values are where training begins.
         roster: who may take part: a file, which is read again when it has changed.
         until: when training ends; an integer counts steps.
-        folder: where history.jsonl, checkpoints and the last model go. A server that was killed goes on from there.
+        folder: where history.jsonl, checkpoints and the models go. A server that was killed goes on from there.
             None: nothing is kept.
         guard: which replies and sizes are invalid.
         sample: chooses the clients of a round.
@@ -85,6 +88,9 @@ class Coordinator:
             simulation, for demonstrations.
         setup: further settings of the run for its record, which the server does not know.
         known: what else its summary says, by its history: of a `Run` that everybody knows, who holds what and attacks.
+        models: which models are kept.
+        inputs: what a model takes and gives, for its record; None if that is not to be known.
+        architecture: description of the network, for `Record.model`; None if that is not to be known.
     """
 
     algorithm: Algorithm
@@ -110,6 +116,9 @@ class Coordinator:
     prefetch: bool = False
     lost_rounds: LostRounds = LostRounds()
     noise: Literal["system", "stream"] = "system"
+    models: SavedModels = SavedModels()
+    inputs: ModelInputs | None = None
+    architecture: Model | None = None
 
     def __post_init__(self) -> None:
         if (how := hiding(self.algorithm)) is not None:
@@ -209,8 +218,16 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         folder=folder,
         checkpoint=coordinator.checkpoint,
         device=torch.device("cpu"),
-        prepare=lambda: models.forget(folder) if folder else None,
         on_end=lambda how: audit.end(": ".join(filter(None, how))),
+        models=ModelKeeper(
+            model,
+            partial(served, algorithm),
+            folder,
+            settings=coordinator.models,
+            identity=info.identity,
+            inputs=coordinator.inputs,
+            architecture=coordinator.architecture,
+        ),
     )
     resumed = session.resumed.snapshot
     audit = Audit(
@@ -236,7 +253,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         log.info("goes on after step %d", resumed.step)
     board = StatusBoard(folder / STATUS if folder else None, transport.register, coordinator.timeouts.roll_call)
     with transport, board, _served(coordinator.metrics, board) as metrics, session:
-        state = session.run(
+        session.run(
             algorithm,
             transport,
             start,
@@ -247,9 +264,8 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             lost_rounds=coordinator.lost_rounds,
             observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
         )
-        if folder is not None:
-            models.save(folder, model, algorithm, state, session.enrolled)
-    return state
+        session.keep_models()
+    return session.state
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Literal
 
 from phalanx.core import Progress
 from phalanx.flower.register import Register
-from phalanx.runs.record import write
+from phalanx.runs.files import write
 from phalanx.runs.schema import SchemaPart, from_json, to_json
 from phalanx.runs.summary import ending
 

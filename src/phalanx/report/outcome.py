@@ -39,6 +39,7 @@ def sentence(ledger: Ledger) -> str:
     start = f"{reached} at the end" if reached else "no accuracy was measured"
     if how == "stopped":
         start = f"stopped after {steps}, " + (f"at {reached}" if reached else "no accuracy was measured")
+        start += f" ({record.summary.error})" if record.summary.error else ""
     if set(ledger.truth.values()) <= {UNKNOWN}:
         return f"{start}; {plural(len(excluded), 'client')} excluded"
     bad = set(ledger.of(BYZANTINE))

@@ -146,6 +146,7 @@ def carried_out(plan: Run, folder: Path | None, means: Means, say: Callable[[SoF
             device=means.device,
             observers=[report],
             checkpoint=Checkpoint(resume=means.resume),
+            models=None,
         )
         return Outcome(Trace.of(plan, record), True, report.so_far.warnings)
     except (BrokenPipeError, ConnectionResetError):  # nobody waits for the run any more

@@ -9,10 +9,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from phalanx.algorithms.hidden import hiding
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.engine.guarantees import preprocess_of
 from phalanx.rng import borrowed, numpy_generator
+from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
@@ -213,6 +215,28 @@ class Federation:
             return {i: model_of(i, download) for i, download in downloads.items()}
         models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
         return {i: models[download.data_ptr()] for i, download in downloads.items()}
+
+    def all_served(self, state: AnyState, clients: Collection[int]) -> Served:
+        """Return all models that these clients can be served, in the clear, and which of them they choose."""
+        algorithm, model_of = self.plan.algorithm, self.transport.model_of
+        here, how = sorted(clients), hiding(algorithm)
+        offers = (
+            (i, {k: model_of(i, model) for k, model in algorithm.candidate_models(state, i).items()}) for i in here
+        )
+        return Served(state.model if how is None else how.revealed(state.model), offers, self.chosen(state, here))
+
+    @property
+    def inputs(self) -> ModelInputs:
+        """What a model of this run takes and gives."""
+        train = self.train
+        (name, first), *others = train.inputs.items()
+        return ModelInputs(
+            shape=train.shape,
+            dtype=str(first.dtype).removeprefix("torch."),
+            outputs=self.plan.task.outputs(train),
+            classes=train.classes,
+            names=(name, *(other for other, _ in others)) if name else (),
+        )
 
     def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:
         """Return the number, in `Algorithm.candidate_models`, of the model that each client chooses.

@@ -52,6 +52,7 @@ class History:
         self._path, self._prepare = path, prepare
         self._file: FileIO | None = None
         self._last: Progress | None = None
+        self.metrics: Metrics | None = None  # of the last call, as they were measured
 
     def __enter__(self) -> "History":
         return self
@@ -67,13 +68,14 @@ class History:
         if self.lines and not self._begun:
             self._begin()
             return
+        self.metrics = None if progress.updates is None and progress.step else self._measure(progress)
         invalid, enrolled = progress.invalid.items(), progress.enrolled
         self._write(
             StepRecord(
                 step=progress.step,
                 version=progress.state.version,
                 seconds=progress.now,
-                metrics=None if progress.updates is None and progress.step else self._measure(progress),
+                metrics=self.metrics,
                 **({} if progress.updates is None else self._decided(before, progress.state, progress.updates)),
                 not_enrolled={client: why for client, why in invalid if client not in enrolled},
                 invalid={client: why for client, why in invalid if client in enrolled},

@@ -1,7 +1,7 @@
-"""The record of a run: its configuration, its history and its summary, in a folder.
+"""The record of a run: its configuration, its history, its summary and its models, in a folder.
 
-A folder holds `run.json`, `history.jsonl` (a `StepRecord` on each line) and `summary.json` (a `Summary`).  Folders of
-schema 1 are read as well.
+A folder holds `run.json`, `history.jsonl` (a `StepRecord` on each line) and `summary.json` (a `Summary`), and models as
+`phalanx.runs.models` describes.  Folders of schema 1 are read as well.
 
     pandas.read_json("history.jsonl", lines=True)
 """
@@ -9,18 +9,26 @@ schema 1 are read as well.
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
+from torch import nn
 
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
+from phalanx.runs.display import brief, frame, html, plot
+from phalanx.runs.files import write
+from phalanx.runs.models import BEST, INDEX, Models, forget
 from phalanx.runs.schema import StepRecord, Summary, from_json, plain, to_json
 from phalanx.runs.steps import StoredSteps, read_step
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 CONFIG, HISTORY, SUMMARY, REPORT = "run.json", "history.jsonl", "summary.json", "report.html"
 CHECKPOINT = "checkpoint"  # of a run that is not over; see `phalanx.runs.checkpoint`
@@ -35,16 +43,73 @@ class Record:
         config: the run, in the form of its configuration file.
         history: the steps. A long history that was written to a folder stays there, and is read as it is looked at.
         summary: the outcome.
+        models: the models of the end; None if there are none.
+        best: the models of the best evaluation; None if they were not kept.
     """
 
     config: dict[str, Any]
     history: Sequence[StepRecord]
     summary: Summary
+    models: Models | None = field(default=None, compare=False)
+    best: Models | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """The name of the run."""
         return self.summary.name
+
+    def model(self, client: int | None = None, *, module: nn.Module | None = None, best: bool = False) -> nn.Module:
+        """Return a model of the run as a module, in evaluation mode, on the CPU.
+
+        Args:
+            client: number of the client whose model it is; None for the global model.
+            module: receives the values. Needed only if the network is not known, as of real clients.
+            best: take the model of the best evaluation, which `SavedModels(best=True)` keeps, and not that of the end.
+
+        Raises:
+            LookupError: there is no such model.
+            ValueError: the network is not known, or does not fit.
+        """
+        return self.kept(best=best).module(client, module)
+
+    def kept(self, *, best: bool = False) -> Models:
+        """Return the models of the end, or those of the best evaluation; raise `LookupError` if they were not kept."""
+        found = self.best if best else self.models
+        if found is None:
+            which = (
+                "the models of the best evaluation: set SavedModels(best=True), or --keep_best"
+                if best
+                else "its models: repeat it with this version of Phalanx"
+            )
+            raise LookupError(f"The run {self.name} has not kept {which}.")
+        return found
+
+    def frame(self, by: Literal["step", "client"] = "step") -> "DataFrame":
+        """Return the history as a table of pandas.
+
+        Args:
+            by: "step", one row for each step: its metrics, and how many updates were used, filtered, invalid or lost;
+                or "client", one row for each client and step: the fate of its update (used, filtered, waits, invalid or
+                lost) with weight, score and reason, and the accuracy of its model.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        return frame(self.history, by)
+
+    def plot(self, *metrics: str) -> "Figure":
+        """Return a picture of metrics over steps, of matplotlib; notebooks show it, `savefig` writes it.
+
+        Args:
+            metrics: "accuracy", "loss", "worst_client_accuracy" or "attack_success"; the first two if none is given.
+        """
+        return plot(self, metrics or ("accuracy", "loss"))
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @staticmethod
     def begin(folder: Path, config: Mapping[str, Any], *, resumed: bool = False) -> None:
@@ -60,6 +125,7 @@ class Record:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (SUMMARY, REPORT) if resumed else (SUMMARY, REPORT, CHECKPOINT, HISTORY):
             (folder / name).unlink(missing_ok=True)
+        forget(folder, best=not resumed)
         write(folder / CONFIG, _config(config))
 
     def save(self, folder: Path) -> None:
@@ -90,7 +156,8 @@ class Record:
             raise _unusable(folder / HISTORY, "the history of this run", why)
         if digest(config) != summary.config_digest:
             raise _unusable(folder / SUMMARY, "the summary of this run", f"{CONFIG} is that of another one")
-        return cls(config, history, summary)
+        models, best = (Models.load(at) if (at / INDEX).is_file() else None for at in (folder, folder / BEST))
+        return cls(config, history, summary, models, best)
 
 
 def as_lines(history: Iterable[StepRecord]) -> bytes:
@@ -118,17 +185,6 @@ def read_lines(path: Path, count: int, digest: str) -> StoredSteps:
     if len(lengths) != count or found.hexdigest() != digest:
         raise _unusable(path, "the history of this run", f"its first {count} lines are not those of its checkpoint")
     return StoredSteps(path, lengths)
-
-
-def write(path: Path, text: bytes) -> None:
-    """Write a file, so that a kill leaves either all of the new one or the old one."""
-    partial = path.with_suffix(".partial")
-    try:
-        partial.write_bytes(text)
-    except OSError:
-        partial.unlink(missing_ok=True)  # on a full disk it would take the room that others need
-        raise
-    partial.replace(path)
 
 
 def _summary(text: bytes) -> Summary:

@@ -219,8 +219,8 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
         name: of the run, for readers.
         identity: SHA-256 of the canonical form of the run.
         source: SHA-256 of the classes from outside the library that it uses; None if it uses none.
-        status: "finished"; "failed" if it could not go on; "stopped" if the user stopped it.
-        error: why it failed; None if it did not.
+        status: "finished"; "failed" if it could not go on; "stopped" if the user or an observer stopped it.
+        error: why it failed, or why an observer stopped it; None otherwise.
         steps: number of server steps.
         seconds: on the run's clock; virtual ones in a simulation.
         wall_seconds: time that it took to compute.

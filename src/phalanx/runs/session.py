@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,10 +19,12 @@ import torch
 from phalanx.core import (
     Algorithm,
     AnyState,
+    CatchingUp,
     InfeasibleError,
     Observer,
     Progress,
     StalledError,
+    Stop,
     Transport,
     Until,
     Vector,
@@ -32,9 +35,12 @@ from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
 from phalanx.runs.canonical import source
+from phalanx.runs.card import card
 from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, peek, resumption
 from phalanx.runs.federation import Federation, population
+from phalanx.runs.files import write
 from phalanx.runs.history import History, Measure
+from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import conditions, provenance
 from phalanx.runs.record import HISTORY, Record
@@ -45,10 +51,6 @@ from phalanx.simulation.executor import ExecutorFactory
 from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.runs")
-
-
-def nothing() -> None:
-    """Do nothing."""
 
 
 def ignore(ending: Ending) -> None:
@@ -79,8 +81,8 @@ class Session:
         checkpoint: when the run is saved on its way; None: never.
         device: where it computes.
         begun: when it began, by `time.perf_counter`; None: now.
-        prepare: called before the first file of a run is written.
         on_end: called with how the run ended, before its record is made; of a run that raises, only if it has a folder.
+        models: keeps the models of the run.
     """
 
     def __init__(
@@ -95,26 +97,28 @@ class Session:
         checkpoint: Checkpoint | None,
         device: torch.device,
         begun: float | None = None,
-        prepare: Callable[[], None] = nothing,
         on_end: Callable[[Ending], None] = ignore,
+        models: ModelKeeper,
     ) -> None:
         begun = time.perf_counter() if begun is None else begun
         self.info, self.folder = info, folder
         self.resumed = resumption(folder, checkpoint, origin, device)
         self.begun = begun - self.resumed.seconds
-        self._population, self._prepare, self._on_end = population, prepare, on_end
+        self._population, self._on_end = population, on_end
         path = folder / HISTORY if folder else None
         self.history = History(observed, measure, path, self._make_ready, self.resumed.lines)
         self._holding, self._stepped = Holding(self._safe), False
         self.keeper = CheckpointWriter(folder, checkpoint, origin, self.history, self.begun)
         self.failure: Exception | None = None  # by which the run had to stop, where that is its result
         self.record: Record | None = None  # once it has ended
-        self.enrolled: frozenset[int] = frozenset()  # as of the last step
+        self.state: AnyState  # the last, once it has begun
+        self._models, self._observers = models, tuple[Observer, ...]()
+        self._stop: Stop | None = None  # the first that an observer has raised
+        models.go_on(self.history.lines)
 
     def _make_ready(self) -> None:
         if self.folder is not None:
             Record.begin(self.folder, self.info.config, resumed=self.resumed.snapshot is not None)
-            self._prepare()
 
     def run(
         self,
@@ -128,31 +132,50 @@ class Session:
         reference: Train | None,
         lost_rounds: LostRounds,
         observers: Sequence[Observer],
-    ) -> AnyState:
-        """Carry out the run from where it is, and return its last state.  The arguments are those of `phalanx.run`."""
-        state: AnyState = run(
-            algorithm,
-            transport,
-            model,
-            until=until,
-            sample=sample,
-            guard=guard,
-            reference=reference,
-            lost_rounds=lost_rounds,
-            observers=(self.history, self, *observers),
-            on_snapshot=self._between_steps,
-            resume=self.resumed.snapshot,
-        )
-        return state
+    ) -> None:
+        """Carry out the run from where it is, and keep its models.  The arguments are those of `phalanx.run`.
+
+        A run that an observer stops ends here like any other; its record says so.
+        """
+        self._observers = (self._models, *observers)
+        if self.resumed.snapshot is not None:
+            for observer in self._observers:
+                if isinstance(observer, CatchingUp):
+                    observer.catch_up(self.history.lines)
+        try:
+            run(
+                algorithm,
+                transport,
+                model,
+                until=until,
+                sample=sample,
+                guard=guard,
+                reference=reference,
+                lost_rounds=lost_rounds,
+                observers=(self,),
+                on_snapshot=self._between_steps,
+                resume=self.resumed.snapshot,
+            )
+        except Stop as stop:
+            self.failure = stop
 
     def __call__(self, progress: Progress) -> None:
-        """See `Observer`."""
-        self.enrolled, self._stepped = progress.enrolled, True
+        """Record the progress and show it to the observers, with what was measured; see `Observer`."""
+        self.history(progress)
+        self.state, self._stepped = progress.state, True
+        shown = progress._replace(metrics=self.history.metrics)
+        for observer in self._observers:
+            try:
+                observer(shown)
+            except Stop as stop:
+                self._stop = self._stop or stop
 
     def _between_steps(self, take: Callable[[], Snapshot[Any]]) -> None:
         """See `phalanx.engine.OnSnapshot`: a run that is asked to stop is left here, with all its steps."""
-        self.keeper(take, now=self._holding.pending is not None)
+        self.keeper(take, now=self._stop is not None or self._holding.pending is not None)
         self._stepped = False
+        if self._stop is not None:
+            raise self._stop
         self._holding.release()
 
     def _safe(self) -> bool:
@@ -179,7 +202,10 @@ class Session:
         with self.history:
             if error is None:
                 self._end(self.failure)
-                self.keeper.discard()
+                if isinstance(self.failure, Stop):
+                    self.keeper.leave()
+                else:
+                    self.keeper.discard()
                 return
             if is_full(error) and self.folder is not None:
                 self._end_on_full_disk(error, self.folder)
@@ -187,10 +213,25 @@ class Session:
             if self.folder is None:
                 return
             try:
-                self._end(error)
-            except OSError as failure:
-                log.error("how the run ended is not all on record: %s", failure)
-                error.add_note(f"How the run ended is not all on record: {failure}")
+                with self._noted(error, "the models of the last step are not kept", Exception):
+                    self.keep_models()
+            finally:
+                with self._noted(error, "how the run ended is not all on record", OSError):
+                    self._end(error)
+
+    def keep_models(self) -> None:
+        """Keep the models of the last step; raise `OSError` if they cannot be written."""
+        self._models.keep()
+
+    @staticmethod
+    @contextmanager
+    def _noted(error: BaseException, what: str, kind: type[Exception]) -> Iterator[None]:
+        """Note on the error by which a run ends that something else went wrong as well."""
+        try:
+            yield
+        except kind as failure:
+            log.error("%s: %s", what, failure)
+            error.add_note(f"{what.capitalize()}: {failure}")
 
     def _end_on_full_disk(self, error: BaseException, folder: Path) -> NoReturn:
         """Leave what there is room for: a checkpoint, a history that is at least as long, and a summary if possible."""
@@ -222,7 +263,10 @@ class Session:
             if self.history.lines:
                 lines, seconds = self.history.settled(), time.perf_counter() - self.begun
                 record = record_of(self.info, lines, self._population(lines), how, seconds)
+                record = replace(record, models=self._models.models, best=self._models.best)
                 if self.folder is not None:
+                    if record.models is not None:
+                        write(self.folder / CARD, card(record).encode())
                     record.save(self.folder)
                 self.record = record
 
@@ -237,24 +281,28 @@ def simulate(
     observers: Sequence[Observer] = (),
     checkpoint: Checkpoint | None = EVERY_MINUTE,
     executors: ExecutorFactory | None = None,
+    models: SavedModels | None = THE_LAST,
 ) -> Record:
     """Carry out a run in this process, on virtual time.
 
     Args:
         plan: the run.
         name: a readable name; made from the run if not given.
-        folder: where run.json, history.jsonl and summary.json go, in place of an older run's; nothing is written if not
-            given, nor before the run has begun. If this run was begun there before, and stopped or killed, it goes on.
+        folder: where run.json, history.jsonl, summary.json and the models go, in place of an older run's; nothing is
+            written if not given, nor before the run has begun. If this run was begun there before, and stopped or
+            killed, it goes on.
         data_dir: where data sets lie; they are downloaded if not given.
         device: where it computes.
-        observers: are shown each step; of a run that goes on, those that are left.
+        observers: are shown each step; of a run that goes on, those that are left. One that raises `Stop` ends it.
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
         executors: has the clients of a round train elsewhere, to the same bits, such as `phalanx.ray.RayExecutors`.
+        models: which models are kept, in `folder` and for `Record.model`; None for none.
 
     Returns:
         What happened; but for `wall_seconds` the same to the bit, also if the run was killed and went on. A run that
         had to stop, because nobody was left who could go on or the algorithm could not, has the status "failed" and the
-        error in its summary.
+        error in its summary; one that an observer stopped has the status "stopped" and the reason. Called again, the
+        latter goes on.
 
     Raises:
         InfeasibleError: the run cannot even begin; or it was begun under conditions (threads, versions, device, data)
@@ -288,6 +336,15 @@ def simulate(
         checkpoint=checkpoint,
         device=federation.device,
         begun=begun,
+        models=ModelKeeper(
+            federation.model,
+            federation.all_served,
+            folder,
+            settings=models,
+            identity=plan.identity,
+            inputs=federation.inputs,
+            architecture=plan.model,
+        ),
     )
     try:
         with reproducible(federation.device), session:
@@ -322,6 +379,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             raise
         session.failure = error
     session.history.conclude(federation.worth)
+    session.keep_models()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from phalanx.core import InfeasibleError, StalledError
+from phalanx.core import InfeasibleError, StalledError, Stop
 from phalanx.runs.canonical import digest, source
 from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """The end of a run; the error if it failed."""
+    """The end of a run; the error if it failed, or why an observer stopped it."""
 
     status: Status
     error: str | None
@@ -112,6 +112,8 @@ def ending(error: BaseException | None) -> Ending:
     """Return how a run ended that raised this error, or none."""
     if error is None or isinstance(error, KeyboardInterrupt):
         return Ending("stopped" if error else "finished", None)
+    if isinstance(error, Stop):
+        return Ending("stopped", str(error) or None)
     kind = "" if isinstance(error, (InfeasibleError, StalledError)) else f"{type(error).__name__}: "
     return Ending("failed", "\n".join([f"{kind}{error}", *getattr(error, "__notes__", [])]))
 

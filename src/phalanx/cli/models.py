@@ -1,0 +1,200 @@
+"""`phalanx evaluate` and `phalanx export`: the models of a run."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from phalanx.cli.configuration import Draft, parameters
+from phalanx.cli.evaluating import Evaluating
+from phalanx.cli.options import data_dir
+from phalanx.cli.parser import Options
+from phalanx.cli.terminal import TRUTH
+from phalanx.core import InfeasibleError
+from phalanx.data import Dataset
+from phalanx.models import TorchModule
+from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
+from phalanx.runs.files import write
+from phalanx.runs.models import ModelIndex, ModelInputs, Models
+from phalanx.runs.plan import Run
+from phalanx.runs.record import Record
+from phalanx.runs.scores import Scores, scores
+from phalanx.training.evaluation import Score, client_accuracy
+from phalanx.wording import percent, plural
+
+ROWS = 50  # clients and classes that a table lists, at most
+
+
+def evaluate_command(options: Options, console: Console) -> int:
+    """Print how good the models of a run are: on all examples, by class, by client; return the exit status."""
+    record, given = _loaded(options.folder), options.draft.make(Evaluating)
+    models = _kept(record, best=given.best)
+    plan = _plan(record, with_data=given.data is None)
+    _, test = (given.data or plan.data).load(data_dir(given.data_dir))
+    inputs = models.index.inputs
+    if inputs is not None and (test.shape, test.classes) != (inputs.shape, inputs.classes):
+        raise InfeasibleError(
+            f"The models take examples of shape {inputs.shape} and know {inputs.classes} classes; the data has "
+            f"examples of shape {test.shape} and {test.classes} classes. Choose other --data."
+        )
+    tests = _as_seen(record, plan, test)
+    kind = TorchModule(given.module) if given.module else None
+    found = scores(models, test, tests, None if kind is None else lambda: kind.build((), 0), plan.task)
+    _show(record, models, found, test, console)
+    return 0
+
+
+def _loaded(folder: Path) -> Record:
+    if not folder.is_dir():
+        raise InfeasibleError(f"There is no folder {folder}. Name that of a run, such as runs/NAME.")
+    return Record.load(folder)
+
+
+def _kept(record: Record, *, best: bool) -> Models:
+    try:
+        return record.kept(best=best)
+    except LookupError as error:
+        raise InfeasibleError(str(error.args[0])) from error
+
+
+def _plan(record: Record, *, with_data: bool) -> Run:
+    """Return the run as far as its record describes it; of real clients, only what its server was told.
+
+    Raises:
+        InfeasibleError: its own data is needed, and is not known.
+    """
+    config = record.config
+    if with_data and "data" not in config:
+        raise InfeasibleError("The record does not say on what data this run was trained. Name some by --data.")
+    names = [name for name in parameters(Run) if name in config and (with_data or name != "data")]
+    draft = Draft(Run)
+    for name in names:
+        draft.set(name, config[name])
+    draft.check()
+    made: Run = draft.make(Run)
+    return made
+
+
+def _as_seen(record: Record, plan: Run, test: Dataset) -> dict[int, Dataset]:
+    """Return the test examples as each client's group sees them; nothing if there are no groups."""
+    if plan.groups is None:
+        return {}
+    groups = {i: client.group for i, client in record.summary.clients.items() if client.group is not None}
+    seen = {group: plan.groups.seen_by(group, test) for group in {*groups.values()}}
+    return {i: seen[group] for i, group in groups.items()}
+
+
+def _show(record: Record, models: Models, found: Scores, test: Dataset, console: Console) -> None:
+    clients = record.summary.clients
+    honest = [found.clients[i] for i in found.clients if i not in clients or clients[i].byzantine is not True]
+    console.print(f"{record.name}: {len(test):,} test examples", markup=False)
+    table = _table("", "accuracy", "loss", *found.model.extra)
+    _add(table, "global model", [found.model])
+    if honest:
+        _add(table, "mean over honest clients", honest)
+    console.print(table)
+    if not math.isnan(found.model.accuracy):
+        console.print(_classes(found.model, honest, test))
+    if found.clients:
+        console.print(_clients(record, models.index, found.clients))
+
+
+def _add(table: Table, name: str, found: Sequence[Score]) -> None:
+    """Add a row with means over some models: accuracy, loss, and the other metrics of the task."""
+    extra = [f"{_mean(score.extra[name] for score in found):.4f}" for name in found[0].extra]
+    accuracy, loss = _mean(score.accuracy for score in found), _mean(score.loss for score in found)
+    table.add_row(name, _share(accuracy), f"{loss:.4f}", *extra)
+
+
+def _share(value: float) -> str:
+    return percent(None if math.isnan(value) else value)
+
+
+def _classes(model: Score, honest: list[Score], test: Dataset) -> Table:
+    """Return the accuracy of each class: of the global model, and the mean over honest clients."""
+    counts = test.label_counts().tolist()
+    mean = torch.stack([s.by_class for s in honest or [model]]).mean(0).tolist()
+    table = _table("class", "examples", "global model", "honest clients")
+    for label, (own, of_clients) in enumerate(zip(model.by_class.tolist(), mean, strict=True)):
+        if counts[label] and table.row_count < ROWS:
+            table.add_row(str(label), f"{counts[label]:,}", _share(own), _share(of_clients))
+    if (more := sum(map(bool, counts)) - table.row_count) > 0:
+        table.add_row(f"and {more} more")
+    return table
+
+
+def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score]) -> Table:
+    """Return the accuracy of each client's model: on all examples, and under its own distribution of labels."""
+    clients = record.summary.clients
+    table = _table("client", "model", "accuracy", "own labels", "truth")
+    for i, score in [*found.items()][:ROWS]:
+        about = clients.get(i)
+        held = torch.tensor(about.classes if about is not None else ())
+        own = client_accuracy(score, held) if len(held) == len(score.by_class) > 0 else math.nan
+        truth = "unknown" if about is None or about.byzantine is None else TRUTH[about.byzantine]
+        table.add_row(str(i), index.file(i), _share(score.accuracy), _share(own), truth)
+    if len(found) > ROWS:
+        table.add_row("", f"and {plural(len(found) - ROWS, 'client')} more")
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("", "client", "class", "model", "truth") else "right")
+    return table
+
+
+def _mean(values: Iterable[float]) -> float:
+    held = [*values]
+    return sum(held) / len(held)
+
+
+def export_command(options: Options, console: Console) -> int:
+    """Write a model of a run in a format; return the exit status."""
+    form = _format(options)
+    record = _loaded(options.folder)
+    models = _kept(record, best=options.best)
+    try:
+        state = models.state(options.client)
+    except LookupError as error:
+        raise InfeasibleError(str(error.args[0])) from error
+    if form == "onnx":
+        inputs = _inputs(options, models.index.inputs)
+        module: nn.Module | None = TorchModule(options.module).build(inputs.shape, 0) if options.module else None
+        content = as_onnx(models.module(options.client, module), inputs)
+    else:
+        content = tensors_as(state, form)
+    if options.out.is_dir():
+        raise InfeasibleError(f"--out {options.out} is a folder. Name a file, such as {options.out}/model.{form}.")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write(options.out, content)
+    whose = "the global model" if options.client is None else f"the model of client {options.client}"
+    console.print(f"{options.out}: {whose}, {len(content):,} bytes", markup=False, soft_wrap=True)
+    return 0
+
+
+def _format(options: Options) -> Format:
+    if options.format not in FORMATS:
+        raise InfeasibleError(f"--format must be {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got {options.format}.")
+    return cast(Format, options.format)
+
+
+def _inputs(options: Options, known: ModelInputs | None) -> ModelInputs:
+    """Return what the model takes; raise `InfeasibleError` if it is not known and not given."""
+    if options.shape is None and known is None:
+        raise InfeasibleError(
+            "The record does not say what examples the model takes. Give the shape of one: --shape 3 32 32."
+        )
+    if options.shape is None:
+        return cast(ModelInputs, known)
+    if min(options.shape) < 1:
+        raise InfeasibleError(f"--shape must be positive numbers, got {' '.join(map(str, options.shape))}.")
+    dtype = known.dtype if known is not None else "float32"
+    return ModelInputs(shape=tuple(options.shape), dtype=dtype, outputs=known.outputs if known else 0)

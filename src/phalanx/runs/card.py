@@ -1,0 +1,139 @@
+"""The card of a run's models: a short page in Markdown that says what they are and how far they can be trusted."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from phalanx.wording import percent, plural, visible
+
+if TYPE_CHECKING:
+    from phalanx.runs.record import Record
+
+SHOWN = 20  # clients and reasons that are listed, at most
+LONGEST = 300  # characters of a text that the card takes over
+
+
+def card(record: "Record") -> str:
+    """Return the card of a run's models, in Markdown.  Names and reasons, which clients may write, are escaped."""
+    rows = "\n".join(f"| {name} | {_plain(text)} |" for name, text in _facts(record))
+    excluded = "\n".join(f"- {line}" for line in _exclusions(record)) or "No client was excluded."
+    remarks = "\n".join(f"- {_plain(remark)}" for remark in record.summary.remarks) or "None is known to be missing."
+    return f"""# {_plain(record.name)}
+
+| | |
+| --- | --- |
+{rows}
+
+## Excluded clients
+
+{excluded}
+
+## Guarantees that the run does not have
+
+{remarks}
+
+## Use
+
+```python
+from pathlib import Path
+from phalanx import Record
+
+model = Record.load(Path("...")).model()  # the folder of this file; model(client=3): the one that client 3 is served
+```
+"""
+
+
+def _facts(record: "Record") -> Iterator[tuple[str, str]]:
+    """Yield the rows of the table."""
+    summary, config = record.summary, record.config
+    p, index = summary.provenance, record.kept().index
+    yield "trained by", f"{described(config.get('algorithm'))}, {plural(summary.steps, 'step')}, {summary.status}"
+    if summary.error:
+        yield "why it ended", summary.error
+    yield "task", _task(record)
+    if summary.data is not None:
+        data = summary.data
+        sizes = f"{data.train:,} training and {data.test:,} test examples"
+        yield "data", f"{described(config.get('data', data.name))}: {sizes}"
+    if "partition" in config:
+        yield "partition", described(config["partition"])
+    yield "clients", _clients(record)
+    if "model" in config:
+        yield "network", f"{described(config['model'])}, {summary.dimension:,} parameters"
+    yield "last evaluation", _evaluation(record)
+    files = {file for offers in index.clients.values() for file in offers.values()} | {"model.safetensors"}
+    also = "; models of clients were left out, for lack of room" if index.left_out else ""
+    yield "models", plural(len(files), "file") + also
+    yield "identity", summary.identity
+    commit = f", commit {p.commit[:12]}{'' if p.clean else ' with changes'}" if p.commit else ""
+    versions = f"torch {p.torch}, Python {p.python}, {p.device}"
+    yield "made by", f"Phalanx {p.phalanx} (numerics {p.numerics}){commit}; {versions}"
+
+
+def _task(record: "Record") -> str:
+    inputs = record.kept().index.inputs
+    if inputs is None:
+        return "not known: the coordinator was given a module"
+    task = described(record.config.get("task")) if "task" in record.config else "Classification"
+    wanted = f"scores of {inputs.classes} classes" if inputs.classes else f"{plural(inputs.outputs, 'output')}"
+    return f"{task}: {wanted} for {inputs.dtype} examples of shape {inputs.shape}"
+
+
+def _clients(record: "Record") -> str:
+    clients = record.summary.clients.values()
+    bad = sum(client.byzantine is True for client in clients)
+    absent = sum(client.not_enrolled is not None for client in clients)
+    attack = described(record.config.get("attack"))
+    return (
+        plural(len(clients), "client")
+        + (f", {bad} of them Byzantine ({attack})" if bad else "")
+        + (f"; {absent} not enrolled" if absent else "")
+    )
+
+
+def _evaluation(record: "Record") -> str:
+    final = record.summary.final
+    found = {"accuracy": percent(final.accuracy)} if final.accuracy is not None else {}
+    found |= {"loss": f"{final.loss:.4g}"} if final.loss is not None else {}
+    found |= {"success of the attack": percent(final.attack_success)} if final.attack_success is not None else {}
+    if not found:
+        return "none"
+    after = max(step.step for step in record.history if step.metrics is not None)
+    return ", ".join(f"{name} {text}" for name, text in found.items()) + f", after step {after}"
+
+
+def _exclusions(record: "Record") -> Iterator[str]:
+    """Yield a line for each step and reason."""
+    found = sorted((c.excluded.step, c.excluded.reason, i) for i, c in record.summary.clients.items() if c.excluded)
+    lines = [(step, why, [i for *_, i in of]) for (step, why), of in groupby(found, key=lambda item: item[:2])]
+    for step, why, clients in lines[:SHOWN]:
+        yield f"step {step}: {plural(len(clients), 'client')} ({_listed(clients)}): {_plain(why) or 'no reason given'}"
+    if len(lines) > SHOWN:
+        yield f"and {len(lines) - SHOWN} more"
+
+
+def _listed(clients: Iterable[int]) -> str:
+    first = [*clients]
+    return ", ".join(map(str, first[:SHOWN])) + (", ..." if len(first) > SHOWN else "")
+
+
+def described(value: object) -> str:
+    """Return a value of a configuration in a line: a class as its call."""
+    if isinstance(value, Mapping) and "class_path" in value:
+        given = (value.get("init_args") or {}).items()
+        inner = ", ".join(f"{name}={described(part)}" for name, part in given if part not in (None, []))
+        return f"{str(value['class_path']).rpartition('.')[2]}({inner})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {described(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(described, value)) + "]"
+    return "not known" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown and HTML show as it is, on one line."""
+    line = visible(" ".join(text.split()))
+    line = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    for mark in "\\`*_[]<>|#":
+        line = line.replace(mark, {"<": "&lt;", ">": "&gt;"}.get(mark, f"\\{mark}"))
+    return line

@@ -1,0 +1,169 @@
+"""A record as a table of pandas, as a picture, and as a card in a notebook."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from phalanx.runs.schema import StepRecord
+from phalanx.wording import percent, plural, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from phalanx.runs.record import Record
+
+METRICS = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
+FATES = ("used", "filtered", "waits", "invalid", "lost")
+LOOKED_AT = 2000  # lines of a history that the curve of a card is drawn from, at most
+POINTS = 60  # of that curve
+WIDTH, HEIGHT = 180, 40  # of that curve, in pixels
+
+
+def frame(history: Iterable[StepRecord], by: Literal["step", "client"]) -> "DataFrame":
+    """Return the steps of a run as a table; see `Record.frame`."""
+    try:
+        import pandas  # noqa: PLC0415  (optional)
+    except ImportError as error:
+        raise ModuleNotFoundError("Record.frame needs the package pandas. Install it: pip install pandas.") from error
+    if by not in ("step", "client"):
+        raise ValueError(f'by must be "step" or "client", got {by!r}.')
+    rows = (_of_step if by == "step" else _of_clients)(history)
+    columns = ("step", "version", "seconds", *METRICS, *FATES) if by == "step" else CLIENT_COLUMNS
+    return pandas.DataFrame(rows, columns=list(columns))
+
+
+CLIENT_COLUMNS = ("step", "client", "fate", "weight", "accepted", "score", "reason", "accuracy", "own_accuracy")
+
+
+def _of_step(history: Iterable[StepRecord]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each step; lines of the history with one step are one row."""
+    for step, lines in groupby(history, key=lambda line: line.step):
+        row: dict[str, Any] = {"step": step}
+        counts = Counter[str]()
+        for line in lines:
+            row |= {"version": line.version, "seconds": line.seconds}
+            row |= {name: getattr(line.metrics, name) for name in METRICS if line.metrics is not None}
+            counts.update(fate for fate, *_ in _fates(line).values())
+        yield row | {fate: counts[fate] for fate in FATES}
+
+
+def _of_clients(history: Iterable[StepRecord]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each client of which a line of the history says something."""
+    for line in history:
+        received = line.metrics.received_accuracy if line.metrics is not None else {}
+        own = line.metrics.client_accuracy if line.metrics is not None else {}
+        fates = _fates(line)
+        for client in sorted({*fates, *received}):
+            fate, reason = fates.get(client, (None, ""))
+            row: dict[str, Any] = {"step": line.step, "client": client, "fate": fate, "reason": reason}
+            if (verdict := line.verdicts.get(client)) is not None and fate in FATES[:3]:
+                row |= {"weight": verdict.weight, "accepted": verdict.accepted, "score": verdict.score}
+            yield row | {"accuracy": received.get(client), "own_accuracy": own.get(client)}
+
+
+def _fates(line: StepRecord) -> dict[int, tuple[str, str]]:
+    """Return what happened to the update of each client, and why."""
+    found = dict[int, tuple[str, str]]()
+    for fate, reasons in (("lost", line.lost), ("invalid", line.invalid)):
+        found |= {client: (fate, why) for client, why in reasons.items()}
+    for client, verdict in line.verdicts.items():
+        found[client] = ("waits" if verdict.waits else "used" if verdict.accepted else "filtered", verdict.reason)
+    return found
+
+
+def plot(record: "Record", metrics: Sequence[str]) -> "Figure":
+    """Return a picture of metrics over steps; see `Record.plot`."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import)
+
+    if wrong := [name for name in metrics if name not in METRICS]:
+        raise ValueError(f"metrics must be among {', '.join(METRICS)}, got {', '.join(map(repr, wrong))}.")
+    curves = {name: curve(record.history, name) for name in metrics}
+    figure = Figure(figsize=(4.5 * len(metrics), 3.2), layout="constrained")
+    for axes, (name, points) in zip(figure.subplots(1, len(metrics), squeeze=False)[0], curves.items(), strict=True):
+        axes.plot([x for x, _ in points], [y for _, y in points], linewidth=1.8)
+        axes.set_xlabel("step")
+        axes.locator_params(axis="x", integer=True)
+        axes.set_ylabel(name.replace("_", " "))
+        axes.grid(visible=True, axis="y", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        if name != "loss":
+            axes.set_ylim(0, 1)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    figure.suptitle(shown(record.name).replace("$", r"\$"))
+    return figure
+
+
+def curve(history: Iterable[StepRecord], metric: str) -> list[tuple[int, float]]:
+    """Return a metric by step, where it was measured and finite."""
+    measured = ((step.step, getattr(step.metrics, metric)) for step in history if step.metrics is not None)
+    return [(step, value) for step, value in measured if value is not None]
+
+
+def html(record: "Record") -> str:
+    """Return a short card of a record for notebooks: the outcome and the curve of its accuracy."""
+    summary = record.summary
+    final, best = summary.final, summary.best
+    excluded = [i for i, client in summary.clients.items() if client.excluded]
+    bad = sum(client.byzantine is True for client in summary.clients.values())
+    rows = {
+        "outcome": f"{summary.status} after {plural(summary.steps, 'step')}",
+        "why": summary.error or "",
+        "accuracy": f"{percent(final.accuracy)} (best {percent(best.accuracy)}, step {best.step})",
+        "loss": "" if final.loss is None else f"{final.loss:.4f}",
+        "attack": "" if final.attack_success is None else f"succeeds on {percent(final.attack_success)}",
+        "clients": plural(len(summary.clients), "client") + (f", {bad} Byzantine" if bad else ""),
+        "excluded": (f"{len(excluded)}: " if excluded else "none") + _some(excluded),
+        "unused updates": _unused(record),
+        "guarantees": f"lacks {len(summary.remarks)}: {summary.remarks[0]}" if summary.remarks else "",
+        "took": f"{summary.wall_seconds:.1f} s",
+    }
+    left, top = 'style="text-align:left"', 'style="vertical-align:top"'
+    shown_rows = [(name, value) for name, value in rows.items() if value]
+    lines = "".join(
+        f"<tr {top}><th {left}>{name}</th><td {left}>{_text(value)}</td></tr>" for name, value in shown_rows
+    )
+    return (
+        f'<div style="display:flex;gap:1.5em;align-items:center"><div><b>{_text(record.name)}</b>'
+        f"<table>{lines}</table></div>{_sparkline(record.history)}</div>"
+    )
+
+
+def _text(value: str) -> str:
+    return escape(shown(value, 160))
+
+
+def _some(clients: Sequence[int], most: int = 12) -> str:
+    return ", ".join(map(str, clients[:most])) + (", ..." if len(clients) > most else "")
+
+
+def _unused(record: "Record") -> str:
+    shares = {"Byzantine": record.summary.filtered.byzantine, "honest": record.summary.filtered.honest}
+    return ", ".join(f"{percent(share)} of {who} clients" for who, share in shares.items() if share)
+
+
+def _sparkline(history: Sequence[StepRecord]) -> str:
+    """Return the curve of the accuracy as a small SVG, from 0 to 1; nothing if there are no two points."""
+    points = curve(history[:: len(history) // LOOKED_AT + 1], "accuracy")
+    points = points[:: len(points) // POINTS + 1]
+    if len(points) < 2 or points[-1][0] == points[0][0]:
+        return ""
+    (first, _), (last, _) = points[0], points[-1]
+    at = " ".join(f"{(x - first) / (last - first) * WIDTH:.0f},{HEIGHT * (1 - y):.1f}" for x, y in points)
+    return (
+        '<figure style="margin:0">'
+        f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="-2 -2 {WIDTH + 4} {HEIGHT + 4}" role="img" '
+        'aria-label="accuracy over steps"><polyline fill="none" stroke="currentColor" stroke-width="1.5" '
+        f'points="{at}"/></svg><figcaption style="opacity:.7">accuracy, from 0 to 100 %</figcaption></figure>'
+    )
+
+
+def brief(record: "Record") -> str:
+    """Return a record on one line."""
+    summary = record.summary
+    return (
+        f"Record({shown(record.name)!r}, {summary.status} after {plural(summary.steps, 'step')}, "
+        f"accuracy {percent(summary.final.accuracy)})"
+    )

@@ -1,0 +1,76 @@
+"""Models in formats of other programs."""
+
+import io
+import logging
+import warnings
+from typing import Any, Literal, get_args
+
+import safetensors.torch
+import torch
+from torch import nn
+
+from phalanx.core import InfeasibleError
+from phalanx.installation import installation
+from phalanx.runs.models import ModelInputs, Tensors
+
+Format = Literal["safetensors", "torch", "onnx"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+BATCH = 2  # examples with which a network is traced; a batch of one would be taken for a constant
+
+
+def tensors_as(state: Tensors, form: Literal["safetensors", "torch"]) -> bytes:
+    """Return the values of a model as a safetensors file, or as one for `torch.load(..., weights_only=True)`."""
+    if form == "safetensors":
+        return safetensors.torch.save(dict(state))
+    out = io.BytesIO()
+    torch.save(dict(state), out)
+    return out.getvalue()
+
+
+def as_onnx(module: nn.Module, inputs: ModelInputs) -> bytes:
+    """Return a network with its values as an ONNX file: from "examples", a batch of any size, to "scores".
+
+    Raises:
+        ModuleNotFoundError: the extra `onnx` is not installed.
+        InfeasibleError: ONNX has no form for this network, or it takes several inputs.
+    """
+    if inputs.names:
+        raise InfeasibleError(
+            f"The network takes several inputs ({', '.join(inputs.names)}), and only networks of one are exported as "
+            "onnx. Choose another --format."
+        )
+    try:
+        import onnx  # noqa: F401, PLC0415  (optional)
+        import onnxscript  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"The format onnx needs the packages onnx and onnxscript. Install them: {installation('onnx')}."
+        ) from error
+    example = torch.zeros((BATCH, *inputs.shape), dtype=getattr(torch, inputs.dtype))
+    try:
+        program = _traced(module.eval(), example)
+    except (torch.onnx.OnnxExporterError, RuntimeError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise InfeasibleError(f"torch.onnx cannot export this network: {said[0]} Choose another --format.") from error
+    written: bytes = program.model_proto.SerializeToString()
+    return written
+
+
+def _traced(module: nn.Module, example: torch.Tensor) -> Any:
+    """Return torch's ONNX program of a network, without its messages on packages that it does not need."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return torch.onnx.export(
+                module,
+                (example,),
+                dynamo=True,
+                verbose=False,
+                input_names=["examples"],
+                output_names=["scores"],
+                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            )
+    finally:
+        log.setLevel(before)

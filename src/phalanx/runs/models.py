@@ -1,0 +1,393 @@
+"""The models that a run ends with, as safetensors files in its folder, and as modules.
+
+    model.safetensors   the global model, as the `state_dict` of its module
+    models/             the other models that clients are served, each stored once
+    model.json          a `ModelIndex`: which client is served which file, and what a model takes
+    best/               the same files as of the best evaluation, if `SavedModels.best` asks for them
+
+Files are written when the run ends, whatever ends it; those of the best evaluation when it is made.
+"""
+
+import math
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from phalanx.core import AnyState, InfeasibleError, Progress, Vector
+from phalanx.models import Model
+from phalanx.rng import borrowed
+from phalanx.runs.canonical import configuration
+from phalanx.runs.files import write
+from phalanx.runs.schema import SchemaPart, StepRecord, from_json, to_json
+from phalanx.training.vector import FlatModule
+from phalanx.wording import shown
+
+MODEL, INDEX, MODELS, BEST, CARD = "model.safetensors", "model.json", "models", "best", "model.md"
+GIGABYTE = 10**9
+
+Tensors = Mapping[str, Tensor]  # the `state_dict` of a module, on the CPU
+
+
+@dataclass(frozen=True)
+class SavedModels:
+    """The models that a run keeps.  No number of the run depends on it.
+
+    Args:
+        best: whether the models of the best evaluation are kept as well.
+        gigabytes: room for models, 10^9 bytes each. If the different models of the clients need more, only the global
+            model is kept.
+    """
+
+    best: bool = False
+    gigabytes: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.gigabytes >= 0:
+            raise ValueError(f"gigabytes must be at least 0, got {self.gigabytes}.")
+
+
+THE_LAST = SavedModels()
+
+
+class Served(NamedTuple):
+    """The models of one state.
+
+    Args:
+        model: the global one.
+        offers: by client, the models that it can be served, by number, the most general first; one client at a time.
+        chosen: by client that chooses among several, the number of its choice; the others are served the last.
+    """
+
+    model: Vector
+    offers: Iterable[tuple[int, Mapping[int, Vector]]]
+    chosen: Mapping[int, int] = {}
+
+
+class ModelInputs(SchemaPart, frozen=True, kw_only=True):
+    """What a model takes and gives.
+
+    Args:
+        shape: of one example; of its first input, if there are several.
+        dtype: of the same, such as "float32".
+        outputs: number of outputs, as the task of the run needs them.
+        classes: number of classes of the labels; 0 for targets.
+        names: of the inputs, if there are several.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    outputs: int
+    classes: int = 0
+    names: tuple[str, ...] = ()
+
+
+class ModelIndex(SchemaPart, frozen=True, kw_only=True):
+    """`model.json`: the files of models.
+
+    Args:
+        identity: of the run.
+        step: after which they were served.
+        clients: by client and number of the model, its file, the most general model first. Empty if `left_out`.
+        chosen: by client that chose among several models, the number of its choice.
+        left_out: whether the models of clients were left out, for lack of room.
+        inputs: what a model takes; None if it is not known, as of real clients.
+        architecture: description of the network, as in `run.json`; None if it is not known.
+    """
+
+    identity: str
+    step: int
+    clients: Mapping[int, Mapping[int, str]] = {}
+    chosen: Mapping[int, int] = {}
+    left_out: bool = False
+    inputs: ModelInputs | None = None
+    architecture: Mapping[str, Any] | None = None
+
+    def file(self, client: int | None) -> str:
+        """Return the file of the model that a client is served; of the global model if it is None.
+
+        Raises:
+            LookupError: the client did not take part, or its model was left out.
+        """
+        if client is None:
+            return MODEL
+        if self.left_out:
+            raise LookupError(
+                "Only the global model was saved: those of the clients need more room than this run had for models. "
+                "Repeat it with more gigabytes of SavedModels (`phalanx run --model_gigabytes`)."
+            )
+        if client not in self.clients:
+            known = ", ".join(map(str, [*self.clients][:20])) + (" ..." if len(self.clients) > 20 else "")
+            raise LookupError(f"Client {client} did not take part. Who did: {known or 'nobody'}.")
+        offers = self.clients[client]
+        return offers[self.chosen.get(client, [*offers][-1])]
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a run.
+
+    Args:
+        index: who is served which.
+        tensors: returns the values in a file, by its name.
+        architecture: the network; None: as the index describes it.
+    """
+
+    index: ModelIndex
+    tensors: Callable[[str], Tensors]
+    architecture: Model | None = None
+
+    @classmethod
+    def load(cls, folder: Path) -> "Models":
+        """Read the index of a folder; its files are read when they are needed.
+
+        Raises:
+            FileNotFoundError: there are no models.
+            ValueError: the index is damaged.
+        """
+        path = folder / INDEX
+        if not path.is_file():
+            raise FileNotFoundError(f"There are no models in {folder}: {_why_none(folder)}.")
+        try:
+            index = from_json(path.read_bytes(), ModelIndex)
+        except ValueError as error:
+            raise ValueError(f"{path} is not an index of models: {error}. Repeat the run.") from error
+        return cls(index, partial(read_tensors, folder))
+
+    def state(self, client: int | None = None) -> Tensors:
+        """Return the `state_dict` of the model that a client is served; see `ModelIndex.file`."""
+        return self.tensors(self.index.file(client))
+
+    def module(self, client: int | None = None, module: nn.Module | None = None) -> nn.Module:
+        """Return the model that a client is served as a module, in evaluation mode.
+
+        Args:
+            client: its number; None for the global model.
+            module: receives the values; a new one of the run's architecture if not given.
+
+        Raises:
+            LookupError: the client did not take part, or its model was left out.
+            ValueError: the architecture is not known, or the module is another one.
+        """
+        state = self.state(client)
+        made = self._built() if module is None else module
+        try:
+            made.load_state_dict(dict(state))
+        except RuntimeError as error:
+            why = " ".join(str(error).split())
+            raise ValueError(f"The values of the model do not fit {type(made).__name__}: {shown(why, 300)}") from error
+        return made.eval()
+
+    def _built(self) -> nn.Module:
+        inputs, kind = self.index.inputs, self.architecture
+        if kind is None and self.index.architecture is not None:
+            kind = architecture_of(self.index.architecture)
+        if kind is None or inputs is None:
+            raise ValueError(
+                "The record does not say what the network of this run is: its coordinator was given a module. Give the "
+                "same: record.model(module=...), or --module on the command line."
+            )
+        with borrowed(0, "model"):  # whose values are replaced
+            return kind.build(inputs.shape, inputs.outputs)
+
+
+def read_tensors(folder: Path, name: str) -> Tensors:
+    """Return the values in a file of models; raise `ValueError` if it is damaged."""
+    path = folder / name
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except SafetensorError as error:
+        raise ValueError(f"{path} holds no model: {error}. Repeat the run.") from error
+
+
+def _why_none(folder: Path) -> str:
+    if folder.name == BEST:
+        return "the run was not asked to keep those of its best evaluation (SavedModels(best=True), --keep_best)"
+    return "the run is not over, or was made by a version that saved none"
+
+
+def architecture_of(form: Mapping[str, Any]) -> Model:
+    """Return the description of a network that a configuration names.  Importing its class runs code.
+
+    Raises:
+        ValueError: there is no such class, or it is not made of these values.
+    """
+    path, values = str(form.get("class_path")), form.get("init_args", {})
+    package, _, name = path.rpartition(".")
+    try:
+        kind = getattr(import_module(package), name)
+        found = msgspec.convert(values, kind) if isinstance(kind, type) and issubclass(kind, Model) else None
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ValueError(f"The network {shown(path)} of this run cannot be made here: {error}.") from error
+    if not isinstance(found, Model):
+        raise ValueError(f"{shown(path)}, the network of this run, is no phalanx.models.Model.")
+    return found
+
+
+Key = tuple[()] | tuple[int, int]  # of a model: its number and the first client with it; empty for the global one
+
+
+class Layout(NamedTuple):
+    """The files of the models of one state, and who is served which."""
+
+    files: Mapping[str, Vector]
+    clients: Mapping[int, Mapping[int, str]]
+
+
+def layout(served: Served, most: float) -> Layout | None:
+    """Return the different models with names for their files; None if those of clients have more than `most` bytes.
+
+    Equal models are one file: the global one, or that of the first client which is offered it.
+    """
+    held: dict[Key, Vector] = {(): served.model}
+    by_place: dict[int, Key] = {served.model.data_ptr(): ()}
+    by_content: dict[bytes, Key] = {_content(served.model): ()}
+    clients, room = dict[int, dict[int, Key]](), most
+    for client, offers in served.offers:
+        clients[client] = {}
+        for number, vector in offers.items():
+            key = by_place.get(vector.data_ptr())
+            if key is None:
+                key = by_content.setdefault(_content(vector), (number, client))
+            if key not in held:
+                held[key], by_place[vector.data_ptr()] = vector, key  # held, so that no other vector has its place
+                room -= vector.nbytes
+                if room < 0:
+                    return None
+            clients[client][number] = key
+    names = _names(held)
+    files = {names[key]: vector for key, vector in held.items()}
+    return Layout(files, {i: {number: names[key] for number, key in of.items()} for i, of in clients.items()})
+
+
+def _names(keys: Iterable[Key]) -> dict[Key, str]:
+    """Return a file name for each model; of models with one number, it says to which client each was offered first."""
+    count = Counter(key[0] for key in keys if key)
+    return {
+        key: f"{MODELS}/{key[0]}{f'-client-{key[1]}' if count[key[0]] > 1 else ''}.safetensors" if key else MODEL
+        for key in keys
+    }
+
+
+def _content(vector: Vector) -> bytes:
+    return sha256(vector.detach().cpu().contiguous().view(torch.uint8).numpy().data).digest()
+
+
+class ModelKeeper:
+    """An observer that keeps the models of a run: those of the best evaluation on the way, those of the end at the end.
+
+    Args:
+        model: the module; its values are overwritten.
+        served: returns the models of a state for its enrolled clients.
+        folder: where files go; None: models are held in memory.
+        settings: what is kept; None: nothing.
+        identity: of the run.
+        inputs: what a model takes, if it is known.
+        architecture: the network, if it is known.
+    """
+
+    def __init__(
+        self,
+        model: FlatModule,
+        served: Callable[[AnyState, Collection[int]], Served],
+        folder: Path | None,
+        *,
+        settings: SavedModels | None,
+        identity: str,
+        inputs: ModelInputs | None = None,
+        architecture: Model | None = None,
+    ) -> None:
+        self._model, self._served, self._folder = model, served, folder
+        self._keeps, self._settings = settings is not None, settings or THE_LAST
+        self._identity, self._inputs, self._architecture = identity, inputs, architecture
+        self._last: Progress | None = None
+        self._top: float | None = None
+        self.models: Models | None = None  # once they are saved
+        self.best: Models | None = None
+
+    def go_on(self, history: Iterable[StepRecord]) -> None:
+        """Take the best evaluation of the steps that a resumed run has behind it, whose models are in the folder.
+
+        Raises:
+            InfeasibleError: they are not.
+        """
+        if self._settings.best:
+            self._top = max((step.accuracy for step in history if step.accuracy is not None), default=None)
+            if self._top is not None and self._folder is not None:
+                if not (self._folder / BEST / INDEX).is_file():
+                    raise InfeasibleError(
+                        f"{self._folder} does not hold the models of the best evaluation so far. Go on without those "
+                        "of the best, or start over."
+                    )
+                self.best = Models.load(self._folder / BEST)
+
+    def __call__(self, progress: Progress) -> None:
+        """See `Observer`."""
+        self._last = progress
+        accuracy = None if progress.metrics is None else progress.metrics.accuracy
+        if not self._settings.best or accuracy is None or math.isnan(accuracy):
+            return
+        if self._top is None or accuracy > self._top:
+            self._top = accuracy
+            self.best = self._keep(progress, None if self._folder is None else self._folder / BEST)
+
+    def keep(self) -> None:
+        """Keep the models of the last state; raise `OSError` if they cannot be written."""
+        if self._last is not None and self._keeps:
+            self.models = self._keep(self._last, self._folder)
+
+    def _keep(self, progress: Progress, folder: Path | None) -> Models:
+        served = self._served(progress.state, progress.enrolled)
+        found = layout(served, self._settings.gigabytes * GIGABYTE)
+        if found is None:
+            warnings.warn(
+                f"The models of the clients need more than {self._settings.gigabytes:g} GB, and only the global model "
+                "is kept. Give more gigabytes of SavedModels to keep them all.",
+                stacklevel=2,
+            )
+        files, clients = found or Layout({MODEL: served.model}, {})
+        known = self._architecture
+        index = ModelIndex(
+            identity=self._identity,
+            step=progress.step,
+            clients=clients,
+            chosen=dict(served.chosen),
+            left_out=found is None,
+            inputs=self._inputs,
+            architecture=configuration(known, Model) if known is not None and self._inputs is not None else None,
+        )
+        if folder is None:
+            held = {name: self._state(vector) for name, vector in files.items()}
+            return Models(index, held.__getitem__, known)
+        forget(folder)
+        (folder / MODELS if len(files) > 1 else folder).mkdir(parents=True, exist_ok=True)
+        for name, vector in files.items():
+            write(folder / name, safetensors.torch.save(self._state(vector), {"identity": self._identity}))
+        write(folder / INDEX, to_json(index) + b"\n")
+        return Models(index, partial(read_tensors, folder), known)
+
+    def _state(self, vector: Vector) -> dict[str, Tensor]:
+        """Return the `state_dict` of a model, in memory of its own."""
+        self._model.load(vector)
+        state = self._model.module.state_dict().items()
+        return {name: held.detach().cpu().clone(memory_format=torch.contiguous_format) for name, held in state}
+
+
+def forget(folder: Path, *, best: bool = False) -> None:
+    """Remove the models of a folder, their index first; those of the best evaluation only if `best`."""
+    for name in (INDEX, CARD, MODEL):
+        (folder / name).unlink(missing_ok=True)
+    for name in (MODELS, BEST) if best else (MODELS,):
+        shutil.rmtree(folder / name, ignore_errors=True)
