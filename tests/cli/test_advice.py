@@ -58,7 +58,6 @@ def is_advice(text):
     [
         ("--algoritm", "--algorithm", ("--algorithm", "--attack", "--clients", "--seed", "--until.steps")),
         ("--bizantine", "--byzantine", ("--byzantine",)),
-        ("--training.epoks", "--training.epochs", ("--training.epochs", "--training.lr", "--training.momentum")),
         ("--until.stepz", "--until.steps", ("--until.steps", "--until.seconds")),
         ("--guard.norm", "--guard.max_norm", ("--guard.max_norm", "--guard.max_size", "--guard.max_staleness")),
         ("--evaluation.evry", "--evaluation.every", ("--evaluation.every",)),

@@ -145,7 +145,7 @@ def test_what_cannot_begin_says_what_would_have_been_right(capsys, tmp_path, opt
         ("demo --device gpu", "phalanx demo: --device must be cpu"),
         (
             "run --config group.yaml",
-            "phalanx run: training must be a mapping of its options (epochs, steps, batch_size",
+            "phalanx run: training must be one of LocalOptimizer, LocalSGD",
         ),
     ],
 )
@@ -206,9 +206,9 @@ def test_help_names_what_can_be_chosen(capsys):
     assert {"FedAvg", "ByzantineCFL", "FedAsync"} <= set(algorithms)  # and those of other tests
     assert "Algorithm" not in algorithms
     assert "default: MLP(hidden=(512,), dropout=0.0, start='torch')" in text
-    assert re.search(
-        r"--training.epochs EPOCHS\s+Number of passes over the client's data. \(an integer; default: 1\)", text
-    )
+    assert re.search(r"--until.steps STEPS\s+[^-]*--until.seconds", text)
+    options = " ".join(phalanx(capsys, "run --training.help LocalSGD")[1].split())
+    assert "--training.epochs EPOCHS Number of passes over the client's data. (an integer; default: 1)" in options
     assert "phalanx run --config examples/mnist.yaml --seed 1" in text
     assert "Standard deviation of each entry" in phalanx(capsys, "run --attack.help Gaussian")[1]
 

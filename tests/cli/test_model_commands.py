@@ -83,12 +83,12 @@ def test_wrong_evaluations(arguments, why, done, capsys, monkeypatch):
 
 def test_examples_of_another_shape_are_refused(done, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "elsewhere.py").write_text(
+    (tmp_path / "tiny_source.py").write_text(
         "from dataclasses import dataclass\nimport torch\nfrom phalanx.data import Dataset, Source\n"
         "@dataclass(frozen=True)\nclass Tiny(Source):\n    def load(self, data_dir=None):\n"
         "        return (Dataset(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), 2),) * 2\n"
     )
-    status, _, err = said(capsys, "evaluate", done, "--data", "elsewhere.Tiny")
+    status, _, err = said(capsys, "evaluate", done, "--data", "tiny_source.Tiny")
     assert status == 2
     assert "take examples of shape (1, 8, 8) and know 10 classes; the data has examples of shape (2,) and 2" in err
 

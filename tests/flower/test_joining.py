@@ -41,7 +41,9 @@ def joined(plan, folder):
     federation, lines = Federation(plan), []
     nodes = at_nodes(honest(plan, folder, federation))
     late = nodes.pop(FIRST_NODE + LATE)
-    with InProcessGrid(nodes) as grid, FlowerTransport(grid, roster_of(6), timeouts=PATIENCE) as transport:
+    size = len(federation.start)
+    made = FlowerTransport(grid := InProcessGrid(nodes), roster_of(6), timeouts=PATIENCE, update_size=size)
+    with grid, made as transport:
 
         def observer(progress):
             lines.append(progress)

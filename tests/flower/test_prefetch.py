@@ -69,8 +69,9 @@ def run(
     lines, timeouts = [], dataclasses.replace(options.pop("timeouts", QUICK), least=1)
     nodes = at_nodes(honest(plan, folder) | (apps or {}))
     roster = roster or roster_of(plan.clients)
-    with grid(nodes) as made, kind(made, roster, timeouts=timeouts, prefetch=True, **options) as transport:
-        federation = Federation(plan)
+    federation = Federation(plan)
+    options |= {"timeouts": timeouts, "prefetch": True, "update_size": len(federation.start)}
+    with grid(nodes) as made, kind(made, roster, **options) as transport:
         phalanx.run(
             plan.algorithm,
             transport,

@@ -175,13 +175,19 @@ class PerCluster(Wrapper):
     def download(self, state: PerClusterState, client: int) -> Download:
         """See `Algorithm`: what the client's cluster sends it, or the model of the node that it has come to."""
         if client in state.newcomers:
-            return state.tree.nodes[state.newcomers[client]].model
+            return self._uncorrected(state.tree.nodes[state.newcomers[client]].model)
         return self.algorithm.download(state.trained[state.tree.leaf_of(client)].inner, client)
 
     def candidate_models(self, state: PerClusterState, client: int) -> Mapping[int, Download]:
         """See `Algorithm`: the models on the client's path, from the root's to what its cluster sends it."""
         path = state.tree.path(state.node_of(client))
-        return {**{v: state.tree.nodes[v].model for v in path[:-1]}, path[-1]: self.download(state, client)}
+        models = {v: self._uncorrected(state.tree.nodes[v].model) for v in path[:-1]}
+        return {**models, path[-1]: self.download(state, client)}
+
+    def _uncorrected(self, model: Vector) -> Download:
+        """Return the download of a model alone; what else a download holds is zero."""
+        size = self.algorithm.download_size(len(model))
+        return model if size == len(model) else torch.cat((model, model.new_zeros(size - len(model))))
 
     def weights(self, state: PerClusterState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client; none for new clients on their way to one."""
