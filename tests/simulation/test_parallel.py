@@ -2,6 +2,7 @@
 
 import os
 import signal
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from phalanx import Run, Until, simulate
 from phalanx.algorithms import FedAsync, QFedAvg
 from phalanx.core import InfeasibleError
 from phalanx.models import MLP
-from phalanx.simulation.parallel import Processors
+from phalanx.simulation.parallel import Learners, Processors
 from phalanx.training import LocalSGD
 
 
@@ -52,13 +53,29 @@ def made(processors):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_ends_the_run_with_the_reason():
-    def kill(progress):
-        if progress.step == 2:
-            os.kill(next(iter(made(processors).learners.processes.values())).pid, signal.SIGKILL)
+def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
+    give, given = Learners.give, []
 
-    with Processors(2, after=0.0) as processors, pytest.raises(ConnectionError, match="killed by the signal SIGKILL"):
-        simulate(plan(6), executors=processors, observers=[kill])
+    def killed(self, worker, number, job):
+        give(self, worker, number, job)
+        given.append(number)
+        if len(given) == 15:  # in the middle of the second round
+            os.kill(self.processes[worker].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(Learners, "give", killed)
+    with Processors(2, after=0.0) as processors:
+        with pytest.warns(UserWarning, match="train in one process from here on.*killed by the signal SIGKILL"):
+            record = simulate(plan(6), executors=processors)
+        assert made(processors).learners is None
+    assert metrics(record) == metrics(simulate(plan(6)))
+
+
+def test_without_shared_memory_it_stays_in_one_process(monkeypatch):
+    monkeypatch.setattr("phalanx.simulation.parallel.disk_usage", lambda path: Mock(free=100_000))
+    what = r"need \d+ MB of shared memory, and /dev/shm has 0 MB"
+    with Processors(2, after=0.0) as processors, pytest.warns(UserWarning, match=what):
+        record = simulate(plan(), executors=processors)
+    assert metrics(record) == metrics(simulate(plan()))
 
 
 def test_one_process_starts_none():

@@ -4,12 +4,15 @@ Examples lie once in memory that all processes share, and so does a desk for eac
 and what they have learnt.  Starting a process takes seconds, so that a short run never does.
 """
 
+import math
 import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
+from pathlib import Path
+from shutil import disk_usage
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +29,7 @@ from phalanx.training.local import LocalTask, LocalTrainer
 
 AHEAD = 2  # jobs that a process is given at a time, so that it need not wait for the next one
 PAUSE = 1.0  # seconds for which results are waited for at a time
+SHARED_MEMORY = Path("/dev/shm")
 AFTER = 5.0  # seconds of training after which processes are worth their start
 
 
@@ -181,19 +185,23 @@ class ParallelExecutor:
         self._spent = 0.0  # seconds of training so far
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterable[tuple[LocalTask, float]]:
-        """See `Executor`.
+        """See `Executor`.  Where processes cannot be had, or one dies, clients train in this one from then on."""
+        try:
+            there = self._ready()
+        except Exception as error:  # no memory, one that died, a class that cannot be sent: the bits are the same here
+            self._give_up(str(error))
+            there = None
+        return self._here(tasks) if there is None else self._spread(there, tasks)
 
-        Raises:
-            ConnectionError: a process died, as when memory runs out.
-        """
+    def _ready(self) -> Learners | None:
+        """Return the processes if they can be given clients now; start them if it is time."""
         if self.learners is None and self._spent >= self.after:
-            trainer = self.serial.trainer
-            self.learners = Learners(self.count, self.blueprint, self.data, self.exact, trainer)
+            check_shared_memory(self.data, self.count, self.serial.trainer)
+            self.learners = Learners(self.count, self.blueprint, self.data, self.exact, self.serial.trainer)
             self.learners.start(self.count)
-        wanted = self.after > 0  # if not, it waits for them to begin
-        if self.learners is None or (wanted and not self.learners.workers and not self.learners.ready()):
-            return self._here(tasks)
-        return self._spread(self.learners, tasks)
+        if self.learners is None or self.after == 0 or self.learners.workers:
+            return self.learners
+        return self.learners if self.learners.ready() else None
 
     def _here(self, tasks: Iterable[LocalTask]) -> Iterator[tuple[LocalTask, float]]:
         begun = time.monotonic()
@@ -202,7 +210,7 @@ class ParallelExecutor:
 
     def _spread(self, learners: Learners, tasks: Iterable[LocalTask]) -> list[tuple[LocalTask, float]]:
         jobs = [*together(tasks, self.serial.trainer.width)]
-        losses = dict[int, float]()
+        losses, died = dict[int, float](), ""
         for happening in learners.do(jobs, PAUSE):
             match happening:
                 case Done(number, (found, texts)):
@@ -210,9 +218,21 @@ class ParallelExecutor:
                     losses |= {task.client: loss for task, loss in zip(jobs[number], found, strict=True)}
                     for text in texts:
                         warnings.warn(text, stacklevel=2)
+                case Failed(_, ConnectionError() as error):
+                    died = str(error)
                 case Failed(_, error):
                     raise error
-        return [(task, losses[task.client]) for some in jobs for task in some]
+        if died:
+            self._give_up(died)
+            left = [task for job in jobs for task in job if task.client not in losses]
+            losses |= {task.client: loss for task, loss in self.serial(left)}
+        return [(task, losses[task.client]) for job in jobs for task in job]
+
+    def _give_up(self, why: str) -> None:
+        """Go on in this process alone."""
+        warnings.warn(f"Clients train in one process from here on, to the same bits. {why}", stacklevel=2)
+        self.close()
+        self.learners, self.after = None, math.inf
 
     def close(self) -> None:
         """End the processes."""
@@ -258,6 +278,20 @@ class Processors:
         made = ParallelExecutor(self.count, self.after, blueprint, data, exact)
         self._stack.callback(made.close)
         return made
+
+
+def check_shared_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer) -> None:
+    """Raise `OSError` if the memory that processes can share is too small; a container often has 64 MB only."""
+    if not SHARED_MEMORY.is_dir():
+        return
+    examples = [tensor for held in data.values() for tensor in (*held.inputs.values(), held.y)]
+    desks = 2 * count * AHEAD * trainer.width * trainer.model.values.nbytes
+    needed, free = sum(tensor.nbytes for tensor in examples) + desks, disk_usage(SHARED_MEMORY).free
+    if needed > free:
+        raise OSError(
+            f"Several processes need {needed / 1e6:,.0f} MB of shared memory, and {SHARED_MEMORY} has "
+            f"{free / 1e6:,.0f} MB. Enlarge it (docker run --shm-size), or set --jobs to 1."
+        )
 
 
 def processors() -> int:
