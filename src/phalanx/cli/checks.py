@@ -14,7 +14,7 @@ def check_device(device: str) -> None:
     allowed = ["cpu", *(["cuda"] if found else []), *(f"cuda:{k}" for k in range(found))]
     if device not in allowed:
         none = "" if found else f"; torch {torch.__version__} finds no CUDA device here"
-        raise InfeasibleError(f"--device must be {' or '.join(allowed)}, got {device}{none}.")
+        raise InfeasibleError(f"--device must be {' or '.join(allowed)}, got {shown(device)}{none}.")
 
 
 def check_folder(folder: Path) -> None:
