@@ -114,7 +114,7 @@ def central(data: Dataset, batch: int) -> float:
     return time.perf_counter() - begun
 
 
-def engines(repeats: int = 5) -> None:
+def engines(repeats: int = 3) -> None:
     """Print how much faster a round is than an epoch of plain PyTorch on one core; the ways take turns."""
     keep_freed_memory()
     data = examples(CLIENTS * EXAMPLES, 0)
