@@ -15,6 +15,14 @@ from phalanx.simulation.parallel import Learners, Processors
 from phalanx.training import LocalSGD
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def plan(steps=4, **changes):
     return Run(clients=10, model=MLP((16,), dropout=0.2), until=Until(steps), **changes)
 
@@ -99,5 +107,8 @@ def test_what_cannot_be_spread_is_refused():
 
 def test_the_threads_of_torch_leave_fewer_processors(monkeypatch):
     monkeypatch.setattr("phalanx.simulation.parallel.processors", lambda: 8)
-    assert Processors().count == 8 // torch.get_num_threads()
+    torch.set_num_threads(2)
+    assert Processors().count == 4
     assert Processors(3).count == 3
+    with pytest.raises(InfeasibleError, match=r"5 processes of 2 threads each are more than the 8 .*set_num_threads"):
+        simulate(plan(), executors=Processors(5))

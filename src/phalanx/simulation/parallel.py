@@ -271,7 +271,17 @@ class Processors:
         return self.jobs or max(1, processors() // torch.get_num_threads())
 
     def executor(self, blueprint: Blueprint, data: Mapping[int, Dataset], *, exact: bool) -> Executor:
-        """See `phalanx.simulation.executor.ExecutorFactory`."""
+        """See `phalanx.simulation.executor.ExecutorFactory`.
+
+        Raises:
+            InfeasibleError: the processes would have more threads than there are processors, which is very slow.
+        """
+        threads = torch.get_num_threads()
+        if self.count > 1 < threads and self.count * threads > processors():
+            raise InfeasibleError(
+                f"{self.count} processes of {threads} threads each are more than the {processors()} processors here, "
+                "and would be very slow. Call torch.set_num_threads(1) first, or lower --threads or --jobs."
+            )
         if self.count == 1:
             return SerialExecutor(blueprint.trainer(), data, exact)
         self._stack.close()  # of an earlier run
