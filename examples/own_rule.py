@@ -5,6 +5,8 @@ phalanx run --algorithm.aggregate own_rule.ShortenedMean --attack Rescale --byza
 
 from dataclasses import dataclass
 
+import torch
+
 from phalanx.aggregators import Choice, Selection
 
 
@@ -21,4 +23,4 @@ class ShortenedMean(Selection):
     def choose(self, points):
         norms = points.matrix.norm(dim=1).double()
         longest = self.factor * norms.median()
-        return Choice(points.share * (longest / norms.clamp(min=longest)).nan_to_num(1.0))
+        return Choice(points.share * torch.where(norms > longest, longest / norms, 1.0))

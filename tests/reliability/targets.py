@@ -92,7 +92,8 @@ def file(name: str, content: bytes) -> Path:
 
 
 def like(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
+    """Return whether tensors are equal, NaN where the other is NaN included."""
+    return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124
 
 
 # --- messages over Flower

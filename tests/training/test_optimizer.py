@@ -13,7 +13,7 @@ from phalanx import Run, Until, simulate
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
-from phalanx.rng import generator
+from phalanx.rng import borrowed, generator
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
 from phalanx.runs.packing import pack
@@ -33,8 +33,7 @@ DATA = Dataset(torch.randn(26, 1, 4, 4, generator=RNG), torch.randint(3, (26,), 
 
 
 def network():
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
+    with borrowed(1, "model"):
         return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(16, 3)).double()
 
 

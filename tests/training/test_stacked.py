@@ -9,6 +9,7 @@ from torch import nn
 from phalanx import Run, Until, simulate
 from phalanx.data import Dataset
 from phalanx.models import MLP
+from phalanx.rng import borrowed
 from phalanx.training import LocalSGD
 from phalanx.training.local import LocalTask
 from phalanx.training.sgd import ExponentialLR, Trainer
@@ -54,8 +55,8 @@ def tasks(size, count, rows, *, apart=False):
 @pytest.mark.parametrize("recipe", RECIPES, ids=repr)
 @pytest.mark.parametrize("name", MODULES)
 def test_it_learns_what_one_client_at_a_time_learns(name, recipe, apart):
-    torch.manual_seed(0)
-    model, data = FlatModule(MODULES[name]().double()), clients()
+    with borrowed(0, "model"):
+        model, data = FlatModule(MODULES[name]().double()), clients()
     one, other = (torch.full((len(SIZES), model.size), math.nan).double() for _ in range(2))
     stacked = StackedTrainer(model, recipe, 3, CLASSIFICATION)
     losses = stacked.train_together(tasks(model.size, len(SIZES), other, apart=apart), data)
