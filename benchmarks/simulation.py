@@ -33,7 +33,7 @@ from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.simulation.executor import Blueprint
-from phalanx.simulation.parallel import Processors
+from phalanx.simulation.parallel import ProcessExecutors
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.task import CLASSIFICATION
 
@@ -124,7 +124,7 @@ def engines(repeats: int = 3) -> None:
             plain = central(data, batch)
             for name, stacked, jobs in WAYS:
                 recipe, seen = replace(RECIPE, batch_size=batch, stacked=stacked), list[float]()
-                with Processors(jobs, after=0.0) as processors:
+                with ProcessExecutors(jobs, after=0.0) as processors:
                     watch = seen.append
                     observers = [lambda _, watch=watch: watch(time.perf_counter())]
                     simulate(plan(recipe=recipe), observers=observers, executors=processors)

@@ -11,7 +11,7 @@ from phalanx import Run, Until, simulate
 from phalanx.algorithms import FedAsync, QFedAvg
 from phalanx.core import InfeasibleError
 from phalanx.models import MLP
-from phalanx.simulation.parallel import Learners, Processors
+from phalanx.simulation.parallel import Learners, ProcessExecutors
 from phalanx.training import LocalSGD
 
 
@@ -40,14 +40,14 @@ def metrics(record):
 def test_the_bits_are_those_of_one_process(changes):
     here = simulate(plan(**changes))
     for jobs in (2, 3):
-        with Processors(jobs, after=0.0) as processors:
+        with ProcessExecutors(jobs, after=0.0) as processors:
             assert metrics(simulate(plan(**changes), executors=processors)) == metrics(here)
 
 
 @pytest.mark.slow
 def test_it_moves_to_processes_in_the_middle_of_a_run():
     seen = []
-    with Processors(2, after=0.05) as processors:
+    with ProcessExecutors(2, after=0.05) as processors:
         watch = lambda progress: seen.append(bool(made(processors) and made(processors).learners))  # noqa: E731
         record = simulate(plan(400), executors=processors, observers=[watch])
     assert seen[0] is False
@@ -71,7 +71,7 @@ def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
             os.kill(self.processes[worker].pid, signal.SIGKILL)
 
     monkeypatch.setattr(Learners, "give", killed)
-    with Processors(2, after=0.0) as processors:
+    with ProcessExecutors(2, after=0.0) as processors:
         with pytest.warns(UserWarning, match="train in one process from here on.*killed by the signal SIGKILL"):
             record = simulate(plan(6), executors=processors)
         assert made(processors).learners is None
@@ -81,34 +81,34 @@ def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
 def test_without_shared_memory_it_stays_in_one_process(monkeypatch):
     monkeypatch.setattr("phalanx.simulation.parallel.disk_usage", lambda path: Mock(free=100_000))
     what = r"need \d+ MB of shared memory, and /dev/shm has 0 MB"
-    with Processors(2, after=0.0) as processors, pytest.warns(UserWarning, match=what):
+    with ProcessExecutors(2, after=0.0) as processors, pytest.warns(UserWarning, match=what):
         record = simulate(plan(), executors=processors)
     assert metrics(record) == metrics(simulate(plan()))
 
 
 def test_one_process_starts_none():
-    with Processors(1) as processors:
+    with ProcessExecutors(1) as processors:
         assert metrics(simulate(plan(), executors=processors)) == metrics(simulate(plan()))
         assert made(processors) is None
 
 
 def test_a_short_run_starts_none():
-    with Processors(2) as processors:
+    with ProcessExecutors(2) as processors:
         simulate(plan(), executors=processors)
         assert made(processors).learners is None
 
 
 def test_what_cannot_be_spread_is_refused():
     with pytest.raises(InfeasibleError, match="jobs must be at least 1, got 0"):
-        Processors(0)
-    with Processors(2) as processors, pytest.raises(InfeasibleError, match="trains its clients one by one"):
+        ProcessExecutors(0)
+    with ProcessExecutors(2) as processors, pytest.raises(InfeasibleError, match="trains its clients one by one"):
         simulate(Run(clients=4, algorithm=FedAsync()), executors=processors)
 
 
 def test_the_threads_of_torch_leave_fewer_processors(monkeypatch):
     monkeypatch.setattr("phalanx.simulation.parallel.processors", lambda: 8)
     torch.set_num_threads(2)
-    assert Processors().count == 4
-    assert Processors(3).count == 3
+    assert ProcessExecutors().count == 4
+    assert ProcessExecutors(3).count == 3
     with pytest.raises(InfeasibleError, match=r"5 processes of 2 threads each are more than the 8 .*set_num_threads"):
-        simulate(plan(), executors=Processors(5))
+        simulate(plan(), executors=ProcessExecutors(5))

@@ -64,7 +64,7 @@ def _kept(record: Record, *, best: bool) -> Models:
 
 
 def _plan(record: Record, *, with_data: bool) -> Run:
-    """Return the run as far as its record describes it; of real clients, only what its server was told.
+    """Return the run as far as its record describes it; of real clients, only what its server knows.
 
     Raises:
         InfeasibleError: its own data is needed, and is not known.

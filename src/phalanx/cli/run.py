@@ -26,7 +26,7 @@ from phalanx.runs.record import REPORT, SUMMARY, Record
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
-from phalanx.simulation.parallel import Processors
+from phalanx.simulation.parallel import ProcessExecutors
 
 COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, at most
 
@@ -151,7 +151,7 @@ def _carry_out(
 def _executors(execution: Execution) -> AbstractContextManager[ExecutorFactory | None]:
     """Return where the clients of a round train: on a Ray cluster if one is given, or else on this machine."""
     if execution.ray is None:
-        return Processors() if execution.jobs is None else Processors(execution.jobs, after=0.0)
+        return ProcessExecutors() if execution.jobs is None else ProcessExecutors(execution.jobs, after=0.0)
     from phalanx.ray import RayExecutors  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
 
     return RayExecutors(execution.ray)

@@ -240,7 +240,7 @@ class ParallelExecutor:
             self.learners.__exit__()
 
 
-class Processors:
+class ProcessExecutors:
     """The processors of this machine, on which the clients of a round train: `executors` of `phalanx.simulate`.
 
     A context.  A script of your own that uses it needs `if __name__ == "__main__":`, since processes import it.
@@ -259,7 +259,7 @@ class Processors:
         self.jobs, self.after = jobs, after
         self._stack = ExitStack()
 
-    def __enter__(self) -> "Processors":
+    def __enter__(self) -> "ProcessExecutors":
         return self
 
     def __exit__(self, *error: Any) -> None:
