@@ -63,6 +63,7 @@ def test_length_does_not_help_an_attacker():
     ("row", "reference", "why"),
     [
         ([0.0, 0.0], [1.0, 0.0], "its change is zero, and has no direction"),
+        ([1e-45, 0.0], [1.0, 0.0], "its change is next to zero, and has no direction"),
         ([1.0, 0.0], [0.0, 0.0], "the server's own change is zero, and has no direction"),
         ([-1.0, 0.0], [1.0, 0.0], "cosine -1 with the server's own change, not above 0"),
     ],

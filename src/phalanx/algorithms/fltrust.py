@@ -72,9 +72,10 @@ class FLTrust(Algorithm[FLTrustState]):
         g_0 = own_change(self, updates)
         points = Points.of(updates.deltas)
         lengths, length = points.norms, float(torch.linalg.vector_norm(g_0.double()))
-        safe = torch.where(lengths > 0, lengths, 1.0)
+        directed = lengths > _shortest(length)
+        safe = torch.where(directed, lengths, 1.0)
         products = torch.stack([row.double() @ g_0.double() for row in updates.deltas]).cpu()
-        cosines = (products / (safe * (length or 1.0))).clamp(-1, 1)
+        cosines = torch.where(directed, products / (safe * (length or 1.0)), 0.0).clamp(-1, 1)
         trust = cosines.relu()
         total = float(trust.sum())
         shares = trust / total if total else trust
@@ -92,7 +93,15 @@ class FLTrust(Algorithm[FLTrustState]):
 
 def _why(cosine: float, length: float, own: float) -> str:
     """Return why an update has no weight."""
-    if not (length and own):
-        whose = "its" if own else "the server's own"
-        return f"{whose} change is zero, and has no direction"
+    if not own:
+        return "the server's own change is zero, and has no direction"
+    if not length:
+        return "its change is zero, and has no direction"
+    if length <= _shortest(own):
+        return "its change is next to zero, and has no direction"
     return f"cosine {cosine:.3g} with the server's own change, not above 0"
+
+
+def _shortest(own: float) -> float:
+    """Return the length of a change that no float32 factor makes as long as the server's own."""
+    return own / torch.finfo(torch.float32).max
