@@ -142,7 +142,10 @@ def hostile() -> Iterator[Row]:
     for name, algorithm in options.items():
         for kind, attack in attacks.items():
             plan = replace(SMALL, clients=16, groups=PermutedLabels(2), algorithm=algorithm)
-            yield f"{name}: {kind}", replace(plan, attack=attack, byzantine=2) if attack else plan
+            plan = replace(plan, attack=attack, byzantine=2) if attack else plan
+            yield f"{name}: {kind}", plan
+            if name == "Median, peel" and kind in {"none", "LabelShift"}:
+                yield f"{name}: {kind}, 40 rounds", replace(plan, until=Until(steps=40))
 
 
 FIFTH = replace(SMALL, clients=60, participation=0.2)

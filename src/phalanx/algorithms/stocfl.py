@@ -19,7 +19,7 @@ that holds it near a global model omega.  Deviations:
 * Clients train after the merges of a round there, and before them here: an update of a cluster that is merged is added
   to the model of the union.
 * A zero direction is orthogonal to all others; its client stays alone.
-* A round in which no cluster can be trained, because each is too small for the rule or for the weights, is not lost: its
+* A round in which no cluster can be trained, because each is too small for the rule or the weights, is not lost: its
   first answers count, and clusters are merged.
 * `aggregate` and `preprocess` are ours; the program averages without weights.
 """
