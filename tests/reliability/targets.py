@@ -35,7 +35,7 @@ from phalanx.flower.audit import read as read_audit
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage, Transfer
 from phalanx.flower.wire import LONGEST, failure, short
 from phalanx.runs.checkpoint import MAGIC, Header, Origin, _read, peek, write
-from phalanx.runs.packing import Packed, Piece, Unpackable, pack, unpack
+from phalanx.runs.packing import Piece, Unpackable, pack, unpack
 from phalanx.runs.record import as_lines
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.runs.steps import read_step
