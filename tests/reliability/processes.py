@@ -1,13 +1,13 @@
 """Kill the processes of a deployment at random moments, and compare its end with the simulation.
 
-python tests/reliability/processes.py [--kills 50] [--rounds 12] [--seed 1] [--folder FOLDER]
+python tests/reliability/processes.py [--kills 50] [--minutes 600] [--rounds 12] [--seed 1] [--folder FOLDER]
 
 A SuperLink, the server's app, and SuperNodes with TLS, each a process of its own, as `phalanx flower up` starts them.
 Again and again one is killed with SIGKILL, with its children: a SuperNode, the server's app, the SuperLink, or the last
-two at once.  The moment is drawn: up to one further round, and then up to 10 s.  A supervisor starts what has ended
-again.  Runs follow one another until there were enough kills.  At the end of each, the server's state must be that of a
-simulation in which the same clients took part in each round, to the bit, and the record and the audit trail must be
-whole.
+two at once.  The moment is drawn: one in seven waits for a further round, and all for up to 10 s more.  A supervisor
+starts what has ended again.  Runs follow one another until there were enough kills, or time is over.  At the end of
+each, the server's state must be that of a simulation in which the same clients took part in each round, to the bit, and
+the record and the audit trail must be whole.
 """
 
 import argparse
@@ -47,7 +47,8 @@ from reliability.chaos import digest
 
 CLIENTS = 2
 VICTIMS = ("node", "server's app", "SuperLink", "SuperLink and server's app")
-AFTER, LONGEST = 10.0, 60.0  # seconds from a round to the kill, and of waiting for a round
+AFTER_A_ROUND = 0.15  # share of the kills that wait for a further round
+AFTER, LONGEST = 10.0, 180.0  # seconds from a round to the kill, and of waiting for a round
 STUCK = 900.0  # seconds without a round
 INTRODUCTION = 90  # seconds, on a busy machine
 NEVER = 1_000_000  # misses that suspend a client
@@ -311,20 +312,20 @@ def finished(deployment: Deployment) -> bool:
     return True
 
 
-def chaotic(deployment: Deployment, kills: int, rng: random.Random, shown: bool = True) -> int:
-    """Carry out a run with up to so many kills, to its end; return their number."""
+def chaotic(deployment: Deployment, kills: int, rng: random.Random, until: float) -> int:
+    """Kill up to so many processes in a run, until it is over or time is (`time.monotonic`); return their number."""
     done = 0
-    while done < kills:
-        wait_for(deployment, len(lines(deployment.results)) + rng.randint(0, 1), LONGEST)
+    while done < kills and time.monotonic() < until:
+        further = rng.random() < AFTER_A_ROUND
+        wait_for(deployment, len(lines(deployment.results)) + further, LONGEST)
         wait_for(deployment, deployment.rounds + 2, rng.uniform(0, AFTER))
         if deployment.over:
             break
         victim, client = rng.choice(VICTIMS), rng.randrange(CLIENTS)
         deployment.kill(victim, client)
         done += 1
-        if shown:
-            name = f"{victim} {client}" if victim == "node" else victim
-            print(f"  kill {done}: {name}, after {len(lines(deployment.results)) - 1} rounds", flush=True)
+        name = f"{victim} {client}" if victim == "node" else victim
+        print(f"  kill {done}: {name}, after {max(0, len(lines(deployment.results)) - 1)} rounds", flush=True)
     return done
 
 
@@ -332,19 +333,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     rng, kills, bad, begun = random.Random(options.seed), 0, 0, time.monotonic()
-    rounds = whole = 0
+    rounds, whole, until = 0, 0, begun + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="phalanx-chaos-") as made:
         folder = options.folder or Path(made)
         with Deployment(folder, options.rounds) as deployment:
-            while kills < options.kills or not deployment.number:
+            while not deployment.number or (kills < options.kills and time.monotonic() < until):
                 for note in folder.glob("notes-*"):
                     note.unlink()
-                kills += chaotic(deployment, options.kills - kills, rng)
+                kills += chaotic(deployment, options.kills - kills, rng, until)
                 if not finished(deployment):
                     bad += 1
                     print(f"No round within {STUCK:g} s. Logs: {folder}", flush=True)
