@@ -6,6 +6,7 @@ functions of Flower are therefore wrapped.  Both do as before in threads that ha
 """
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,10 +14,11 @@ from typing import Any
 
 from flwr.app import Array
 from flwr.supercore.inflatable.inflatable_object import get_object_body, get_object_children_ids_from_object_content
-from flwr.superlink.grid import http_grid
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
 from phalanx.flower.codec import Malformed
 
+GRID = "flwr.superlink.grid.http_grid"  # the module that fetches replies over HTTP
 SPACE = 1 << 20  # bytes of a reply beyond twice those of its update
 
 
@@ -62,6 +64,8 @@ def at_most(most: int) -> Iterator[None]:
     Args:
         most: bytes.
     """
+    if (grid := sys.modules.get(GRID)) is not None:  # not imported here: clients do not need its 600 modules
+        vars(grid)["pull_objects"] = _pull_bounded
     _bound.most, _bound.arrays = most, Budget(most)
     try:
         yield
@@ -69,14 +73,13 @@ def at_most(most: int) -> Iterator[None]:
         _bound.most, _bound.arrays = None, None
 
 
-_pull_objects = http_grid.pull_objects  # type: ignore[attr-defined]
 _inflate = Array.inflate
 
 
 def _pull_bounded(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **options: Any) -> dict[str, bytes]:
     """Do as Flower's `pull_objects` within the bound of this thread; pieces are fetched in others."""
     if _bound.most is None:
-        return _pull_objects(object_ids, pull_object_fn, **options)
+        return pull_objects(object_ids, pull_object_fn, **options)
     budget = Budget(_bound.most)
 
     def pull(number: str) -> bytes:
@@ -84,7 +87,7 @@ def _pull_bounded(object_ids: list[str], pull_object_fn: Callable[[str], bytes],
         budget.spend(len(content))
         return content
 
-    return _pull_objects(object_ids, pull, **options)
+    return pull_objects(object_ids, pull, **options)
 
 
 def _inflate_bounded(cls: type[Array], content: bytes, children: Mapping[str, Any] | None = None) -> Array:
@@ -97,5 +100,4 @@ def _inflate_bounded(cls: type[Array], content: bytes, children: Mapping[str, An
     return _inflate.__func__(cls, content, children)  # type: ignore[attr-defined,no-any-return]
 
 
-http_grid.pull_objects = _pull_bounded  # type: ignore[attr-defined]
 Array.inflate = classmethod(_inflate_bounded)  # type: ignore[assignment,method-assign]
