@@ -1,13 +1,14 @@
 """Kill the processes of a deployment at random moments, and compare its end with the simulation.
 
-python tests/reliability/processes.py [--kills 50] [--minutes 600] [--rounds 12] [--seed 1] [--folder FOLDER]
+python tests/reliability/processes.py [--kills 50] [--minutes 600] [--rounds 12] [--waiting 0.5]
+    [--seed 1] [--folder FOLDER]
 
 A SuperLink, the server's app, and SuperNodes with TLS, each a process of its own, as `phalanx flower up` starts them.
 Again and again one is killed with SIGKILL, with its children: a SuperNode, the server's app, the SuperLink, or the last
-two at once.  The moment is drawn: one in seven waits for a further round, and all for up to 10 s more.  A supervisor
-starts what has ended again.  Runs follow one another until there were enough kills, or time is over.  At the end of
-each, the server's state must be that of a simulation in which the same clients took part in each round, to the bit, and
-the record and the audit trail must be whole.
+two at once.  The moment is drawn: half of the kills (--waiting) wait for a further round, and all for up to 10 s more.
+A supervisor starts what has ended again.  Runs follow one another until there were enough kills, or time is over.  At
+the end of each, the server's state must be that of a simulation in which the same clients took part in each round, to
+the bit, and the record and the audit trail must be whole.
 """
 
 import argparse
@@ -47,7 +48,6 @@ from reliability.chaos import digest
 
 CLIENTS = 2
 VICTIMS = ("node", "server's app", "SuperLink", "SuperLink and server's app")
-AFTER_A_ROUND = 0.15  # share of the kills that wait for a further round
 AFTER, LONGEST = 10.0, 180.0  # seconds from a round to the kill, and of waiting for a round
 STUCK = 900.0  # seconds without a round
 INTRODUCTION = 90  # seconds, on a busy machine
@@ -312,11 +312,11 @@ def finished(deployment: Deployment) -> bool:
     return True
 
 
-def chaotic(deployment: Deployment, kills: int, rng: random.Random, until: float) -> int:
+def chaotic(deployment: Deployment, kills: int, rng: random.Random, until: float, waiting: float) -> int:
     """Kill up to so many processes in a run, until it is over or time is (`time.monotonic`); return their number."""
     done = 0
     while done < kills and time.monotonic() < until:
-        further = rng.random() < AFTER_A_ROUND
+        further = rng.random() < waiting
         wait_for(deployment, len(lines(deployment.results)) + further, LONGEST)
         wait_for(deployment, deployment.rounds + 2, rng.uniform(0, AFTER))
         if deployment.over:
@@ -334,6 +334,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--waiting", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
@@ -346,7 +347,7 @@ def main() -> int:
             while not deployment.number or (kills < options.kills and time.monotonic() < until):
                 for note in folder.glob("notes-*"):
                     note.unlink()
-                kills += chaotic(deployment, options.kills - kills, rng, until)
+                kills += chaotic(deployment, options.kills - kills, rng, until, options.waiting)
                 if not finished(deployment):
                     bad += 1
                     print(f"No round within {STUCK:g} s. Logs: {folder}", flush=True)
