@@ -24,9 +24,10 @@ import numpy as np
 import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest
 from phalanx.aggregators.points import Points
-from phalanx.core import Weights
-from phalanx.numerics.linalg import Square
+from phalanx.core import Vector, Weights
+from phalanx.numerics.linalg import Square, root
 
 ROUNDING = 1e-12  # sums of weights with a smaller relative difference are equal up to rounding
 Neighbours = Literal["n-f-2", "n-f-1"]
@@ -69,6 +70,14 @@ class Krum(Selection):
         reasons = ["" if k == winner else why.format(score) for k, score in enumerate(scores.tolist())]
         return Choice(shares, scores.tolist(), reasons)
 
+    def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
+        """See `Aggregator`.  The new result is near a row whose neighbourhood can get a smallest score."""
+        reach = _reach(points, f, self.f, self.neighbours, float(points.weights.min()))
+        if isinstance(reach, Influence) or choice is None:
+            return reach if isinstance(reach, Influence) else UNKNOWN
+        far = root(points.squared_distances[int(choice.shares.argmax())])
+        return Influence.bound(float((far + reach)[reach >= 0].max()))
+
 
 @dataclass(frozen=True)
 class MultiKrum(Selection):
@@ -99,6 +108,17 @@ class MultiKrum(Selection):
         if self.m is not None and self.m < 1:
             raise ValueError(f"m must be at least 1, got {self.m}.")
 
+    def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
+        """See `Aggregator`.  Liars who are chosen are near a row; honest rows take the places of others."""
+        m = len(points) - self.f if self.m is None else self.m
+        reach = _reach(points, f, self.f, self.neighbours, points.mass * m / len(points))
+        if isinstance(reach, Influence) or choice is None:
+            return reach if isinstance(reach, Influence) else UNKNOWN
+        products = about_mean(points, choice.shares)
+        far = root(products.diagonal().clamp(min=0))
+        chosen = Chosen(points.share, choice.shares, products, m / len(points))
+        return chosen.influence(f, float((far + reach)[reach >= 0].max()), reach >= 0)
+
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
         n = len(points)
@@ -123,6 +143,37 @@ def _require_majority(rule: Krum | MultiKrum, n: int) -> None:
     """
     extra = 3 if rule.neighbours == "n-f-2" else 1
     require(rule, n, 2 * rule.f + extra, f"2f + {extra}")
+
+
+def _reach(points: Points, liars: int, f: int, neighbours: Neighbours, chosen: float) -> Weights | Influence:
+    """Return how far a chosen row can be from each row that is near it; -1 for rows with no chosen row near them.
+
+    The score of a chosen row is at most the largest that rows of the weight `chosen` among those that stay can be given.
+    Liars at one point are neighbours of each other; the rest of the neighbourhood are rows that stay.  The nearest of
+    these is no farther than the root of the score by the weight of the rest; and of two rows, one is at least half of
+    their distance away.
+
+    Returns:
+        For each row the largest distance; or the influence, if that is unbounded or unknown.
+    """
+    m, weights, squares = len(points), points.weights, points.squared_distances
+    unit = points.mass / m
+    count = max(m - f - (1 if neighbours == "n-f-2" else 0), 2)  # of a neighbourhood, the row itself included
+    held, mass = largest(weights, liars), count * unit
+    if held >= mass * (1 - ROUNDING) or held + chosen > points.mass * (1 + ROUNDING):
+        return UNBOUNDED
+    if held + mass > points.mass * (1 + ROUNDING):
+        return UNKNOWN
+    others = squares.clone().fill_diagonal_(torch.inf)
+    gone = nearest(others, weights, held)
+    reached = torch.stack([nearest(others[k : k + 1], weights, held + mass - float(weights[k]))[0] for k in range(m)])
+    scores = ((reached - gone) * squares).sum(1)
+    order = scores.argsort()
+    last = int((weights[order].cumsum(0) < (held + chosen) * (1 - ROUNDING)).sum())
+    most = float(scores[order[min(last, m - 1)]])
+    near = nearest(squares.clone().fill_diagonal_(-1.0), weights, mass - held)
+    least = (near * squares).sum(1) / 4
+    return torch.where(least <= most * (1 + ROUNDING), (most / (mass - held)) ** 0.5, -1.0)
 
 
 def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbours) -> Weights:
