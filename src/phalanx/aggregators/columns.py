@@ -1,6 +1,7 @@
 """Access of the coordinate-wise rules to columns: compiled kernels on the CPU, torch's sort on other devices."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,9 @@ def shifted_ranks(coefficients: NDArray[np.float64], by: int) -> NDArray[np.floa
     return np.stack([coefficients, higher, lower])
 
 
-def shifted_by_column(
-    deltas: Matrix, rule: Callable[[Float[Tensor, "b m"], float], Float[Tensor, "b"]], shift: float
-) -> tuple[Vector, float]:
+def shifted_by_column(deltas: Matrix, rule: Callable[..., Float[Tensor, "b"]], shift: float) -> tuple[Vector, float]:
     """Return what `by_column` does for the rule without a shift, and how far the rule with either shift is from it."""
-    value, most, least = (by_column(deltas, lambda block, by=by: rule(block, by)) for by in (0.0, shift, -shift))
+    value, most, least = (by_column(deltas, partial(rule, shift=by)) for by in (0.0, shift, -shift))
     reach = torch.maximum(most.double() - value.double(), value.double() - least.double())
     return value, float(reach.square().sum().sqrt())
 

@@ -233,8 +233,8 @@ def _farthest(products: Numbers, w: Numbers, f: int) -> float | None:
 
         psi(c, q) = (q + c) / sqrt(1 + 2 q c + q^2)
 
-    Two bounds from below, for all e: psi >= sqrt(1 - 1 / q^2) if q > 1, else -1; and psi >= psi(0, q) + alpha c - beta c^2
-    with alpha and beta of `_curvature`, whose sums over the rows follow from the inner products of their directions.
+    Two bounds from below, for all e: psi >= sqrt(1 - 1 / q^2) if q > 1, else -1; and psi >= psi(0, q) + alpha c - beta
+    c^2 with alpha and beta of `_curvatures`, whose sums over rows follow from the inner products of their directions.
 
     Args:
         products: (m, m), inner products of the rows minus the point.

@@ -33,8 +33,8 @@ Spread = Literal[  # what a liar's row does to the rows that a pre-aggregator ma
 class Influence:
     """The largest change of a rule's result that f liars could have caused.
 
-    `value` is in the units of the rows, and None if nothing is known.  `kind` says what it is: "exact"; a "bound", which
-    no liars exceed; "unbounded", infinite; or "unknown".
+    `value` is in the units of the rows, and None if nothing is known.  `kind` says what it is: "exact"; a "bound",
+    which no liars exceed; "unbounded", infinite; or "unknown".
     """
 
     value: float | None
@@ -139,14 +139,14 @@ class Chosen:
         held, left_out = min(largest(self.share, f), self.kept) / self.kept, 1 / self.kept - 1
         far, most = self.products.diagonal().clamp(min=0).sqrt(), self.share / self.kept
         # Rows that leave the mean, and rows that come: none by more than its share of what is chosen.
-        gone = _largest_sum(far, torch.minimum(self.shares, most), held + left_out)
-        new = _largest_sum(far, torch.where(possible, most - self.shares, 0.0), left_out)
+        gone = largest_sum(far, torch.minimum(self.shares, most), held + left_out)
+        new = largest_sum(far, torch.where(possible, most - self.shares, 0.0), left_out)
         parts = min(held + left_out, 1.0) + left_out
         together = (parts * float(most.max()) * spectral(self.products)) ** 0.5
         return Influence.bound(held * farthest + min(gone + new, together))
 
 
-def _largest_sum(far: Weights, most: Weights, mass: float) -> float:
+def largest_sum(far: Weights, most: Weights, mass: float) -> float:
     """Return the largest sum of parts times distances, where no part is above its `most`, and all sum to `mass`."""
     order = far.argsort(descending=True)
     own = most[order].clamp(min=0)

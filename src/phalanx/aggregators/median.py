@@ -14,6 +14,7 @@ Conventions:
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def _shifted_median(points: Points, f: int, held: float) -> tuple[Vector, float]
     """Return the median, and how far it moves in all columns if liars of weight `held` shift it."""
     m, weights = len(points), points.weights
     if not has_kernel(points.base):
-        return shifted_by_column(points.matrix, lambda block, by: weighted_middle(block, weights, by), held)
+        return shifted_by_column(points.matrix, partial(weighted_middle, weights=weights), held)
     if equal(weights):
         coefficients = shifted_ranks(_middle_ranks(m), f)
         network = sorting_network(m, frozenset(coefficients.nonzero()[1].tolist()))

@@ -16,6 +16,7 @@ on that number they stay.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -104,15 +105,15 @@ class TrimmedMean(Aggregator):
         """Return the result, and how far it moves in all columns if liars of weight `held` shift both ends."""
         weights, m, total = points.weights, len(points), points.mass
         if not has_kernel(points.base):
-            return shifted_by_column(points.matrix, lambda block, by: self._trimmed(block, weights, by), held)
+            return shifted_by_column(points.matrix, partial(self._trimmed, weights=weights), held)
         if equal(weights):
             shares = self._shares_of_ranks(m)
-            arguments = _network(shares), _rest_of_network(shares, f), shifted_ranks(shares, f)
-            return shifted_columns(points, kernels.combine_shifted_ranks, *arguments)
+            networks = _network(shares), _rest_of_network(shares, f)
+            return shifted_columns(points, kernels.combine_shifted_ranks, *networks, shifted_ranks(shares, f))
         ends = np.array([self.beta * total, (1 - self.beta) * total])
         bounds = np.stack([ends, ends + held, ends - held])
-        arguments = sorting_network(m), counted(weights), bounds, ROUNDING * total
-        return shifted_columns(points, kernels.shifted_trimmed_means, *arguments)
+        kernel, network = kernels.shifted_trimmed_means, sorting_network(m)
+        return shifted_columns(points, kernel, network, counted(weights), bounds, ROUNDING * total)
 
     def _shares_of_ranks(self, m: int) -> NDArray[np.float64]:
         """Return the share of each rank in the mean, for m equal weights."""

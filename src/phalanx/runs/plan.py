@@ -119,7 +119,9 @@ class Run:
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}.")
         if self.influence is not None and not 1 <= self.influence <= self.population:
-            raise ValueError(f"influence must lie in 1..{self.population}, the number of clients, got {self.influence}.")
+            raise ValueError(
+                f"influence must lie in 1..{self.population}, the number of clients, got {self.influence}."
+            )
         self._check_population()
         if self.algorithm.synchronous and self.participation < 1:
             self.algorithm.check_round(self._asked, self.population)
