@@ -1,7 +1,7 @@
 """The influence of liars: what it costs, and how near attacks come to it.
 
 python benchmarks/influence.py cost                       time of rules with and without, as the CPU counts it
-python benchmarks/influence.py attacks [--count 30000]   the best of many attacks on each rule, against its influence
+python benchmarks/influence.py attacks [--count 300]   the best of many attacks on each rule, against its influence
 
 Attacks are random, made for the rule, or found by ascent along finite differences.  A line that says "exceeded" would
 be a mistake of the library; the command then ends with status 1.
@@ -36,7 +36,7 @@ from phalanx.aggregators import (
 
 Rows = torch.Tensor
 ROUNDING = 1 + 1e-6  # of the rules: an attack that is longer by less does not exceed a bound
-FEWER = 20  # part of the attacks that rules get which take one matrix at a time
+RANDOM = 100  # random attacks for each other one, on rules by coordinate
 DIRECTIONS, BATCH, ROUNDS = 16, 35, 4  # of an estimated gradient; attacks at once; of made attacks and ascent
 SHAPES = ((20, 4, 2), (20, 1, 200), (20, 4, 200), (50, 10, 200))  # rows, liars, columns
 RULES: dict[str, Callable[[int, int], Aggregator]] = {  # for m rows and f liars
@@ -167,13 +167,23 @@ class Attacker:
             else:
                 size = max(size * 0.6, 1e-5 * self.length)
 
+    def scatter(self, count: int) -> None:
+        """Try random attacks of all sizes: each liar sends numbers of its own."""
+        (m, d), f, k = self.rows.shape, self.f, 500
+        for _ in range(count // k):
+            liars = self.rng.random((k, m)).argsort(axis=1)[:, :f]
+            sizes = self.length * 10.0 ** self.rng.uniform(-2, 4, (k, f, 1)) / d**0.5
+            lies = torch.from_numpy(self.rng.standard_normal((k, f, d)) * sizes)
+            self.changes(list(zip(liars, lies, strict=True)))
+
     def run(self, count: int) -> None:
-        """Try `count` attacks: half of them made, half of them by ascent."""
+        """Try `count` attacks that are made for the rule or found by ascent, half of each."""
         made = self.made()
         for k in range(1, ROUNDS + 1):
-            while self.tried < count * (k - 0.5) / ROUNDS:
+            wanted = count * k / ROUNDS
+            while self.tried < wanted - count / (2 * ROUNDS):
                 self.changes([next(made) for _ in range(BATCH)])
-            self.climb(max(0, int((count * k / ROUNDS - self.tried) / (2 * DIRECTIONS + 4))))
+            self.climb(max(0, int((wanted - self.tried) / (2 * DIRECTIONS + 4))))
 
 
 def attacks(count: int, names: Sequence[str]) -> bool:
@@ -193,7 +203,9 @@ def attacks(count: int, names: Sequence[str]) -> bool:
                     print(f"| `{name}` | {m}, {f}, {d} | {kind} | {found.kind} | | |", flush=True)
                     continue
                 attacker = Attacker(rule, rows, weights, f, by_column=name in BY_COLUMN)
-                attacker.run(count if name in BY_COLUMN else count // FEWER)
+                attacker.run(count)
+                if name in BY_COLUMN:
+                    attacker.scatter(RANDOM * count)
                 best, tried = attacker.best, tried + attacker.tried
                 exceeded = best > found.value * ROUNDING
                 wrong |= exceeded

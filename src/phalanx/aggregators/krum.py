@@ -194,7 +194,10 @@ def _reach(rule: "Krum | MultiKrum", points: Points, products: Square, liars: in
     if held + mass > points.mass * (1 + ROUNDING):
         return UNKNOWN
     others = squares.clone().fill_diagonal_(torch.inf)
-    reached = torch.stack([nearest(others[k : k + 1], weights, held + mass - float(weights[k]))[0] for k in range(m)])
+    reached = torch.zeros_like(squares)
+    for own in weights.unique().tolist():  # the rest of the neighbourhood of a row of this weight
+        alike = weights == own
+        reached[alike] = nearest(others[alike], weights, held + mass - own)
     scores = ((reached - nearest(others, weights, held)) * squares).sum(1)
     order = scores.argsort()
     last = int((weights[order].cumsum(0) < (held + chosen) * (1 - ROUNDING)).sum())
