@@ -203,8 +203,7 @@ def named(value):
 def is_fine(settings, option, value):
     try:
         dataclasses.replace(settings, **{option: value})
-    except ValueError as error:
-        assert str(value) in str(error)  # noqa: PT017
+    except ValueError:
         return False
     return True
 

@@ -1,14 +1,14 @@
 """Change the code in one place at a time, and see whether the tests fail.
 
 pip install cosmic-ray==8.7.0
-nice -n 19 python tests/reliability/mutation.py [--sample 300] [--seed 1] [--jobs 1] [--survivors]
+nice -n 19 python tests/reliability/mutation.py [--sample 300] [--seed 1] [--most 300] [--jobs 1]
 
-The mutants are those of Cosmic Ray's operators in `MODULES`, but for `left_out`.  They are drawn by a seed: every
-N/n-th in the order of the files, from a random place on, so that each module has its share.  Each is tried in a fork
-of one warm process, on a copy of `src`: first with the tests of its module (`focused`), then, if these pass, with all
-tests of its room; tests marked slow are not run.  A test that fails, or more SECONDS of a processor than the tests need, kills it.  Results are
-added to build/mutation/results.jsonl, and a mutant with a result is not tried again; with --survivors, those that
-survived are.
+The mutants are those of Cosmic Ray's operators in `MODULES`, but for `left_out` and `operators`.  They are drawn by a
+seed: each N/n-th in the order of the files, from a random place on, so that each module has its share; then they are
+shuffled, so that the first ones are a sample, too.  Each is tried in a fork of one process that has imported what it
+does not change, on a copy of `src`: with the tests of its module (`focused`), without those marked slow.  What these
+let pass is tried with all tests of its room (`room`) at the end.  A test that fails kills a mutant, and so do too many
+seconds of a processor.  Results are added to build/mutation/results.jsonl, and given again, the command goes on.
 """
 
 import argparse
@@ -51,7 +51,11 @@ SECONDS = {"focused": 100, "room": 900}
 BYTES = 16 * 2**30
 ROOMS = ("algorithms", "engine", "weighting", "clustering")
 MODULES = [
-    *(path.relative_to(ROOT / "src/phalanx") for room in ROOMS for path in sorted(ROOT.glob(f"src/phalanx/{room}/*.py"))),
+    *(
+        path.relative_to(ROOT / "src/phalanx")
+        for room in ROOMS
+        for path in sorted(ROOT.glob(f"src/phalanx/{room}/*.py"))
+    ),
     *map(Path, ("flower/codec.py", "flower/identity.py", "runs/checkpoint.py")),
 ]
 FOCUSED = {  # tests of modules whose name is not that of a file of tests
@@ -78,7 +82,10 @@ FOCUSED = {  # tests of modules whose name is not that of a file of tests
 }
 
 
-GENERAL = [str(ROOT / "tests" / name) for name in ("test_ranges.py", "runs/test_defaults.py", "runs/test_identities.py")]
+GENERAL = [
+    str(ROOT / "tests" / name) for name in ("test_ranges.py", "runs/test_defaults.py", "runs/test_identities.py")
+]
+ALSO = {"engine": ("simulation",)}  # rooms that use another one the most
 
 
 class Mutant(NamedTuple):
@@ -119,7 +126,7 @@ class Mutant(NamedTuple):
     @property
     def room(self) -> list[str]:
         if (room := Path(self.module).parent.name) in ROOMS:
-            return [str(ROOT / "tests" / room), *GENERAL]
+            return [*(str(ROOT / "tests" / name) for name in (room, *ALSO.get(room, ()))), *GENERAL]
         return [*self.focused, *GENERAL]
 
 
@@ -231,36 +238,42 @@ def results() -> dict[str, dict[str, str]]:
     return known
 
 
+def try_all(sample: list[Mutant], scope: str, jobs: int) -> None:
+    """Try the mutants that no test has killed, and that were not tried with these tests, in so many processes."""
+    ended = results()
+    so_far = {mutant: ended.get(str(mutant), {}) for mutant in sample}
+    left = [m for m, how in so_far.items() if scope not in how and {"passed"}.issuperset(how.values())]
+    workers = []
+    for k in range(jobs):
+        if not (pid := os.fork()):
+            work(left[k::jobs], scope, k)
+            os._exit(0)
+        workers.append(pid)
+    for pid in workers:
+        os.waitpid(pid, 0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=int, help="try the first ones of the sample only")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--scopes", nargs="*", default=["focused", "room"])
     options = parser.parse_args()
     torch.set_num_threads(1)
     WORK.mkdir(parents=True, exist_ok=True)
     count, sample = drawn(options.sample, options.seed)
-    print(f"{count} mutants in {len(MODULES)} modules", flush=True)
-    for scope in options.scopes:
-        known = results()
-        todo = [m for m in sample if {"passed"}.issuperset(known.get(str(m), {}).values()) and scope not in known.get(str(m), {})]
-        workers = []
-        for k in range(options.jobs):
-            if not (pid := os.fork()):
-                work(todo[k :: options.jobs], scope, k)
-                os._exit(0)
-            workers.append(pid)
-        for pid in workers:
-            os.waitpid(pid, 0)
-    known = results()
-    ended = {mutant: known[str(mutant)] for mutant in sample if str(mutant) in known}
-    survivors = [mutant for mutant, how in ended.items() if set(how.values()) == {"passed"}]
+    sample = sample[: options.most]
+    print(f"{count:,} mutants in {len(MODULES)} modules, {len(sample)} drawn", flush=True)
+    for scope in ("focused", "room"):
+        try_all(sample, scope, options.jobs)
+    ended = results()
+    survivors = [mutant for mutant in sample if set(ended[str(mutant)].values()) == {"passed"}]
     for mutant in survivors:
         print(mutant, *mutant.change, sep="\n")
-    killed = len(ended) - len(survivors)
-    low, high = wilson(killed, len(ended))
-    print(f"{killed} of {len(ended)} killed, {killed / len(ended):.1%} ({low:.1%} to {high:.1%})")
+    killed = len(sample) - len(survivors)
+    low, high = wilson(killed, len(sample))
+    print(f"{killed} of {len(sample)} killed, {killed / len(sample):.1%} ({low:.1%} to {high:.1%})")
     return 0
 
 
