@@ -21,43 +21,28 @@ import resource
 import shutil
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
-WORK = ROOT / "build/mutation"
-RESULTS = WORK / "results.jsonl"
-os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "NUMBA_CACHE_DIR": str(WORK / "numba")}
-
-import hypothesis
 import jaxtyping
-import matplotlib.pyplot
-import numba
-import numpy as np
 import pytest
-import safetensors.torch
-import sklearn.datasets
 import torch
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from parso.tree import NodeOrLeaf
 
-WARM = (hypothesis, jaxtyping, matplotlib.pyplot, numba, safetensors.torch, sklearn.datasets)  # what the forks import
-SECONDS = {"focused": 100, "room": 900}
-BYTES = 16 * 2**30
+ROOT = Path(__file__).parents[2]
+WORK = ROOT / "build/mutation"
+RESULTS = WORK / "results.jsonl"
+UNCHANGED = ("hypothesis", "matplotlib.pyplot", "numba", "phalanx.attacks", "phalanx.observers", "phalanx.simulation")
+SECONDS = {"focused": 60, "room": 900}  # of a processor; three times as much for checkpoints
+BYTES = 16 * 2**30  # of addresses
 ROOMS = ("algorithms", "engine", "weighting", "clustering")
-MODULES = [
-    *(
-        path.relative_to(ROOT / "src/phalanx")
-        for room in ROOMS
-        for path in sorted(ROOT.glob(f"src/phalanx/{room}/*.py"))
-    ),
-    *map(Path, ("flower/codec.py", "flower/identity.py", "runs/checkpoint.py")),
-]
+FILES = ("flower/codec.py", "flower/identity.py", "runs/checkpoint.py")
+MODULES = [*(f"{room}/{path.name}" for room in ROOMS for path in sorted(ROOT.glob(f"src/phalanx/{room}/*.py"))), *FILES]
 FOCUSED = {  # tests of modules whose name is not that of a file of tests
     "arrivals": "algorithms/test_fedasync.py algorithms/test_quorum.py algorithms/test_catalyst.py",
     "feddyn": "algorithms/test_corrected_training.py",
@@ -80,11 +65,7 @@ FOCUSED = {  # tests of modules whose name is not that of a file of tests
     "truncation": "weighting/test_truncation.py weighting/test_subset.py",
     "worker_momentum": "algorithms/test_corrected_training.py",
 }
-
-
-GENERAL = [
-    str(ROOT / "tests" / name) for name in ("test_ranges.py", "runs/test_defaults.py", "runs/test_identities.py")
-]
+GENERAL = ("test_ranges.py", "runs/test_defaults.py", "runs/test_identities.py")  # of all rooms
 ALSO = {"engine": ("simulation",)}  # rooms that use another one the most
 
 
@@ -126,8 +107,8 @@ class Mutant(NamedTuple):
     @property
     def room(self) -> list[str]:
         if (room := Path(self.module).parent.name) in ROOMS:
-            return [*(str(ROOT / "tests" / name) for name in (room, *ALSO.get(room, ()))), *GENERAL]
-        return [*self.focused, *GENERAL]
+            return [str(ROOT / "tests" / name) for name in (room, *ALSO.get(room, ()), *GENERAL)]
+        return [*self.focused, *(str(ROOT / "tests" / name) for name in GENERAL)]
 
 
 def operators() -> list[str]:
@@ -148,14 +129,14 @@ def left_out(node: NodeOrLeaf) -> bool:
     return False
 
 
-def mutants(module: Path) -> Iterator[Mutant]:
+def mutants(module: str) -> Iterator[Mutant]:
     nodes = list(ast_nodes(get_ast((ROOT / "src/phalanx" / module).read_text())))
     for name in operators():
         operator = plugins.get_operator(name)()
         places = [(node, start) for node in nodes for start, _ in operator.mutation_positions(node)]
         for k, (node, (line, _)) in enumerate(places):
             if not left_out(node):
-                yield Mutant(str(module), name, k, line)
+                yield Mutant(module, name, k, line)
 
 
 def drawn(n: int, seed: int) -> tuple[int, list[Mutant]]:
@@ -172,15 +153,14 @@ def drawn(n: int, seed: int) -> tuple[int, list[Mutant]]:
 def warm(src: Path) -> None:
     """Import what no module of `MODULES` changes, with types checked as in the tests, for the forks to come."""
     sys.path[:0] = [str(src), str(ROOT / "tests")]
-    os.environ["PYTHONPATH"] = str(src)
+    os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "NUMBA_CACHE_DIR": str(WORK / "numba"), "PYTHONPATH": str(src)}
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     os.chdir(ROOT)
     jaxtyping.install_import_hook("phalanx", "typechecking.checked")
-    for name in ("attacks", "observers", "simulation"):
-        import_module(f"phalanx.{name}")
-    inside = {".".join(("phalanx", *module.with_suffix("").parts)) for module in MODULES}
-    assert inside.isdisjoint(sys.modules)
+    for name in UNCHANGED:
+        import_module(name)
+    assert not [module for module in MODULES if f"phalanx.{module[:-3].replace('/', '.')}" in sys.modules]
 
 
 def status(tests: list[str], seconds: int) -> str:
