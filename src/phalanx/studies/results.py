@@ -1,0 +1,241 @@
+"""The results of a study, or of runs on disk: a row for each run, and what follows from the rows."""
+
+import itertools
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from phalanx.core import InfeasibleError
+from phalanx.runs.plan import Run
+from phalanx.studies.grid import Labels
+from phalanx.studies.statistics import Estimate, PairedTest, holm, paired
+from phalanx.studies.trace import Trace
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+NEAR = 0.95  # of the best cell's accuracy: the target of the time to accuracy if none is given
+FLOAT = 4  # bytes of a parameter in an upload
+METRICS = {  # of a run, with their titles and units
+    "accuracy": "Accuracy at the end (%)",
+    "best_accuracy": "Best accuracy (%)",
+    "worst_client_accuracy": "Accuracy for the worst client (%)",
+    "attack_success": "Success of the attack (%)",
+    "loss": "Loss at the end (nats)",
+    "honest_excluded": "Honest clients excluded",
+    "virtual_seconds": "Virtual seconds",
+    "wall_seconds": "Seconds of one process",
+    "megabytes": "Megabytes uploaded",
+    "steps_to_target": "Steps to the target accuracy",
+    "seconds_to_target": "Virtual seconds to the target accuracy",
+}
+SHARES = ("accuracy", "best_accuracy", "worst_client_accuracy", "attack_success")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run with its place in the study.
+
+    Args:
+        labels: the name of its value, by axis.
+        trace: its record.
+        plan: the run; None if it is known by its record only.
+    """
+
+    labels: Labels
+    trace: Trace
+    plan: Run | None = None
+
+    def value(self, metric: str, target: float | None = None) -> float | None:
+        """Return a figure of METRICS; None if it was not measured, was not finite, or the run failed.
+
+        Args:
+            metric: its name.
+            target: the accuracy of `steps_to_target` and `seconds_to_target`.
+        """
+        trace = self.trace
+        if metric not in METRICS:
+            raise InfeasibleError(f"There is no metric {metric}. There are: {', '.join(METRICS)}.")
+        if trace.failed:
+            return None
+        if metric == "best_accuracy":
+            return trace.best()
+        if metric == "honest_excluded":
+            return float(sum(one.client not in trace.byzantine for one in trace.excluded))
+        if metric == "wall_seconds":
+            return trace.wall_seconds
+        if metric == "virtual_seconds":
+            return trace.final("seconds")
+        if metric == "megabytes":
+            return None if trace.uploads is None else trace.uploads * trace.dimension * FLOAT / 1e6
+        if metric in ("steps_to_target", "seconds_to_target"):
+            return _reached(trace, metric.partition("_")[0].replace("steps", "step"), target)
+        return trace.final(metric)
+
+
+def _reached(trace: Trace, over: str, target: float | None) -> float | None:
+    """Return the step or the second of the first evaluation with at least the target accuracy; None if there is none."""
+    curve = trace.curves.get("accuracy", ())
+    found = (at for at, value in zip(trace.curves.get(over, ()), curve, strict=False) if _at_least(value, target))
+    return next(found, None)
+
+
+def _at_least(value: float | None, target: float | None) -> bool:
+    return value is not None and target is not None and value >= target
+
+
+@dataclass(frozen=True)
+class Results:
+    """The runs of a study that have a record.
+
+    Args:
+        name: of the study.
+        axes: the names of the values, by axis.
+        rows: the runs.
+        missing: number of runs that have no record.
+        given_target: accuracy for the time to accuracy; None: 95 % of the best cell's.
+    """
+
+    name: str
+    axes: Mapping[str, Sequence[str]]
+    rows: Sequence[Row]
+    missing: int = 0
+    given_target: float | None = None
+
+    @property
+    def target(self) -> float | None:
+        """The accuracy for the time to accuracy; None if none was measured."""
+        if self.given_target is not None:
+            return self.given_target
+        means = [e.mean for _, rows in self.cells() if (e := self.estimate(rows, "accuracy")).mean is not None]
+        return NEAR * max(mean for mean in means if mean is not None) if means else None
+
+    def cells(self) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
+        """Yield the names of the values of each cell, with its runs."""
+        by_cell = dict[tuple[str, ...], list[Row]]()
+        for row in self.rows:
+            by_cell.setdefault(tuple(row.labels[axis] for axis in self.axes), []).append(row)
+        yield from by_cell.items()
+
+    def where(self, at: Mapping[str, str]) -> list[Row]:
+        """Return the runs with these values, by axis.
+
+        Raises:
+            InfeasibleError: there is no such axis.
+        """
+        for axis in at:
+            self._check(axis)
+        return [row for row in self.rows if all(row.labels[axis] == value for axis, value in at.items())]
+
+    def _check(self, axis: str) -> None:
+        if axis not in self.axes:
+            raise InfeasibleError(f"There is no axis {axis}. There are: {', '.join(self.axes)}.")
+
+    def estimate(self, rows: Iterable[Row], metric: str = "accuracy") -> Estimate:
+        """Return the mean of a figure over seeds, with its 95 % interval.
+
+        Of runs in several cells, each seed counts once, with the mean over its cells: runs with one seed have clients
+        and data in common, and are not independent.  A seed with a run that has no value counts as failed.
+
+        Args:
+            rows: the runs.
+            metric: of METRICS.
+        """
+        by_seed = dict[int, list[float | None]]()
+        target = self.target if metric.endswith("_target") else None
+        for row in rows:
+            by_seed.setdefault(row.trace.seed, []).append(row.value(metric, target))
+        whole = [[v for v in values if v is not None] for values in by_seed.values() if None not in values]
+        return Estimate.of(map(statistics.fmean, whole), len(by_seed) - len(whole))
+
+    def table(
+        self, rows: str, columns: str | None = None, metric: str = "accuracy", at: Mapping[str, str] | None = None
+    ) -> dict[str, dict[str, Estimate]]:
+        """Return the estimates of a figure, by the values of two axes.
+
+        Args:
+            rows: the axis of the rows.
+            columns: the axis of the columns; None: one column, named by the metric.
+            metric: of METRICS.
+            at: values of other axes. Over those that are not named, the mean is taken for each seed.
+        """
+        here = self.where(at or {})
+        for axis in filter(None, (rows, columns)):
+            self._check(axis)
+        out = dict[str, dict[str, Estimate]]()
+        for row in self.axes[rows]:
+            of_row = [one for one in here if one.labels[rows] == row]
+            inner = {metric: of_row} if columns is None else {
+                column: [one for one in of_row if one.labels[columns] == column] for column in self.axes[columns]
+            }  # fmt: skip
+            out[row] = {column: self.estimate(found, metric) for column, found in inner.items()}
+        return out
+
+    def tests(self, axis: str, metric: str = "accuracy", at: Mapping[str, str] | None = None) -> list[PairedTest]:
+        """Return paired t tests between all pairs of values of an axis, the smallest p first.
+
+        A pair has one difference for each seed: the mean over all cells, of the axes not named in `at`, in which both
+        have a run.  p is adjusted by Holm's correction for the number of pairs.  Pairs with fewer than two common seeds
+        are left out.
+
+        Args:
+            axis: of the methods.
+            metric: of METRICS.
+            at: values of other axes.
+        """
+        self._check(axis)
+        target = self.target if metric.endswith("_target") else None
+        found = dict[str, dict[tuple[Any, ...], float]]()
+        for row in self.where(at or {}):
+            others = tuple(value for name, value in row.labels.items() if name != axis)
+            if (value := row.value(metric, target)) is not None:
+                found.setdefault(row.labels[axis], {})[row.trace.seed, *others] = value
+        pairs = list[tuple[str, str, list[float]]]()
+        for one, other in itertools.combinations([name for name in self.axes[axis] if name in found], 2):
+            differences = _by_seed(found[one], found[other])
+            pairs += [(one, other, differences)] if len(differences) > 1 else []
+        ps = [paired(differences) for *_, differences in pairs]
+        tests = [
+            PairedTest(one, other, Estimate.of(differences), p, adjusted)
+            for (one, other, differences), p, adjusted in zip(pairs, ps, holm(ps), strict=True)
+        ]
+        return sorted(tests, key=lambda test: test.p)
+
+    def frame(self) -> "DataFrame":
+        """Return a table of pandas with a row for each run: axes, seed, the figures of METRICS, status, identity.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: PLC0415  (optional)
+        except ImportError as error:
+            raise ModuleNotFoundError("frame needs the package pandas. Install it: pip install pandas.") from error
+        return pandas.DataFrame(self.records())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows of `frame` as mappings."""
+        target = self.target
+        return [
+            {
+                **row.labels,
+                "seed": row.trace.seed,
+                **{metric: row.value(metric, target) for metric in METRICS},
+                "steps": row.trace.steps,
+                "byzantine_filtered": row.trace.filtered.get("byzantine"),
+                "honest_filtered": row.trace.filtered.get("honest"),
+                "status": row.trace.status,
+                "error": row.trace.error,
+                "identity": row.trace.identity,
+            }
+            for row in self.rows
+        ]
+
+
+def _by_seed(one: Mapping[tuple[Any, ...], float], other: Mapping[tuple[Any, ...], float]) -> list[float]:
+    """Return one difference for each seed: the mean over common cells; keys begin with the seed."""
+    differences = dict[int, list[float]]()
+    for key in one.keys() & other.keys():
+        differences.setdefault(key[0], []).append(one[key] - other[key])
+    return [statistics.fmean(sorted(values)) for _, values in sorted(differences.items())]

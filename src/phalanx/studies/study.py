@@ -1,0 +1,175 @@
+"""A study as a value: a run, axes on which it changes, and seeds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from phalanx.aggregators.aggregator import wrong_number
+from phalanx.core import InfeasibleError
+from phalanx.runs.plan import Run
+from phalanx.studies.carrying_out import carry_out
+from phalanx.studies.cost import Cost, cost
+from phalanx.studies.grid import Cell, Planned, Settings, applied, axis_values, cells
+from phalanx.studies.results import Results, Row
+from phalanx.studies.store import Store
+from phalanx.studies.trace import Trace
+from phalanx.studies.workers import Means, Workers, local_workers
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MOST = 100_000  # runs of a study
+
+
+@dataclass(frozen=True)
+class Study:
+    """A comparison: a run, changed along axes, for some seeds.
+
+    The same run is carried out once, whichever studies contain it: its record is stored under its identity.
+
+    Args:
+        base: the run that is changed.
+        grid: by the name of each axis its values, by name or in a list. An axis named as a field of a run, by its
+            dotted path ("algorithm.aggregate"), sets that field; any other axis has mappings of fields to values, which
+            go together. An attack of None leaves no Byzantine clients.
+        seeds: how many, counted from 0; or which.
+        exclude: combinations that are left out: by axis the name of a value, or a list of names.
+        name: of the study, and of its folder.
+        target: accuracy in (0, 1] for the time to accuracy; 95 % of the best cell's if None.
+
+    Raises:
+        InfeasibleError: the grid is wrong, or a run of it cannot begin.
+    """
+
+    base: Run
+    grid: Mapping[str, Mapping[str, Any] | Sequence[Any]]
+    seeds: int | Sequence[int] = 3
+    exclude: Sequence[Mapping[str, Any]] = ()
+    name: str = "study"
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        seeds = [*range(self.seeds)] if isinstance(self.seeds, int) else [*self.seeds]
+        if not seeds or len(set(seeds)) < len(seeds) or not all(type(seed) is int and seed >= 0 for seed in seeds):
+            raise InfeasibleError(f"seeds must be a number of at least 1, or different integers, got {self.seeds}.")
+        object.__setattr__(self, "seeds", tuple(seeds))
+        if not self.name or self.name != Path(self.name).name or self.name in (".", ".."):
+            raise InfeasibleError(f"name must be usable as the name of a folder, got {self.name!r}.")
+        if self.target is not None and not 0 < self.target <= 1:
+            raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
+        _ = self.planned
+
+    @cached_property
+    def axes(self) -> dict[str, dict[str, Settings]]:
+        """The settings of each value, by axis and name."""
+        return {name: axis_values(name, given) for name, given in self.grid.items()}
+
+    @cached_property
+    def planned(self) -> tuple[Planned, ...]:
+        """The runs, all seeds of a cell one after the other."""
+        found = tuple(planned for cell in cells(self.axes, self.exclude) for planned in self._of(cell))
+        if not found:
+            raise InfeasibleError("exclude leaves no run of the study. Exclude less.")
+        if len(found) > MOST:
+            raise InfeasibleError(f"The study has {len(found):,} runs. Divide it: {MOST:,} are the most.")
+        return found
+
+    def _of(self, cell: Cell) -> Iterator[Planned]:
+        """Yield the runs of a cell.
+
+        Raises:
+            InfeasibleError: they cannot begin; the message says how to exclude them.
+        """
+        try:
+            first = applied(self.base, cell.settings)
+            check_round(first)
+            for seed in self.seeds:  # type: ignore[union-attr]  # a tuple by now
+                yield Planned(cell.labels, replace(first, seed=seed))
+        except ValueError as error:
+            where = ", ".join(f"{axis}: {value}" for axis, value in cell.labels.items())
+            raise InfeasibleError(
+                f"The cell {{{where}}} cannot be carried out: {error} To leave it out, add it to exclude."
+            ) from error
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its records and results if none is given."""
+        return Path("studies") / self.name
+
+    def cost(self, folder: Path | str | None = None, *, data_dir: Path | str | None = None) -> Cost:
+        """Return the estimated cost of the runs that have no record yet; some of them are begun, to time a step.
+
+        Args:
+            folder: of the study; `folder` of this value if not given.
+            data_dir: where data sets lie; they are downloaded if not given.
+        """
+        return cost(self.planned, Store(Path(folder or self.folder)), Path(data_dir) if data_dir else None)
+
+    def run(
+        self,
+        folder: Path | str | None = None,
+        *,
+        jobs: int = 1,
+        data_dir: Path | str | None = None,
+        device: str = "cpu",
+        again: bool = False,
+        console: Console | None = None,
+        workers: AbstractContextManager[Workers] | None = None,
+    ) -> Results:
+        """Carry out the runs that have no record yet, and return all results.
+
+        A study that was stopped or killed goes on where it was, and so does one that has grown.
+
+        Args:
+            folder: of records and results; `folder` of this value if not given.
+            jobs: number of runs at a time, each in a process of its own. In a script, call this below
+                `if __name__ == "__main__":`, since the processes import the script.
+            data_dir: where data sets lie; they are downloaded if not given.
+            device: the torch device.
+            again: whether runs that have a record are repeated.
+            console: shows the progress; standard error if not given.
+            workers: carry out the runs in place of processes of this machine.
+        """
+        store = Store(Path(folder or self.folder))
+        means = Means(Path(data_dir) if data_dir else None, device, resume=not again)
+        known = {} if again else self._stored(store)
+        new = {one.name: one.plan for one in self.planned if one.plan.identity not in known}
+        workers = workers or local_workers(jobs, store, means)
+        known |= carry_out(new, means, console or Console(stderr=True), workers)
+        return self._results(known)
+
+    def results(self, folder: Path | str | None = None) -> Results:
+        """Return the results of the runs that have a record.
+
+        Args:
+            folder: of the study; `folder` of this value if not given.
+        """
+        return self._results(self._stored(Store(Path(folder or self.folder))))
+
+    def frame(self, folder: Path | str | None = None) -> "DataFrame":
+        """Return a table of pandas with a row for each run that has a record; see `Results.frame`."""
+        return self.results(folder).frame()
+
+    def _stored(self, store: Store) -> dict[str, Trace]:
+        """Return the traces of the runs, by identity, as far as there are any that can be used."""
+        plans = {one.plan.identity: one.plan for one in self.planned}
+        return {identity: found for identity, plan in plans.items() if (found := store.find(plan)[0]) is not None}
+
+    def _results(self, known: Mapping[str, Trace]) -> Results:
+        rows = tuple(
+            Row(one.labels, known[one.plan.identity], one.plan) for one in self.planned if one.plan.identity in known
+        )
+        axes = {name: tuple(values) for name, values in self.axes.items()}
+        return Results(self.name, axes, rows, len(self.planned) - len(rows), self.target)
+
+
+def check_round(plan: Run) -> None:
+    """Raise `InfeasibleError` if no round of a run could ever have enough updates for its rule."""
+    rule = plan.algorithm.rule
+    if plan.algorithm.synchronous and rule is not None and (why := wrong_number(rule, plan.smallest_set.full)):
+        raise InfeasibleError(str(why))
