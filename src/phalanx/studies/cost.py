@@ -18,8 +18,8 @@ from phalanx.studies.store import Store
 from phalanx.wording import plural
 
 STEPS = 3  # that are timed of a kind of run; the first may compile code, and is left out
-LONGEST = 5.0  # seconds for which one kind of run is timed
-BUDGET = 20.0  # seconds after which no more kinds are timed
+LONGEST = 3.0  # seconds for which one kind of run is timed
+BUDGET = 10.0  # seconds after which no more kinds are timed
 
 
 @dataclass(frozen=True)

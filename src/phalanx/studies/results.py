@@ -2,9 +2,9 @@
 
 import itertools
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.runs.plan import Run
@@ -17,20 +17,57 @@ if TYPE_CHECKING:
 
 NEAR = 0.95  # of the best cell's accuracy: the target of the time to accuracy if none is given
 FLOAT = 4  # bytes of a parameter in an upload
-METRICS = {  # of a run, with their titles and units
-    "accuracy": "Accuracy at the end (%)",
-    "best_accuracy": "Best accuracy (%)",
-    "worst_client_accuracy": "Accuracy for the worst client (%)",
-    "attack_success": "Success of the attack (%)",
-    "loss": "Loss at the end (nats)",
-    "honest_excluded": "Honest clients excluded",
-    "virtual_seconds": "Virtual seconds",
-    "wall_seconds": "Seconds of one process",
-    "megabytes": "Megabytes uploaded",
-    "steps_to_target": "Steps to the target accuracy",
-    "seconds_to_target": "Virtual seconds to the target accuracy",
+
+
+class Metric(NamedTuple):
+    """A figure of a run.
+
+    Args:
+        title: with its unit.
+        of: returns it, given the target of the time to accuracy; None if it was not measured or not finite.
+        scale: factor on it where it is shown.
+    """
+
+    title: str
+    of: Callable[[Trace, float | None], float | None]
+    scale: float = 1.0
+
+
+def _final(curve: str) -> Callable[[Trace, float | None], float | None]:
+    return lambda trace, _: trace.final(curve)
+
+
+def _honest_excluded(trace: Trace, _: float | None) -> float:
+    return float(sum(one.client not in trace.byzantine for one in trace.excluded))
+
+
+def _megabytes(trace: Trace, _: float | None) -> float | None:
+    return None if trace.uploads is None else trace.uploads * trace.dimension * FLOAT / 1e6
+
+
+def _reached(over: str) -> Callable[[Trace, float | None], float | None]:
+    """Return a function to the step or second of the first evaluation with at least the target accuracy."""
+
+    def reached(trace: Trace, target: float | None) -> float | None:
+        pairs = zip(trace.curves.get(over, ()), trace.curves.get("accuracy", ()), strict=False)
+        return next((at for at, value in pairs if None not in (value, target) and value >= target), None)  # type: ignore[operator]
+
+    return reached
+
+
+METRICS = {
+    "accuracy": Metric("Accuracy at the end, %", _final("accuracy"), 100.0),
+    "best_accuracy": Metric("Best accuracy, %", lambda trace, _: trace.best(), 100.0),
+    "worst_client_accuracy": Metric("Accuracy for the worst client, %", _final("worst_client_accuracy"), 100.0),
+    "attack_success": Metric("Success of the attack, %", _final("attack_success"), 100.0),
+    "loss": Metric("Loss at the end, nats", _final("loss")),
+    "honest_excluded": Metric("Honest clients excluded", _honest_excluded),
+    "virtual_seconds": Metric("Virtual seconds", _final("seconds")),
+    "wall_seconds": Metric("Seconds of one process", lambda trace, _: trace.wall_seconds),
+    "megabytes": Metric("Megabytes uploaded", _megabytes),
+    "steps_to_target": Metric("Steps to the target accuracy", _reached("step")),
+    "seconds_to_target": Metric("Virtual seconds to the target accuracy", _reached("seconds")),
 }
-SHARES = ("accuracy", "best_accuracy", "worst_client_accuracy", "attack_success")
 
 
 @dataclass(frozen=True)
@@ -54,35 +91,9 @@ class Row:
             metric: its name.
             target: the accuracy of `steps_to_target` and `seconds_to_target`.
         """
-        trace = self.trace
         if metric not in METRICS:
             raise InfeasibleError(f"There is no metric {metric}. There are: {', '.join(METRICS)}.")
-        if trace.failed:
-            return None
-        if metric == "best_accuracy":
-            return trace.best()
-        if metric == "honest_excluded":
-            return float(sum(one.client not in trace.byzantine for one in trace.excluded))
-        if metric == "wall_seconds":
-            return trace.wall_seconds
-        if metric == "virtual_seconds":
-            return trace.final("seconds")
-        if metric == "megabytes":
-            return None if trace.uploads is None else trace.uploads * trace.dimension * FLOAT / 1e6
-        if metric in ("steps_to_target", "seconds_to_target"):
-            return _reached(trace, metric.partition("_")[0].replace("steps", "step"), target)
-        return trace.final(metric)
-
-
-def _reached(trace: Trace, over: str, target: float | None) -> float | None:
-    """Return the step or the second of the first evaluation with at least the target accuracy; None if there is none."""
-    curve = trace.curves.get("accuracy", ())
-    found = (at for at, value in zip(trace.curves.get(over, ()), curve, strict=False) if _at_least(value, target))
-    return next(found, None)
-
-
-def _at_least(value: float | None, target: float | None) -> bool:
-    return value is not None and target is not None and value >= target
+        return None if self.trace.failed else METRICS[metric].of(self.trace, target)
 
 
 @dataclass(frozen=True)

@@ -124,13 +124,18 @@ class Trace:
     @classmethod
     def of(cls, plan: Run, record: Record) -> "Trace":
         """Return the short form of the record of a run."""
+        return cls.of_record(record, plan.settings, plan.seed, plan.population)
+
+    @classmethod
+    def of_record(cls, record: Record, settings: Mapping[str, Any], seed: int, population: int) -> "Trace":
+        """Return the short form of a record, with what is known of its run."""
         summary, clients = record.summary, record.summary.clients
         state, left_out = _state(record)
         return cls(
             name=record.name,
-            settings=plan.settings,
-            seed=plan.seed,
-            clients=plan.population,
+            settings=settings,
+            seed=seed,
+            clients=population,
             **{name: getattr(summary, name) for name in SUMMARY},
             data={} if summary.data is None else msgspec.to_builtins(summary.data),
             curves=_curves(record),
