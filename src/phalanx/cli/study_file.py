@@ -5,6 +5,7 @@ Values are read as those of `phalanx run --config`; a class with options can als
 
 import ast
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from phalanx.cli.configuration import CLASS, FIELDS, ConfigurationError, Draft, 
 from phalanx.runs.plan import Run
 from phalanx.studies.grid import FIELDS as FIELDS_OF_RUN
 from phalanx.studies.study import Study
+from phalanx.wording import shown
 
 KEYS = ("name", "base", "grid", "seeds", "exclude", "target")
 TRIES = 1000  # combinations of values with which the base is tried
@@ -48,27 +50,31 @@ def _mapping(given: Mapping[Any, Any], key: str) -> dict[Any, Any]:
         return {}
     if not isinstance(found, dict):
         example = "clients: 20" if key == "base" else "attack: [SignFlip, ALIE]"
-        raise ConfigurationError(f"{key} must be a mapping, as `{key}: {{{example}}}`, got {found}.")
+        raise ConfigurationError(f"{key} must be a mapping, as `{key}: {{{example}}}`, got {_text(found)}.")
     return found
+
+
+def _text(given: Any) -> str:
+    return shown(str(given))
 
 
 def _seeds(given: Any) -> Any:
     if type(given) is int or (isinstance(given, list) and all(type(seed) is int for seed in given)):
         return given
-    raise ConfigurationError(f"seeds must be how many, as 5, or a list of integers, as [0, 1, 2], got {given}.")
+    raise ConfigurationError(f"seeds must be how many, as 5, or integers, as [0, 1, 2], got {_text(given)}.")
 
 
 def _target(given: Any) -> Any:
     if given is None or (isinstance(given, (int, float)) and not isinstance(given, bool)):
         return given
-    raise ConfigurationError(f"target must be an accuracy from 0 to 1, such as 0.8, got {given}.")
+    raise ConfigurationError(f"target must be an accuracy from 0 to 1, such as 0.8, got {_text(given)}.")
 
 
 def _exclusions(given: Any) -> list[dict[str, Any]]:
     if not isinstance(given, list) or not all(isinstance(rule, dict) for rule in given):
         raise ConfigurationError(
             "exclude must be a list of mappings of axes to names of values, as [{attack: none, rule: Krum(f=6)}], "
-            f"got {given}."
+            f"got {_text(given)}."
         )
     names = {None: "none"}
     return [
@@ -84,11 +90,13 @@ def _axis(name: str, values: Any) -> dict[str, dict[str, Any]]:
     """Return what each value of an axis sets, as the file says it: by its name, values by field."""
     if not isinstance(values, (dict, list)) or not values:
         raise ConfigurationError(
-            f"grid.{name} must be a list of values, or a mapping of names to values, got {values}."
+            f"grid.{name} must be a list of values, or a mapping of names to them, got {_text(values)}."
         )
     field = name.partition(".")[0] in FIELDS_OF_RUN
     named = values.items() if isinstance(values, dict) else ((_name(value), value) for value in values)
-    pairs = {"none" if key is None else str(key): None if value == "none" else value for key, value in named}
+    pairs: dict[str, Any] = {
+        "none" if key is None else str(key): None if value == "none" else value for key, value in named
+    }
     if len(pairs) < len(values):
         raise ConfigurationError(f"grid.{name} has two values named alike. Give each a name, as `{{a: ..., b: ...}}`.")
     out = dict[str, dict[str, Any]]()
@@ -97,8 +105,8 @@ def _axis(name: str, values: Any) -> dict[str, dict[str, Any]]:
             known = ", ".join(FIELDS_OF_RUN)
             raise ConfigurationError(
                 f"{name} is no field of a run, so each of its values must be a mapping of fields to values, as "
-                f"`{key}: {{attack: SignFlip, byzantine: 6}}`, got {value}.{advice.meant(name, FIELDS_OF_RUN)} "
-                f"Fields of a run: {known}."
+                f"`{key}: {{attack: SignFlip, byzantine: 6}}`, got {_text(value)}. "
+                f"{advice.meant(name, FIELDS_OF_RUN).lstrip()} Fields of a run: {known}."
             )
         out[key] = {name: value} if field else {str(path): inner for path, inner in value.items()}
     return out
@@ -108,8 +116,8 @@ def _name(value: Any) -> str:
     """Return the name of a value without one: as it is written, or the name of its class."""
     if isinstance(value, dict):
         if CLASS not in value:
-            raise ConfigurationError(f"A value that is a mapping needs a name, as `name: {value}`.")
-        inner = ", ".join(f"{key}={item}" for key, item in dictdict(value.get(FIELDS) or {}).items())
+            raise ConfigurationError(f"A value that is a mapping needs a name, as `name: {_text(value)}`.")
+        inner = ", ".join(f"{key}={item}" for key, item in value.get(FIELDS, {}).items())
         return str(value[CLASS]).rpartition(".")[2] + (f"({inner})" if inner else "")
     return "none" if value is None else str(value)
 
@@ -191,7 +199,11 @@ def called(value: Any) -> Any:
         return [called(item) for item in value]
     if isinstance(value, dict):
         return {key: called(item) for key, item in value.items()}
-    if not isinstance(value, str) or not value.endswith(")"):
+    if isinstance(value, str) and re.match(r"[\w.]+\(", value) and not value.endswith(")"):
+        raise ConfigurationError(
+            f"{_text(value)} lacks a bracket: in [] and {{}}, YAML divides at commas. Quote the call."
+        )
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.]+\(.*\)", value):
         return value
     try:
         tree = ast.parse(value, mode="eval").body

@@ -99,9 +99,5 @@ def _timed(plan: Run, data_dir: Path | None) -> float | None:
     except (InfeasibleError, StalledError, ValueError):  # the run itself will say so
         return None
     moved = [mark for mark in marks if mark[0] > 0]
-    if not moved:
-        return None
-    (share, first), (last_share, last) = moved[0], moved[-1]
-    if last_share == share:
-        return (first - begun) / share
-    return first - begun + (1 - share) * (last - first) / (last_share - share)
+    (share, first), (last_share, last) = (moved if len(moved) > 1 else marks)[0], marks[-1]
+    return first - begun + (1 - share) * (last - first) / (last_share - share) if last_share > share else None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from phalanx.core import InfeasibleError
@@ -44,11 +45,21 @@ def _differing(forms: Sequence[Mapping[str, Any]], path: str = "") -> Iterator[t
         values, here = [form.get(key) for form in forms], f"{path}.{key}" if path else key
         if len({json.dumps(value, sort_keys=True) for value in values}) == 1:
             continue
-        classes = {value.get(CLASS) if isinstance(value, dict) else None for value in values}
-        if len(classes) == 1 and None not in classes:
-            yield from _differing([value[FIELDS] for value in values], here)
+        inner = [_with_defaults(value) for value in values if isinstance(value, dict) and CLASS in value]
+        if len(inner) == len(values) and len({value[CLASS] for value in values if value}) == 1:
+            yield from _differing(inner, here)
         else:
             yield here, values
+
+
+def _with_defaults(form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the forms of the fields of a class, those at their default included if the class is here."""
+    module, _, name = str(form[CLASS]).rpartition(".")
+    try:
+        kind = getattr(import_module(module), name)
+        return {**defaults(kind), **form[FIELDS]}
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return dict(form[FIELDS])
 
 
 def _label(value: Any) -> str:

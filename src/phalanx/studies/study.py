@@ -1,5 +1,6 @@
 """A study as a value: a run, axes on which it changes, and seeds."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -72,11 +73,12 @@ class Study:
     @cached_property
     def planned(self) -> tuple[Planned, ...]:
         """The runs, all seeds of a cell one after the other."""
-        found = tuple(planned for cell in cells(self.axes, self.exclude) for planned in self._of(cell))
+        every = (planned for cell in cells(self.axes, self.exclude) for planned in self._of(cell))
+        found = tuple(itertools.islice(every, MOST + 1))
         if not found:
             raise InfeasibleError("exclude leaves no run of the study. Exclude less.")
         if len(found) > MOST:
-            raise InfeasibleError(f"The study has {len(found):,} runs. Divide it: {MOST:,} are the most.")
+            raise InfeasibleError(f"The study has more than {MOST:,} runs, which is the most. Divide it.")
         return found
 
     def _of(self, cell: Cell) -> Iterator[Planned]:
