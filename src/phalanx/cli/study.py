@@ -1,6 +1,7 @@
 """`phalanx study` and `phalanx compare`: many runs, side by side."""
 
 import shlex
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -64,12 +65,13 @@ def _train(study: Study, folder: Path, options: Options, console: Console) -> No
         KeyboardInterrupt: the user stopped it; its notes say what is kept.
     """
     store, where = Store(folder), data_dir(options.data_dir)
-    workers = workers_of(options.jobs, options.ray, store, Means(where, options.device, resume=not options.again))
+    means = Means(where, options.device, resume=not options.again)
+    workers = partial(workers_of, options.jobs, options.ray, store, means)
     try:
         study.run(folder, data_dir=where, device=options.device, again=options.again, console=console, workers=workers)
     except KeyboardInterrupt as stop:
-        kept = len(study.results(folder).rows)
-        stop.add_note(f"{kept} of {plural(len(study.planned), 'record')} are kept in {store.folder}.")
+        kept = len(list(store.folder.glob("*.json")))
+        stop.add_note(f"{plural(kept, 'record')} are kept in {store.folder}.")
         stop.add_note("Runs on their way are saved every minute. The same command goes on from there.")
         raise
 
@@ -102,11 +104,14 @@ def _show(results: Results, folder: Path, command: str, console: Console) -> int
     """Print the tables, and write all files; return 1 if a run failed, else 0."""
     files = write(results, folder, command)
     shown = [tables.estimates(results, "accuracy", at) for at in tables.panels(results)]
+    shown += [tables.estimates(results, "steps_to_target", at) for at in tables.panels(results)]
     shown += [table for table in (tables.paired_tests(results), tables.costs(results)) if table is not None]
     for table in shown:
         console.print(terminal_table(table))
         for note in table.notes:
             console.print(escape(note), soft_wrap=True)
+    for line in results.notes:
+        console.print(escape(line), soft_wrap=True)
     failed = [row for row in results.rows if row.trace.failed]
     for row in failed:
         name = f"{', '.join(row.labels.values())} (seed {row.trace.seed})"

@@ -6,7 +6,7 @@ Values are read as those of `phalanx run --config`; a class with options can als
 import ast
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from phalanx.cli.configuration import CLASS, FIELDS, ConfigurationError, Draft, 
 from phalanx.runs.plan import Run
 from phalanx.studies.grid import FIELDS as FIELDS_OF_RUN
 from phalanx.studies.study import Study
+from phalanx.studies.tuning import EVERY, Tuning
 from phalanx.wording import shown
 
-KEYS = ("name", "base", "grid", "seeds", "exclude", "target")
+KEYS = ("name", "base", "grid", "seeds", "exclude", "target", "tuning")
+OF_TUNING = ("axis", "options", "settings", "seeds", "held_out")
 TRIES = 1000  # combinations of values with which the base is tried
 
 
@@ -41,6 +43,7 @@ def read_study(path: Path) -> Study:
         exclude=_exclusions(given.get("exclude") or []),
         name=str(given.get("name", path.stem)),
         target=_target(given.get("target")),
+        tuning=_tuning(_mapping(given, "tuning"), reader),
     )
 
 
@@ -81,6 +84,33 @@ def _exclusions(given: Any) -> list[dict[str, Any]]:
         {str(axis): [names.get(v, v) for v in value] if isinstance(value, list) else str(names.get(value, value))
          for axis, value in rule.items()} for rule in given
     ]  # fmt: skip
+
+
+def _tuning(given: Mapping[Any, Any], reader: "Reader") -> Tuning | None:
+    """Return the tuning of a file; None if it says nothing of one."""
+    if not given:
+        return None
+    if unknown := [str(key) for key in given if key not in OF_TUNING]:
+        raise ConfigurationError(advice.unknown_field(unknown[0], "tuning", "The tuning of a study", OF_TUNING))
+    if lacking := [key for key in OF_TUNING[:3] if key not in given]:
+        raise ConfigurationError(f"tuning lacks {lacking[0]}. It needs {', '.join(OF_TUNING[:3])}.")
+    if type(given["settings"]) is not int or not isinstance(given.get("held_out", 0.2), float):
+        raise ConfigurationError("tuning.settings must be an integer, and tuning.held_out a share, such as 0.2.")
+    axis, options = str(given["axis"]), _mapping(given, "options")
+    if not all(
+        isinstance(f, dict) and all(isinstance(values, list) for values in f.values()) for f in options.values()
+    ):
+        raise ConfigurationError(
+            "tuning.options must have, for each method, fields with lists: {all: {training.lr: [0.1, 0.05]}}."
+        )
+    found = {
+        str(method): {str(f): reader.choices(axis, str(method), str(f), values) for f, values in fields.items()}
+        for method, fields in options.items()
+    }
+    seeds = _seeds(given.get("seeds", [1000]))
+    if isinstance(seeds, int):
+        raise ConfigurationError(f"tuning.seeds must be a list of integers, as [1000, 1001], got {seeds}.")
+    return Tuning(axis, found, given["settings"], seeds, given.get("held_out", 0.2))
 
 
 # Values
@@ -154,6 +184,18 @@ class Reader:
             except ValueError as error:
                 raise ConfigurationError(f"grid.{axis}, {key}: {error}") from error
             out[key] = found[axis] if axis.partition(".")[0] in FIELDS_OF_RUN else found
+        return out
+
+    def choices(self, axis: str, method: str, field: str, values: Sequence[Any]) -> list[Any]:
+        """Return values of a field to choose from, as objects, where the axis has the value of that name."""
+        methods = self.axes.get(axis, {})
+        chosen = methods.get(method, next(iter(methods.values()), {}) if method == EVERY else {})
+        out = []
+        for value in values:
+            try:
+                out.append(self._first({**chosen, field: value}, partial(_objects, [field]))[field])
+            except ValueError as error:
+                raise ConfigurationError(f"tuning.options.{method}.{field}: {error}") from error
         return out
 
     def _first(self, fields: Mapping[str, Any], make: Callable[[Draft], Any]) -> Any:

@@ -7,8 +7,10 @@ On the command line: `phalanx study FILE`, and for runs that exist `phalanx comp
 """
 
 from phalanx.studies.cost import Cost
+from phalanx.studies.grid import Fields
 from phalanx.studies.results import Results, Row
 from phalanx.studies.statistics import Estimate, PairedTest
 from phalanx.studies.study import Study
+from phalanx.studies.tuning import Tuning
 
-__all__ = ["Cost", "Estimate", "PairedTest", "Results", "Row", "Study"]
+__all__ = ["Cost", "Estimate", "Fields", "PairedTest", "Results", "Row", "Study", "Tuning"]

@@ -17,6 +17,10 @@ ATTACKERS = {"byzantine": 0, "byzantine_beside": 0, "byzantine_per_round": None}
 FIELDS = tuple(f.name for f in fields(Run))
 
 
+class Fields(dict[str, Any]):
+    """Values of several fields that are one value of an axis, also of an axis that is named as a field."""
+
+
 class Cell(NamedTuple):
     """A combination of values, one of each axis."""
 
@@ -72,7 +76,7 @@ def axis_values(name: str, given: Mapping[str, Any] | Sequence[Any]) -> dict[str
     if first == "seed":
         raise InfeasibleError("seed is no axis: a study repeats each cell for its seeds. Give seeds instead.")
     if first in FIELDS:
-        return {key: {name: value} for key, value in values.items()}
+        return {key: value if isinstance(value, Fields) else {name: value} for key, value in values.items()}
     for key, value in values.items():
         if not isinstance(value, Mapping):
             raise InfeasibleError(

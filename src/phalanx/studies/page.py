@@ -62,7 +62,7 @@ def best(results: Results) -> list[str]:
     order = sorted(overall, key=lambda name: -(overall[name]["accuracy"].mean or 0.0))
     out = []
     for name in order:
-        text = f"{name}: {overall[name]['accuracy'].text(100.0)} %"
+        text = f"{name}: {overall[name]['accuracy'].text(100.0).replace(' (', ' % (')}"
         known = {c: e.mean for c, e in by_column.get(name, {}).items() if e.mean is not None}
         if len(known) > 1:
             worst = min(known, key=lambda c: known[c])
@@ -100,8 +100,10 @@ def html(results: Results, drawn: Sequence[Drawn], command: str) -> str:
         title=results.name,
         facts=facts(results),
         best=best(results),
+        notes=results.notes,
         main=[shaded(results, "accuracy", at) for at in panels],
         further=[shaded(results, metric, at) for metric in further for at in panels],
+        reached=[shaded(results, "steps_to_target", at) for at in panels],
         tests=tables.paired_tests(results),
         costs=tables.costs(results),
         figures=[(one.caption, _embedded(one)) for one in drawn],
@@ -123,8 +125,9 @@ def _embedded(one: Drawn) -> str:
 def markdown(results: Results, drawn: Sequence[Drawn], command: str) -> str:
     """Return the page as Markdown; the figures are files next to it.  Arguments as for `html`."""
     blocks = [f"# {results.name}", f"{', '.join(facts(results))}. Made by `{command}`."]
-    blocks += ["\n".join(f"* {line}" for line in best(results))]
+    blocks += ["\n".join(f"* {line}" for line in (*best(results), *results.notes))]
     shown = [tables.estimates(results, "accuracy", at) for at in tables.panels(results)]
+    shown += [tables.estimates(results, "steps_to_target", at) for at in tables.panels(results)]
     shown += [table for table in (tables.paired_tests(results), tables.costs(results)) if table is not None]
     blocks += map(markdown_table, shown)
     blocks += [f"![{one.caption}]({one.name}.svg)\n\n{one.caption}" for one in drawn]

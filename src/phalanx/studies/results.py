@@ -106,6 +106,7 @@ class Results:
         rows: the runs.
         missing: number of runs that have no record.
         given_target: accuracy for the time to accuracy; None: 95 % of the best cell's.
+        notes: sentences on how the runs were chosen.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Results:
     rows: Sequence[Row]
     missing: int = 0
     given_target: float | None = None
+    notes: Sequence[str] = ()
 
     @property
     def target(self) -> float | None:

@@ -1,7 +1,7 @@
 """A study as a value: a run, axes on which it changes, and seeds."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,11 +15,13 @@ from phalanx.core import InfeasibleError
 from phalanx.runs.plan import Run
 from phalanx.studies.carrying_out import carry_out
 from phalanx.studies.cost import Cost, cost
-from phalanx.studies.grid import Cell, Planned, Settings, applied, axis_values, cells
+from phalanx.studies.grid import Cell, Fields, Planned, Settings, applied, axis_values, cells
 from phalanx.studies.results import Results, Row
 from phalanx.studies.store import Store
 from phalanx.studies.trace import Trace
+from phalanx.studies.tuning import Tuning
 from phalanx.studies.workers import Means, Workers, local_workers
+from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -42,6 +44,7 @@ class Study:
         exclude: combinations that are left out: by axis the name of a value, or a list of names.
         name: of the study, and of its folder.
         target: accuracy in (0, 1] for the time to accuracy; 95 % of the best cell's if None.
+        tuning: gives each method the same number of settings, of which the best on other runs is used; None: as given.
 
     Raises:
         InfeasibleError: the grid is wrong, or a run of it cannot begin.
@@ -53,6 +56,7 @@ class Study:
     exclude: Sequence[Mapping[str, Any]] = ()
     name: str = "study"
     target: float | None = None
+    tuning: Tuning | None = None
 
     def __post_init__(self) -> None:
         seeds = [*range(self.seeds)] if isinstance(self.seeds, int) else [*self.seeds]
@@ -64,6 +68,36 @@ class Study:
         if self.target is not None and not 0 < self.target <= 1:
             raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
         _ = self.planned
+        if self.tuning is not None:
+            self.tuning.check(self.axes, seeds)
+            _ = self.trial.planned
+
+    @cached_property
+    def trial(self) -> "Study":
+        """The study of the tuning runs; raise `InfeasibleError` if there is no tuning."""
+        if self.tuning is None:
+            raise InfeasibleError(f"The study {self.name} has no tuning.")
+        grid, exclude = self.tuning.trial(self.axes, self.exclude)
+        base = replace(self.base, data=self.tuning.source(self.base.data))
+        return Study(base, grid, self.tuning.seeds, exclude, f"{self.name}, tuning")
+
+    def tuned(self, trial: Results) -> tuple["Study", list[str]]:
+        """Return the study with the settings that are best in its tuning runs, and a sentence on each method.
+
+        Args:
+            trial: the results of the tuning runs.
+
+        Raises:
+            InfeasibleError: some of them are missing.
+        """
+        if self.tuning is None:
+            return self, []
+        if trial.missing:
+            raise InfeasibleError(f"{plural(trial.missing, 'tuning run')} without a record. Carry out the study first.")
+        axis = self.tuning.axis
+        chosen, notes = self.tuning.choice(trial, list(self.axes[axis]))
+        values = {name: Fields({**settings, **chosen[name]}) for name, settings in self.axes[axis].items()}
+        return replace(self, grid={**self.grid, axis: values}, tuning=None), notes
 
     @cached_property
     def axes(self) -> dict[str, dict[str, Settings]]:
@@ -110,7 +144,11 @@ class Study:
             folder: of the study; `folder` of this value if not given.
             data_dir: where data sets lie; they are downloaded if not given.
         """
-        return cost(self.planned, Store(Path(folder or self.folder)), Path(data_dir) if data_dir else None)
+        store, planned = Store(Path(folder or self.folder)), self.planned
+        if self.tuning is not None:
+            trial = self.trial.results(store.folder.parent)
+            planned = (*self.trial.planned, *(planned if trial.missing else self.tuned(trial)[0].planned))
+        return cost(planned, store, Path(data_dir) if data_dir else None)
 
     def run(
         self,
@@ -121,7 +159,7 @@ class Study:
         device: str = "cpu",
         again: bool = False,
         console: Console | None = None,
-        workers: AbstractContextManager[Workers] | None = None,
+        workers: Callable[[], AbstractContextManager[Workers]] | None = None,
     ) -> Results:
         """Carry out the runs that have no record yet, and return all results.
 
@@ -135,14 +173,19 @@ class Study:
             device: the torch device.
             again: whether runs that have a record are repeated.
             console: shows the progress; standard error if not given.
-            workers: carry out the runs in place of processes of this machine.
+            workers: starts what carries out the runs, in place of processes of this machine.
         """
+        if self.tuning is not None:
+            given = {"jobs": jobs, "data_dir": data_dir, "device": device, "again": again, "console": console}
+            trial = self.trial.run(folder or self.folder, workers=workers, **given)  # type: ignore[arg-type]
+            tuned, notes = self.tuned(trial)
+            return replace(tuned.run(folder, workers=workers, **given), notes=notes)  # type: ignore[arg-type]
         store = Store(Path(folder or self.folder))
         means = Means(Path(data_dir) if data_dir else None, device, resume=not again)
         known = {} if again else self._stored(store)
         new = {one.name: one.plan for one in self.planned if one.plan.identity not in known}
-        workers = workers or local_workers(jobs, store, means)
-        known |= carry_out(new, means, console or Console(stderr=True), workers)
+        pool = workers() if workers else local_workers(jobs, store, means)
+        known |= carry_out(new, means, console or Console(stderr=True), pool)
         return self._results(known)
 
     def results(self, folder: Path | str | None = None) -> Results:
@@ -151,7 +194,11 @@ class Study:
         Args:
             folder: of the study; `folder` of this value if not given.
         """
-        return self._results(self._stored(Store(Path(folder or self.folder))))
+        where = Path(folder or self.folder)
+        if self.tuning is not None:
+            tuned, notes = self.tuned(self.trial.results(where))
+            return replace(tuned.results(where), notes=notes)
+        return self._results(self._stored(Store(where)))
 
     def frame(self, folder: Path | str | None = None) -> "DataFrame":
         """Return a table of pandas with a row for each run that has a record; see `Results.frame`."""

@@ -14,7 +14,7 @@ from phalanx.studies.text import Flat
 
 LISTED = 15  # pairs of methods that a table of tests shows, those with the smallest p
 PANELS = 12  # combinations of further axes with tables of their own, at most
-COSTS = ("steps_to_target", "seconds_to_target", "virtual_seconds", "wall_seconds", "megabytes", "honest_excluded")
+COSTS = ("virtual_seconds", "wall_seconds", "megabytes", "honest_excluded")
 SIGNIFICANT = 0.05
 
 
@@ -46,7 +46,10 @@ def heading(results: Results, metric: str, at: Mapping[str, str]) -> str:
     where = ", ".join(f"{axis}: {value}" for axis, value in at.items())
     further = [axis for axis in list(results.axes)[2:] if axis not in at]
     mean = f"mean over {', '.join(further)}" if further else ""
-    return "; ".join(filter(None, (METRICS[metric].title, where, mean)))
+    target = f"target {percent(results.target)}" if metric.endswith("_target") else ""
+    return "; ".join(
+        filter(None, (f"{METRICS[metric].title}, by {' and '.join(list(results.axes)[:2])}", target, where, mean))
+    )
 
 
 def estimates(results: Results, metric: str = "accuracy", at: Mapping[str, str] | None = None) -> Flat:
@@ -57,9 +60,12 @@ def estimates(results: Results, metric: str = "accuracy", at: Mapping[str, str] 
     usual = counts.most_common(1)[0][0] if counts else 0
     names = [METRICS[metric].title] if columns is None else list(results.axes[columns])
     body = [[row, *(cell(e, usual, scale) for e in inner.values())] for row, inner in found.items()]
-    return Flat(
-        heading(results, metric, at or {}), [rows, *names], body, [legend(usual)], [False, *[True] * len(names)]
-    )
+    notes = [legend(usual)]
+    if metric.endswith("_target"):
+        body = [[text.replace("failed", "not reached") for text in row] for row in body]
+        notes.append("The mean is over the seeds that reached the target.")
+    right = [False, *[True] * len(names)]
+    return Flat(heading(results, metric, at or {}), [rows, *names], body, notes, right)
 
 
 def cell(estimate: Estimate, usual: int, scale: float) -> str:
@@ -108,23 +114,18 @@ def _p(value: float) -> str:
 
 
 def costs(results: Results) -> Flat:
-    """Return the table of times and costs by the first axis, as means over all others."""
+    """Return the table of seconds, bytes and exclusions by the first axis, as means over all others."""
     axis, _ = axes_of(results)
     by_metric = {metric: results.table(axis, None, metric) for metric in COSTS}
     known = [m for m in COSTS if any(e[m].mean is not None for e in by_metric[m].values())]
     rows = [[name, *(_cost(by_metric[m][name][m]) for m in known)] for name in results.axes[axis]]
-    target = results.target
-    notes = [
-        f"Means over all runs. Target accuracy: {percent(target)}. In brackets the seeds with a run that never reached "
-        "it, or failed, which the mean lacks. Megabytes: 4 bytes a parameter of each update that reached the server."
-    ]
+    notes = ["Means over all runs. Megabytes: 4 bytes a parameter of each update that reached the server."]
     columns = [axis, *(METRICS[metric].title for metric in known)]
-    return Flat("Time to accuracy, and costs", columns, rows, notes, [False, *[True] * len(known)])
+    return Flat("Costs", columns, rows, notes, [False, *[True] * len(known)])
 
 
 def _cost(estimate: Estimate) -> str:
-    mean = "–" if estimate.mean is None else f"{estimate.mean:,.1f}"
-    return mean + (f" ({estimate.failed} without)" if estimate.failed else "")
+    return "–" if estimate.mean is None else f"{estimate.mean:,.1f}"
 
 
 # CSV
