@@ -65,7 +65,7 @@ def test_unequal_chances_and_common_seeds_are_refused(change, message):
 
 
 def test_held_out_examples_are_training_examples_and_no_others():
-    train, test = Digits().load()
+    train, _ = Digits().load()
     rest, held = HeldOut(Digits(), 0.25).load()
     assert len(held) == round(0.25 * len(train))
     assert sorted(torch.cat([rest.x, held.x]).flatten(1).tolist()) == sorted(train.x.flatten(1).tolist())

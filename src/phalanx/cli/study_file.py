@@ -7,6 +7,7 @@ import ast
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from phalanx.runs.plan import Run
 from phalanx.studies.grid import FIELDS as FIELDS_OF_RUN
 from phalanx.studies.study import Study
 from phalanx.studies.tuning import EVERY, Tuning
+from phalanx.studies.worst import WorstOf
 from phalanx.wording import shown
 
 KEYS = ("name", "base", "grid", "seeds", "exclude", "target", "tuning")
@@ -35,16 +37,38 @@ def read_study(path: Path) -> Study:
     if unknown := [str(key) for key in given if key not in KEYS]:
         raise ConfigurationError(advice.unknown_field(unknown[0], "", "A study", KEYS))
     grid, base = _mapping(given, "grid"), _mapping(given, "base")
+    worst = dict(grid["attack"]) if isinstance(grid.get("attack"), dict) and "worst_of" in grid["attack"] else None
+    if worst is not None:
+        grid["attack"] = worst.pop("worst_of")
     reader = Reader(base, {str(name): _axis(str(name), values) for name, values in grid.items()})
     return Study(
         base=reader.run(),
-        grid={name: reader.values(name) for name in reader.axes},
+        grid=_grid(reader, worst),
         seeds=_seeds(given.get("seeds", 3)),
         exclude=_exclusions(given.get("exclude") or []),
         name=str(given.get("name", path.stem)),
         target=_target(given.get("target")),
         tuning=_tuning(_mapping(given, "tuning"), reader),
     )
+
+
+def _grid(reader: "Reader", worst: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Return the grid of objects; the attacks at their worst if the file says so, with the options of that."""
+    grid: dict[str, Any] = {name: reader.values(name) for name in reader.axes}
+    if worst is None:
+        return grid
+    known = {f.name: type(f.default) for f in fields(WorstOf) if f.name != "attacks"}
+    if unknown := [str(key) for key in worst if key not in known]:
+        raise ConfigurationError(advice.unknown_field(unknown[0], "grid.attack", "worst_of", list(known)))
+    for key, value in worst.items():
+        numbers = isinstance(value, list) and all(type(item) in (int, float) for item in value)
+        if not (numbers if known[key] is tuple else type(value) is int):
+            wanted = "a list of numbers" if known[key] is tuple else "an integer"
+            raise ConfigurationError(f"grid.attack.{key} must be {wanted}, got {_text(value)}.")
+    given: dict[str, Any] = {
+        str(key): tuple(value) if isinstance(value, list) else value for key, value in worst.items()
+    }
+    return {**grid, "attack": WorstOf(grid["attack"], **given)}
 
 
 def _mapping(given: Mapping[Any, Any], key: str) -> dict[Any, Any]:
@@ -178,9 +202,9 @@ class Reader:
     def values(self, axis: str) -> dict[str, Any]:
         """Return the values of an axis as objects; raise `ConfigurationError` if one cannot be made."""
         out = dict[str, Any]()
-        for key, fields in self.axes[axis].items():
+        for key, settings in self.axes[axis].items():
             try:
-                found = self._first(fields, partial(_objects, fields))
+                found = self._first(settings, partial(_objects, settings))
             except ValueError as error:
                 raise ConfigurationError(f"grid.{axis}, {key}: {error}") from error
             out[key] = found[axis] if axis.partition(".")[0] in FIELDS_OF_RUN else found

@@ -12,5 +12,6 @@ from phalanx.studies.results import Results, Row
 from phalanx.studies.statistics import Estimate, PairedTest
 from phalanx.studies.study import Study
 from phalanx.studies.tuning import Tuning
+from phalanx.studies.worst import WorstOf, worst_of
 
-__all__ = ["Cost", "Estimate", "Fields", "PairedTest", "Results", "Row", "Study", "Tuning"]
+__all__ = ["Cost", "Estimate", "Fields", "PairedTest", "Results", "Row", "Study", "Tuning", "WorstOf", "worst_of"]

@@ -4,7 +4,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.core import InfeasibleError, Progress, StalledError, Stop
@@ -33,6 +33,7 @@ class Cost:
         by_records: number of kinds of runs, those that differ by more than the seed, known from records.
         timed: number of kinds that were timed.
         guessed: number of kinds that are taken to cost as much as the others.
+        searched: number of runs of a search, known only as it goes, of which records are not counted.
     """
 
     runs: int
@@ -41,6 +42,11 @@ class Cost:
     by_records: int
     timed: int
     guessed: int
+    searched: int = 0
+
+    def with_more(self, searched: int) -> "Cost":
+        """Return the cost with the runs of a search."""
+        return replace(self, searched=searched)
 
     def text(self, jobs: int = 1) -> str:
         """Return it as a sentence; with so many runs at a time."""
@@ -52,6 +58,7 @@ class Cost:
             return f"{head}; the cost of the others is not known."
         parts = {"by earlier records": self.by_records, "timed": self.timed, "as the mean of these": self.guessed}
         kinds = ", ".join(f"{number} {how}" for how, number in parts.items() if number)
+        head += f"; a search of up to {plural(self.searched, 'run')} is not counted" if self.searched else ""
         return f"{head}; the others take about {duration(self.seconds / jobs)}, {jobs} at a time (kinds: {kinds})."
 
 

@@ -7,6 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 from phalanx.report.page import filled, put
 from phalanx.report.words import duration, percent
 from phalanx.studies import tables
@@ -143,6 +145,8 @@ def write(results: Results, folder: Path, command: str) -> list[Path]:
         command: made them.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for name, plan in results.alone.items():
+        put(yaml.safe_dump(plan.config, sort_keys=False), folder / "worst" / name)
     with styled():
         drawn = list(curve_figures(results))
         page = put(html(results, drawn, command), folder / "study.html")

@@ -3,7 +3,7 @@
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.core import InfeasibleError
@@ -107,6 +107,7 @@ class Results:
         missing: number of runs that have no record.
         given_target: accuracy for the time to accuracy; None: 95 % of the best cell's.
         notes: sentences on how the runs were chosen.
+        alone: runs of which configuration files are written, by the name of the file in the folder `worst`.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Results:
     missing: int = 0
     given_target: float | None = None
     notes: Sequence[str] = ()
+    alone: Mapping[str, Run] = field(default_factory=dict)
 
     @property
     def target(self) -> float | None:

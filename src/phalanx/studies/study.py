@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from phalanx.studies.store import Store
 from phalanx.studies.trace import Trace
 from phalanx.studies.tuning import Tuning
 from phalanx.studies.workers import Means, Workers, local_workers
+from phalanx.studies.worst import Carried, Search, WorstOf, with_worst
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Study:
         base: the run that is changed.
         grid: by the name of each axis its values, by name or in a list. An axis named as a field of a run, by its
             dotted path ("algorithm.aggregate"), sets that field; any other axis has mappings of fields to values, which
-            go together. An attack of None leaves no Byzantine clients.
+            go together. An attack of None leaves no Byzantine clients. `worst_of(attacks)`, as the axis "attack", has
+            each defence meet the attacks at their worst for it.
         seeds: how many, counted from 0; or which.
         exclude: combinations that are left out: by axis the name of a value, or a list of names.
         name: of the study, and of its folder.
@@ -51,7 +53,7 @@ class Study:
     """
 
     base: Run
-    grid: Mapping[str, Mapping[str, Any] | Sequence[Any]]
+    grid: Mapping[str, Mapping[str, Any] | Sequence[Any] | WorstOf]
     seeds: int | Sequence[int] = 3
     exclude: Sequence[Mapping[str, Any]] = ()
     name: str = "study"
@@ -68,6 +70,12 @@ class Study:
         if self.target is not None and not 0 < self.target <= 1:
             raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
         _ = self.planned
+        if self.worst is not None and (common := set(seeds) & set(self.worst.seeds)):
+            raise InfeasibleError(
+                f"The study uses the seed {min(common)} of the search for attacks. Give others to it."
+            )
+        if any(isinstance(given, WorstOf) for name, given in self.grid.items() if name != "attack"):
+            raise InfeasibleError("worst_of is an axis named attack. Rename the axis.")
         if self.tuning is not None:
             self.tuning.check(self.axes, seeds)
             _ = self.trial.planned
@@ -102,7 +110,10 @@ class Study:
     @cached_property
     def axes(self) -> dict[str, dict[str, Settings]]:
         """The settings of each value, by axis and name."""
-        return {name: axis_values(name, given) for name, given in self.grid.items()}
+        return {
+            name: axis_values(name, given.attacks if isinstance(given, WorstOf) else given)
+            for name, given in self.grid.items()
+        }
 
     @cached_property
     def planned(self) -> tuple[Planned, ...]:
@@ -148,7 +159,11 @@ class Study:
         if self.tuning is not None:
             trial = self.trial.results(store.folder.parent)
             planned = (*self.trial.planned, *(planned if trial.missing else self.tuned(trial)[0].planned))
-        return cost(planned, store, Path(data_dir) if data_dir else None)
+        found = cost(planned, store, Path(data_dir) if data_dir else None)
+        if self.worst is None:
+            return found
+        defences = len(planned) // (len(self.worst.attacks) * len(self.seeds))  # type: ignore[arg-type]
+        return found.with_more(self.worst.runs * defences)
 
     def run(
         self,
@@ -179,14 +194,19 @@ class Study:
             given = {"jobs": jobs, "data_dir": data_dir, "device": device, "again": again, "console": console}
             trial = self.trial.run(folder or self.folder, workers=workers, **given)  # type: ignore[arg-type]
             tuned, notes = self.tuned(trial)
-            return replace(tuned.run(folder, workers=workers, **given), notes=notes)  # type: ignore[arg-type]
+            found = tuned.run(folder, workers=workers, **given)  # type: ignore[arg-type]
+            return replace(found, notes=[*notes, *found.notes])
         store = Store(Path(folder or self.folder))
         means = Means(Path(data_dir) if data_dir else None, device, resume=not again)
-        known = {} if again else self._stored(store)
-        new = {one.name: one.plan for one in self.planned if one.plan.identity not in known}
-        pool = workers() if workers else local_workers(jobs, store, means)
-        known |= carry_out(new, means, console or Console(stderr=True), pool)
-        return self._results(known)
+
+        def carried(planned: Sequence[Planned]) -> dict[str, Trace]:
+            known = {} if again else _stored(planned, store)
+            new = {one.plan.identity: one for one in planned if one.plan.identity not in known}
+            pool = workers() if workers else local_workers(jobs, store, means)
+            plans = {one.name: one.plan for one in new.values()}
+            return known | carry_out(plans, means, console or Console(stderr=True), pool)
+
+        return self._results(carried, store.folder.parent)
 
     def results(self, folder: Path | str | None = None) -> Results:
         """Return the results of the runs that have a record.
@@ -197,24 +217,51 @@ class Study:
         where = Path(folder or self.folder)
         if self.tuning is not None:
             tuned, notes = self.tuned(self.trial.results(where))
-            return replace(tuned.results(where), notes=notes)
-        return self._results(self._stored(Store(where)))
+            found = tuned.results(where)
+            return replace(found, notes=[*notes, *found.notes])
+        return self._results(partial(_stored, store=Store(where)), where)
 
     def frame(self, folder: Path | str | None = None) -> "DataFrame":
         """Return a table of pandas with a row for each run that has a record; see `Results.frame`."""
         return self.results(folder).frame()
 
-    def _stored(self, store: Store) -> dict[str, Trace]:
-        """Return the traces of the runs, by identity, as far as there are any that can be used."""
-        plans = {one.plan.identity: one.plan for one in self.planned}
-        return {identity: found for identity, plan in plans.items() if (found := store.find(plan)[0]) is not None}
-
-    def _results(self, known: Mapping[str, Trace]) -> Results:
+    def _results(self, carried: Carried, folder: Path) -> Results:
+        """Return the results of the runs, which `carried` carries out or finds."""
+        planned, axes = self.planned, {name: tuple(values) for name, values in self.axes.items()}
+        if self.worst is not None:
+            planned = self._at_their_worst(self.worst, carried)
+            axes["attack"] = tuple(dict.fromkeys(one.labels["attack"] for one in planned))
+        known = carried(planned)
         rows = tuple(
-            Row(one.labels, known[one.plan.identity], one.plan) for one in self.planned if one.plan.identity in known
+            Row(one.labels, known[one.plan.identity], one.plan) for one in planned if one.plan.identity in known
         )
-        axes = {name: tuple(values) for name, values in self.axes.items()}
-        return Results(self.name, axes, rows, len(self.planned) - len(rows), self.target)
+        found = Results(self.name, axes, rows, len(planned) - len(rows), self.target)
+        return found if self.worst is None else with_worst(found, folder)
+
+    @property
+    def worst(self) -> WorstOf | None:
+        """The attacks of which each defence meets its worst; None if the attacks are as given."""
+        given = self.grid.get("attack")
+        return given if isinstance(given, WorstOf) else None
+
+    def _at_their_worst(self, worst: WorstOf, carried: Carried) -> tuple[Planned, ...]:
+        """Return the runs of each defence under its worst attacks, which are searched first."""
+        defences = dict[tuple[str, ...], Planned]()
+        for one in self.planned:
+            defences.setdefault(tuple(value for axis, value in one.labels.items() if axis != "attack"), one)
+        found = Search(worst, list(defences.values()), carried).result()
+        return tuple(
+            Planned({**defence.labels, "attack": name}, replace(defence.plan, attack=attack, seed=seed))
+            for defence, attacks in zip(defences.values(), found, strict=True)
+            for name, attack in attacks.items()
+            for seed in self.seeds  # type: ignore[union-attr]  # a tuple by now
+        )
+
+
+def _stored(planned: Sequence[Planned], store: Store) -> dict[str, Trace]:
+    """Return the traces of runs, by identity, as far as there are any that can be used."""
+    plans = {one.plan.identity: one.plan for one in planned}
+    return {identity: found for identity, plan in plans.items() if (found := store.find(plan)[0]) is not None}
 
 
 def check_round(plan: Run) -> None:
