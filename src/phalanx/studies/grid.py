@@ -13,7 +13,7 @@ from phalanx.runs.plan import Run
 
 Settings = Mapping[str, Any]  # values of fields of a run, by dotted path
 Labels = Mapping[str, str]  # the name of a value, by axis
-ATTACKERS = {"byzantine": 0, "byzantine_beside": 0, "byzantine_per_round": None}  # where there is no attack
+ATTACKERS = {"byzantine": 0, "additional_byzantine": 0, "byzantine_per_round": None}  # where there is no attack
 FIELDS = tuple(f.name for f in fields(Run))
 
 
