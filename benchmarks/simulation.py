@@ -32,6 +32,7 @@ import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import Catalyst, FedAvg
+from phalanx.core import Progress
 from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
 from phalanx.numerics.memory import keep_freed_memory
@@ -161,13 +162,17 @@ def ahead(steps: int = 400, repeats: int = 3) -> None:
             run = replace(
                 small, algorithm=Catalyst(10), latency=Normal(100.0, 20.0), until=Until(steps), evaluation=evaluation
             )
-            rounds, parent = Rounds(), list[float]()
+            mark = os.environ[MARK] = secrets.token_hex(8)
+            seen = list[tuple[float, float, float]]()
+
+            def look(progress: Progress, mark: str = mark, seen: list[tuple[float, float, float]] = seen) -> None:
+                if progress.step in (steps // 4, steps):
+                    seen.append((time.perf_counter(), cpu_seconds(mark), time.process_time()))
+
             with ProcessExecutors(jobs, after=0.0) as processors:
-                observers = [rounds, lambda _, parent=parent: parent.append(time.process_time())]
-                simulate(run, executors=processors, observers=observers)
-            first = len(parent) // 4
-            wall, cpu = (rounds.seen[-1][k] - rounds.seen[first][k] for k in (0, 1))
-            shown.append(f"{name} {wall:.2f} s, CPU time {cpu:.2f} s, of it {parent[-1] - parent[first]:.2f} s here")
+                simulate(run, executors=processors, observers=[look])
+            wall, cpu, here = (after - before for before, after in zip(*seen, strict=True))
+            shown.append(f"{name} {wall:.2f} s, CPU time {cpu:.2f} s, of it {here:.2f} s here")
         print("; ".join(shown), f"; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
