@@ -73,6 +73,15 @@ def test_two_groups_are_split_when_each_has_sent_enough_and_go_on_by_themselves(
     assert torch.equal(state.model, middle), "the root's is kept, for those who come"
 
 
+def test_versions_count_rounds_whatever_happens_in_how_many_clusters():
+    """A round in which a cluster is split, and one in which two clusters step, are one version each."""
+    state, _ = begin(TWO)
+    for version in range(1, 6):
+        state, _ = TWO.step(state, sent(state, range(8), TWO))
+        assert state.version == version
+        assert len(state.clusters) == (1 if version == 1 else 2)
+
+
 def test_clients_of_one_group_stay_together():
     algorithm = dataclasses.replace(TWO, min_turns=1)
     state, _ = begin(algorithm)
@@ -111,6 +120,15 @@ def test_a_fast_client_does_not_hasten_a_split():
     for i in [2, 3, 5, 6, 7, 0, 2, 4, 5, 6]:
         state, _ = algorithm.step(state, sent(state, [i], algorithm))
     assert state.clusters == {1: (0, 1, 2, 3), 2: (4, 5, 6, 7)}, "six of eight have sent two"
+
+
+def test_the_steps_in_which_a_late_answer_is_recognised_are_bounded(monkeypatch):
+    monkeypatch.setattr("phalanx.algorithms.per_cluster.OLDEST", 3)
+    algorithm = PerCluster(FedAsync(), min_turns=99)
+    state, _ = begin(algorithm)
+    for i in range(5):
+        state, _ = algorithm.step(state, sent(state, [i], algorithm))
+    assert state.trained[0].advanced == (3, 4, 5)
 
 
 def test_who_stays_away_prevents_no_split_and_goes_down_the_tree_later():

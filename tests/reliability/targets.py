@@ -8,6 +8,7 @@ import atexit
 import dataclasses
 import gzip
 import json
+import marshal
 import math
 import os
 import shutil
@@ -34,7 +35,7 @@ from phalanx.flower.audit import read as read_audit
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage, Transfer
 from phalanx.flower.wire import LONGEST, failure, short
 from phalanx.runs.checkpoint import MAGIC, Header, Origin, _read, peek, write
-from phalanx.runs.packing import Packed, Piece, Unpackable, pack, unpack
+from phalanx.runs.packing import Piece, Unpackable, pack, unpack
 from phalanx.runs.record import as_lines
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.runs.steps import read_step
@@ -173,11 +174,17 @@ def check_codec(data: bytes) -> None:
         content = codec.task_content(TaskMessage(*words), vector)
     for _ in range(reader.byte() % 4):
         changed(content, reader)
-    error = Error(reader.signed() % 1000, reader.take(300).decode("utf-8", "replace"))
-    assert len(short(error.reason)) <= LONGEST
-    assert short(error.reason).isprintable()
-    assert failure(Message(error, reply_to=ASKED))
+    if reader.byte() % 4 == 0:
+        failed(Error(reader.signed() % 1000, reader.take(300).decode("utf-8", "replace")))
     read_message(content, bytes([TRANSFERS.index(transfer)]))
+
+
+def failed(error: Error) -> None:
+    """Read the error of a node."""
+    shown = short(error.reason)
+    assert len(shown) <= LONGEST
+    assert shown.isprintable()
+    assert failure(Message(error, reply_to=ASKED))
 
 
 def changed(content: RecordDict, reader: "Reader") -> None:
@@ -281,33 +288,40 @@ ODD = (*NAMES.split(), "", None, True, -1, 0, 1, 2, 1 << 31, 1 << 40, 1 << 63, -
        ["dict", [["list"], 1]])  # fmt: skip
 
 
-def places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each place of a form: what holds it, and the key or number."""
-    for key in tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ():
-        yield tree, key
-        yield from places(tree[key])
+def places(tree: Any) -> list[tuple[Any, Any]]:
+    """Return each place of a form: what holds it, and the key or number."""
+    found, left = list[tuple[Any, Any]](), [tree]
+    for holder in left:
+        here = [(holder, key) for key in (holder if type(holder) is dict else range(len(holder)))]
+        found += here
+        left += [holder[key] for _, key in here if type(holder[key]) in (dict, list)]
+    return found
+
+
+def copied(tree: Any) -> Any:
+    return marshal.loads(marshal.dumps(tree))  # the fastest copy
 
 
 def changed_form(form: dict[str, Any], reader: "Reader") -> dict[str, Any]:
     """Return a copy of a form, changed in up to four places as the bytes say."""
-    form = json.loads(json.dumps(form))
+    form = copied(form)
     for _ in range(1 + reader.byte() % 4):
-        found = list(places(form))
+        found = places(form)
         if not found:
             break
         holder, key = found[int.from_bytes(reader.take(2), "little") % len(found)]
         other, at = reader.one_of(found)
         kind = reader.byte() % 5
         if kind == 0:
-            holder[key] = json.loads(json.dumps(other[at]))
+            holder[key] = copied(other[at])
         elif kind == 1:
             del holder[key]
         elif kind == 2 and isinstance(holder, list):
-            holder.insert(key, json.loads(json.dumps(reader.one_of(ODD))))
+            holder.insert(key, copied(reader.one_of(ODD)))
         elif kind == 3 and type(holder[key]) is int:
             holder[key] += reader.signed()
         else:
-            holder[key] = json.loads(json.dumps(reader.one_of(ODD)))
+            holder[key] = copied(reader.one_of(ODD))
     return form
 
 
@@ -348,28 +362,32 @@ def checkpoints() -> list[bytes]:
     made = []
     for k, value in enumerate(values()):
         path = FOLDER / "made"
-        write(path, header_of(k, pack(value)), pack(value))
+        packed = pack(value)
+        write(path, Header(ORIGIN, k, 3, "ef" * 32, 1.5, packed.form), packed)
         made.append(b"\1" + path.read_bytes()[:-32])
         made.append(bytes([2, k, *range(40)]))
     return made
 
 
-def header_of(step: int, packed: Packed) -> Header:
-    origin = Origin("ab" * 32, None, "1.0", {"train": "cd"}, {"threads": 1, "torch": "2"})
-    return Header(origin, step, 3, "ef" * 32, 1.5, packed.form)
+def headers() -> list[tuple[dict[str, Any], bytes]]:
+    """Return the headers of checkpoints of the values, as JSON, and the memory that follows them."""
+    made = []
+    for form, pieces in PACKED:
+        header = Header(ORIGIN, 3, 3, "ef" * 32, 1.5, form)
+        fields = header._asdict() | {"origin": dataclasses.asdict(ORIGIN)}
+        made.append((fields, b"".join(piece.numpy().tobytes() for piece in pieces)))
+    return made
+
+
+ORIGIN = Origin("ab" * 32, None, "1.0", {"train": "cd"}, {"threads": 1, "torch": "2"})
+HEADERS = headers()
 
 
 def forged(reader: "Reader") -> bytes:
     """A file whose header is changed as the bytes say, without its checksum."""
-    packed = pack(reader.one_of(VALUES))
-    header = header_of(3, packed)
-    text = json.dumps(changed_form(header._asdict() | {"origin": dataclasses.asdict(header.origin)}, reader)).encode()
-    return (
-        MAGIC
-        + len(text).to_bytes(8, "little")
-        + text
-        + b"".join(whole_piece(p).numpy().tobytes() for p in packed.pieces)
-    )
+    header, memory = reader.one_of(HEADERS)
+    text = json.dumps(changed_form(header, reader)).encode()
+    return MAGIC + len(text).to_bytes(8, "little") + text + memory
 
 
 def check_checkpoint(data: bytes) -> None:

@@ -25,6 +25,16 @@ def test_what_is_killed_goes_on_to_the_same_bits(script, kills, says):
     assert "0 differ" in done.stdout
 
 
+@pytest.mark.slow
+def test_hostile_answers_over_http_cost_a_line_each():
+    """A SuperLink and the server's app, each a process; 5 MB that would be 500 GB, other records, no protobuf."""
+    command = [sys.executable, HERE / "hostile.py", "--attacks", "repeated", "wrong", "malformed"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 attacks, 6 rounds: nothing wrong." in done.stdout
+    assert "it takes more than 1,048,848 bytes" in done.stdout
+
+
 @pytest.mark.parametrize("kind", ["FedAsync", "Catalyst", "FedAvg"])
 def test_a_short_soak_ends_and_is_measured(kind, tmp_path):
     algorithm = next(a for a in ALGORITHMS if type(a).__name__ == kind)

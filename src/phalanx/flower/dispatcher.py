@@ -121,7 +121,8 @@ class Dispatcher:
             return Lost(dispatch.unsent)
         if not dispatch.message or dispatch.over.is_set():
             return None
-        reply = pull(self.grid, dispatch.message, self.timeouts.poll, dispatch.deadline, dispatch.over)
+        poll, size = self.timeouts.poll, len(dispatch.row)
+        reply = pull(self.grid, dispatch.message, poll, dispatch.deadline, dispatch.over, entries=size)
         return None if reply is None else self._checked(reply, dispatch)
 
     def _checked(self, reply: Message, dispatch: Dispatch) -> Outcome:

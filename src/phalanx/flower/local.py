@@ -108,6 +108,15 @@ class LocalFederation:
         Raises:
             InfeasibleError: the SuperLink does not respond within a minute.
         """
+        self.start_superlink()
+        self.start_executor()
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and wait until it responds.
+
+        Raises:
+            InfeasibleError: it does not respond within a minute.
+        """
         certificates, secret = self.folder / "certificates", self.folder / "keys" / "superexec"
         database = self.folder / "flwr" / "state.db"
         self.server = self._start(
@@ -118,7 +127,6 @@ class LocalFederation:
             "--disable-runtime-dependency-installation",
         )  # fmt: skip
         self._wait_for_server()
-        self.start_executor()
 
     def start_executor(self) -> None:
         """Start the SuperExec, which runs the server's app."""
@@ -206,6 +214,10 @@ class LocalFederation:
     def kill_server(self) -> None:
         """Kill the SuperLink and the server's app, as a power cut would; `start_server` starts them again."""
         self.kill_server_app()
+        self.kill_superlink()
+
+    def kill_superlink(self) -> None:
+        """Kill the SuperLink, as a power cut would; the server's app keeps running."""
         if self.server is not None:
             kill_tree(self.server)
             self.server = None

@@ -11,6 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from phalanx.flower.codec import Malformed, brief
+from phalanx.flower.limits import at_most, most_bytes
 
 log = logging.getLogger("phalanx.flower")
 
@@ -80,10 +81,13 @@ def push(grid: Grid, message: Message) -> str:
     return numbers[0]
 
 
-def pull(grid: Grid, number: str, poll: float, deadline: float, over: threading.Event) -> Message | None:
+def pull(
+    grid: Grid, number: str, poll: float, deadline: float, over: threading.Event, *, entries: int = 0
+) -> Message | None:
     """Wait for the reply to a message and return it, or None if there is none in time.
 
-    Exceptions that Flower raises while it reads a reply are not caught.
+    Exceptions that Flower raises while it reads a reply are not caught.  Nor is `Malformed`, of a reply that is larger
+    than any with a valid update.
 
     Args:
         grid: Flower's grid.
@@ -91,12 +95,14 @@ def pull(grid: Grid, number: str, poll: float, deadline: float, over: threading.
         poll: seconds between two polls, more after a long wait.
         deadline: as `time.monotonic`.
         over: set when nobody waits for the reply any more.
+        entries: number of entries of the update in the reply.
     """
     start = time.monotonic()
     while not over.is_set() and (now := time.monotonic()) < deadline:
         try:
-            for reply in grid.pull_messages([number]):
-                return reply
+            with at_most(most_bytes(entries)):
+                for reply in grid.pull_messages([number]):
+                    return reply
         except httpx.TransportError as error:
             log.warning("Flower cannot be reached: %s", short(error))
         over.wait(min(max(poll, SHARE * (now - start)), max(0.0, deadline - time.monotonic())))

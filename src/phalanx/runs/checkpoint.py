@@ -108,6 +108,9 @@ class Header(NamedTuple):
     form: dict[str, Any]  # of the snapshot; see `phalanx.runs.packing`
 
 
+KINDS = get_type_hints(Header)  # by field
+
+
 # Saving
 
 
@@ -342,10 +345,10 @@ def _header(path: Path, file: BinaryIO) -> Header:
         raise _damaged(path, "it begins with something else")
     try:
         length = int.from_bytes(file.read(8), "little")
-        fields, kinds = json.loads(file.read(min(length, path.stat().st_size))), get_type_hints(Header)
-        if set(fields) != set(kinds):
-            raise ValueError(f"expected {', '.join(kinds)}")
-        return Header(**{name: msgspec.convert(fields[name], kind) for name, kind in kinds.items()})
+        fields = json.loads(file.read(min(length, path.stat().st_size)))
+        if set(fields) != set(KINDS):
+            raise ValueError(f"expected {', '.join(KINDS)}")
+        return Header(**{name: msgspec.convert(fields[name], kind) for name, kind in KINDS.items()})
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise _damaged(path, "its header cannot be read") from error
 
