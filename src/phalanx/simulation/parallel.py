@@ -302,8 +302,8 @@ class ParallelExecutor:
                 case Died(_, why):
                     self._give_up(why)
                     return False
-                case Failed(_, error):
-                    raise error
+                case Failed(_, mistake):
+                    raise mistake
         return True
 
     def _collect(self, there: Learners, number: int, losses: Sequence[float], texts: Sequence[str]) -> None:
