@@ -20,7 +20,7 @@ class Execution:
         folder: where results go; null: runs/<name and identity of the run>.
         device: where it computes: cpu, cuda, cuda:1.
         threads: CPU threads. More are faster for large models, and can change the last bits of results.
-        jobs: processes that train the clients of a round; the bits are the same. Null: one for each processor, started
+        jobs: processes that train the clients; the bits are the same. Null: one for each processor, started
             when training has taken 5 seconds.
         ray: train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or
             HOST:PORT. The bits are the same.
