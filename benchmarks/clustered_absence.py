@@ -114,8 +114,9 @@ def absent() -> Iterator[Row]:
             yield f"{name}: quorum 10 of 12{who}", plan
     longer = replace(SMALL, until=Until(steps=40))
     yield "paper: all, 40 rounds", replace(longer, algorithm=options["paper"])
-    plan = replace(SMALL, algorithm=Quorum(options["memory"], k=10), until=Until(steps=400), latency=Lognormal())
-    yield "memory: quorum 10 of 12, same slow, 40 rounds", plan
+    for name, how in slow.items():
+        plan = replace(SMALL, algorithm=Quorum(options["memory"], k=10), until=Until(steps=400), **how)
+        yield f"memory: quorum 10 of 12{name}, 40 rounds", plan
 
 
 def hostile() -> Iterator[Row]:
@@ -141,7 +142,10 @@ def hostile() -> Iterator[Row]:
     for name, algorithm in options.items():
         for kind, attack in attacks.items():
             plan = replace(SMALL, clients=16, groups=PermutedLabels(2), algorithm=algorithm)
-            yield f"{name}: {kind}", replace(plan, attack=attack, byzantine=2) if attack else plan
+            plan = replace(plan, attack=attack, byzantine=2) if attack else plan
+            yield f"{name}: {kind}", plan
+            if name == "Median, peel" and kind in {"none", "LabelShift"}:
+                yield f"{name}: {kind}, 40 rounds", replace(plan, until=Until(steps=40))
 
 
 FIFTH = replace(SMALL, clients=60, participation=0.2)

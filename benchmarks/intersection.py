@@ -22,7 +22,7 @@ from phalanx.aggregators import DensestMajority, Mean
 from phalanx.algorithms import Catalyst, FedAvg, PerCluster, Rewarded, Standalone
 from phalanx.cli.configuration import Draft
 from phalanx.core import Until
-from phalanx.fairness import collaborative_fairness, received_accuracy
+from phalanx.fairness import fairness_by_cluster, received_accuracy
 from phalanx.simulation import Deadline
 from phalanx.training import Evaluation
 from phalanx.weighting import AsReported, Truncate
@@ -78,11 +78,8 @@ def figures(record: Record, standalone: Mapping[int, float]) -> dict[str, float 
     for i, client in record.summary.clients.items():
         if i in heard and not client.byzantine and client.group is not None:
             groups.setdefault(client.group, []).append(i)
-    found = [
-        collaborative_fairness({i: standalone[i] for i in who}, {i: received[i] for i in who}).coefficient
-        for who in groups.values()
-    ]
-    fair = [c for c in found if c is not None]
+    found = fairness_by_cluster({i: standalone[i] for i in received}, received, groups)
+    fair = [one.coefficient for one in found.values() if one.coefficient is not None]
     return {
         "accuracy": fmean(received[i] for who in groups.values() for i in who),
         "worse group": min(fmean(received[i] for i in who) for who in groups.values()),

@@ -8,7 +8,7 @@ one.  It is
 * guaranteed: some number of clients, whichever they are and whatever they send and report, hold no more of the weight
   of anything that is aggregated than the rule tolerates, and the run says nothing against it;
 * without a guarantee: it works, and the run, or the rule, says why nothing is promised;
-* refused, before the first step, with the reason; a few end later, with the reason too.
+* refused, before the first step, with the reason; one that ends later counts as refused too.
 """
 
 import dataclasses
@@ -30,7 +30,8 @@ from phalanx.data import Dataset
 from phalanx.engine.guarantees import preprocess_of, tolerated
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
-from phalanx.simulation import Deadline, Late, Lognormal, Silent, Simulation
+from phalanx.simulation import Availability, Deadline, Late, Lognormal, Period, Silent, Simulation
+from phalanx.simulation.availability import FOREVER
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
@@ -75,6 +76,15 @@ ALGORITHMS: dict[str, Algorithm] = {
     "AsyncMomentum": algorithms.AsyncMomentum(weight_by="clients"),
     "AsyncRFFL": algorithms.AsyncRFFL(),
 }
+
+
+class Leaves(Availability):
+    """Client 0 leaves for good, in the middle of a task."""
+
+    def periods(self, client, seed):
+        yield Period(0.0, 2.5 if client == 0 else FOREVER)
+
+
 WRAPPERS = {
     "": lambda algorithm: algorithm,
     "Quorum": lambda algorithm: algorithms.Quorum(algorithm, k=7),
@@ -95,6 +105,7 @@ PARTICIPATION = {
     "deadline": {"latency": Lognormal(), "deadline": Deadline(2.0)},
     "silent": {"availability": Silent(1 / N), "deadline": Deadline(2.0)},
     "joins": {"late": Late(1, 2.0)},
+    "leaves": {"availability": Leaves(), "deadline": Deadline(2.0)},
 }
 KINDS = ("guaranteed", "no guarantee", "refused")
 
@@ -231,13 +242,14 @@ def page() -> str:
     found = {names: outcome(*names) for names in compositions()}
     count = Counter(o.kind for o in found.values())
     late = sum(o.words.startswith("Ends during") for o in found.values())
+    all_but = f"all but {late} of them" if late else "all of them"
     lines = [
         "# Compositions",
         "",
         f"Every algorithm with every wrapper, preprocessing of sizes and participation: {len(found):,} compositions,",
         f"each tried out with {N} clients. {count['guaranteed']:,} have a guarantee, {count['no guarantee']:,} work",
-        f"without one, and {count['refused']:,} are refused with the reason, all but {late} of them before the first",
-        "step; none ends in a traceback.",
+        f"without one, and {count['refused']:,} are refused with the reason, {all_but} before the first step;",
+        "none ends in a traceback.",
         "`python tests/compositions.py` writes this page, and a test compares it.",
         "",
         "**y** guaranteed: so many clients of all, whichever they are and whatever they send and report, hold no more",

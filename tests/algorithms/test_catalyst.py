@@ -132,6 +132,48 @@ def test_processed_is_a_union():
     assert close(state.model, [3 + 1 + 4 / 5 + 1 + 4 / 5 / 2, 0.0])
 
 
+def second_look(rows, **options):
+    """The state after late answers (rows) of clients 3, 4, ... to version 0, where (0, 9) of client 2 was filtered."""
+    algorithm = Catalyst(f=1, **options)
+    state, _ = arrive(algorithm, start(algorithm, n=5), THREE, 0)
+    for client, row in enumerate(rows, 3):
+        state, _ = arrive(algorithm, state, [row], 0, clients=[client])
+    return arrive(algorithm, state, ALIKE, 1)[0]
+
+
+def test_a_filtered_update_gets_a_second_look_when_late_ones_are_like_it():
+    """Of five answers three go up: the third of the quorum, cut from 9 to 4, is used with them, one fifth each."""
+    rows = [[0.0, 2.0], [0.0, 3.0]]
+    assert close(second_look(rows).model, [4.0, (2 + 3) / 5])
+    state = second_look(rows, second_look=True)
+    assert close(state.model, [4.0, (2 + 3 + 4) / 5])
+    verdict = state.verdicts[2]
+    assert (verdict.accepted, verdict.weight) == (True, pytest.approx(1 / 3 + 1 / 5)), "in the quorum of this step too"
+    assert verdict.reason == "second look, 1 version late, with 3 others; norm 9 clipped to 4"
+    assert state.filtered == {0: frozenset(), 1: frozenset()}, "and no third one"
+
+
+def test_the_second_look_admits_nobody_who_still_looks_like_nobody():
+    state, without = second_look([[4.0, 0.0]], second_look=True), second_look([[4.0, 0.0]])
+    assert torch.equal(state.model, without.model)
+    assert state.verdicts == without.verdicts
+    assert state.filtered == {0: frozenset({2}), 1: frozenset()}
+    assert without.filtered == {}
+
+
+def test_a_late_update_that_was_filtered_gets_a_second_look_too():
+    """(0, 2) comes alone first, and is filtered; one version later four more go up, and it counts half by then."""
+    algorithm = Catalyst(f=1, second_look=True)
+    state, _ = arrive(algorithm, start(algorithm, n=8), ALIKE, 0)
+    state, _ = arrive(algorithm, state, [[0.0, 2.0]], 0, clients=[3])
+    state, _ = arrive(algorithm, state, ALIKE, 1)
+    assert (state.model.tolist(), state.filtered[0]) == ([2.0, 0.0], {3})
+    state, _ = arrive(algorithm, state, [[0.0, 3.0]] * 4, 0, clients=[4, 5, 6, 7])
+    state, _ = arrive(algorithm, state, ALIKE, 2)
+    assert close(state.model, [3.0, 5 / 8 / 2])
+    assert state.filtered[0] == set(), "those of the quorum were used before"
+
+
 def test_late_attackers_alone_do_not_judge_each_other():
     """f = 2 late attackers of one mind, against five who were in time."""
     algorithm = Catalyst(f=2)
@@ -433,6 +475,7 @@ def test_gradient_inversion_breaks_mixing_and_not_catalyst():
         ({"f": 0, "quorum": 1}, r"quorum must be at least max\(2, 2f \+ 1\) = 2, got 1"),
         ({"f": 1, "late_lr": 0.0}, "late_lr must be positive, got 0.0. window = 1 uses no late updates"),
         ({"f": 1, "least_age": 0}, "least_age must be at least 1, got 0"),
+        ({"f": 1, "second_look": True, "judge_late": False}, "second_look needs judge_late"),
     ],
 )
 def test_what_is_refused(options, says):

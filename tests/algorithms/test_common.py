@@ -98,6 +98,7 @@ ALGORITHMS = [
     FLAME(noise=0.001, compare="models"),
     Catalyst(f=1),
     Catalyst(f=1, window=2, aggregate=Median()),
+    Catalyst(f=1, second_look=True),
     Catalyst.as_published(f=1),
     Quorum(FedAvg(aggregate=Median()), k=3),
     Quorum(FLAME(f=1), k=3),

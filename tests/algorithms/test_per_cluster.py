@@ -73,6 +73,15 @@ def test_two_groups_are_split_when_each_has_sent_enough_and_go_on_by_themselves(
     assert torch.equal(state.model, middle), "the root's is kept, for those who come"
 
 
+def test_versions_count_rounds_whatever_happens_in_how_many_clusters():
+    """A round in which a cluster is split, and one in which two clusters step, are one version each."""
+    state, _ = begin(TWO)
+    for version in range(1, 6):
+        state, _ = TWO.step(state, sent(state, range(8), TWO))
+        assert state.version == version
+        assert len(state.clusters) == (1 if version == 1 else 2)
+
+
 def test_clients_of_one_group_stay_together():
     algorithm = dataclasses.replace(TWO, min_turns=1)
     state, _ = begin(algorithm)

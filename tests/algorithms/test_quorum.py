@@ -284,6 +284,6 @@ def test_a_quorum_asks_for_no_more_than_are_left():
     algorithm = Quorum(MEAN, k=3)
     state, _ = algorithm.step(start(algorithm), arrival([1.0, 0.0], 0))
     assert algorithm.quorum_status(state) == QuorumStatus(3, 1, "Lower k")
-    assert algorithm.quorum_status(state._replace(served=frozenset({0, 1}))).wanted == 2
+    assert algorithm.quorum_status(dataclasses.replace(state, served=frozenset({0, 1}))).wanted == 2
     assert Permuted(algorithm).quorum_status(state) == QuorumStatus(3, 1, "Lower k")
     assert MEAN.quorum_status(start(algorithm)) is None

@@ -119,7 +119,7 @@ def test_layers_are_rewarded_one_by_one():
     algorithm = Rewarded(FedAvg(), allocation=PerLayer((2, 2)))
     state, _ = begin(algorithm, 2)
     state, _ = algorithm.step(state, updates([[9.0, 8.0, 1.0, 2.0], [-1.0, 0.0, 0.0, 0.0]]))
-    state = state._replace(quota={0: 1.0, 1: 0.5})
+    state = dataclasses.replace(state, quota={0: 1.0, 1: 0.5})
     model = state.model.tolist()
     assert close(algorithm.download(state, 1), [model[0], 0.0, 0.0, model[3]]), "half of each, where it differs most"
     assert algorithm.knows_layout

@@ -8,7 +8,7 @@ from phalanx.core import Verdict
 from phalanx.data import PermutedLabels
 from phalanx.models import MLP
 from phalanx.training.evaluation import Evaluation
-from phalanx.weighting import AsReported, Ignore
+from phalanx.weighting import AsReported, Ignore, Truncate
 from toys import close, updates
 
 
@@ -112,6 +112,20 @@ def test_who_joins_starts_with_the_anchor():
     state, ready = round_of(algorithm, state, [[1.0, 0.0], [2.0, 0.1]], [0, 9])
     assert state.clusters == {0: (0, 1, 2, 3, 9)}
     assert ready == {0, 1, 2, 3, 9}
+
+
+def test_a_round_in_which_no_cluster_is_large_enough_counts_for_the_clusters():
+    """One of two clients holds a half at least, of three a third: two first answers wait for the third."""
+    algorithm = StoCFL(tau=0.5, pull=0.0, preprocess=Truncate(0.25, 0.4))
+    state, ready = round_of(algorithm, begin(algorithm), [[3.0, 0.0], [1.0, 0.0]], [0, 1])
+    assert (state.version, state.clusters, ready) == (1, {0: (0, 1)}, {0, 1, 2, 3})
+    assert "more than alpha_star = 0.4" in state.verdicts[0].reason
+    assert not any(verdict.accepted for verdict in state.verdicts.values())
+    assert torch.equal(algorithm.download(state, 0), state.anchor)
+    state, _ = round_of(algorithm, state, [[1.0, 0.0], [2.0, 0.0]], [0, 2])
+    assert state.clusters == {0: (0, 1, 2)}
+    state, _ = round_of(algorithm, state, [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]], [0, 1, 2])
+    assert state.found[0].model[0] > 0
 
 
 @pytest.mark.parametrize("options", [{"tau": 1.1}, {"tau": -1.1}, {"pull": 1.0}, {"pull": -0.1}])

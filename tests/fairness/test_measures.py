@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import RFFL, FedAvg, Standalone
+from phalanx.algorithms import FLHC, RFFL, FedAvg, Standalone
 from phalanx.attacks import RandomFreeRider
 from phalanx.core import InfeasibleError, Verdict
 from phalanx.fairness import (
@@ -18,6 +18,7 @@ from phalanx.fairness import (
     collaborative_fairness,
     compare,
     detection,
+    fairness_by_cluster,
     gains,
     received_accuracy,
     reputations,
@@ -91,6 +92,21 @@ def test_different_participants_are_refused(other):
         collaborative_fairness({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6}, level=1.0)
 
 
+def test_fairness_is_perfect_within_clusters_that_are_unlike():
+    """Each cluster is rewarded in order; over both there is hardly a correlation, as the second has the easier task."""
+    alone, received = named([0.5, 0.6, 0.7, 0.5, 0.6, 0.7]), named([0.6, 0.7, 0.8, 0.85, 0.9, 0.95])
+    found = fairness_by_cluster(alone, received, {1: (0, 1, 2), 2: (3, 4, 5, 99)})
+    assert [round(each.coefficient, 12) for each in found.values()] == [1.0, 1.0]
+    assert [each.participants for each in found.values()] == [3, 3], "99 attacks, and has no accuracy"
+    assert collaborative_fairness(alone, received).coefficient < 0.6
+    assert fairness_by_cluster(alone, received, {0: range(6)}) == {0: collaborative_fairness(alone, received)}
+
+
+def test_a_cluster_of_one_has_no_fairness():
+    found = fairness_by_cluster(named([0.5, 0.6]), named([0.6, 0.7]), {3: (0,), 4: (), 5: (1,)})
+    assert [(each.coefficient, each.participants) for each in found.values()] == [(None, 1), (None, 0), (None, 1)]
+
+
 def test_gains_and_spread_by_hand():
     assert gains({3: 0.5, 1: 0.9}, {1: 0.8, 3: 0.7}) == pytest.approx({1: -0.1, 3: 0.2})
     three = spread(named([0.5, 0.7, 0.9]))
@@ -141,6 +157,18 @@ def test_of_a_run_in_which_all_get_the_same(records):
     assert found.received.variance == 0.0
     assert found.detection == Detection({6: None, 7: None}, 0.0, {})
     assert found.detection.longest is None
+
+
+def test_of_a_run_with_clusters(records):
+    run = simulate(dataclasses.replace(PLAN, algorithm=FLHC(rounds=2, clusters=2)))
+    found = compare(records["alone"], run)
+    clusters = run.history[-1].state["clusters"]
+    assert len(clusters) == 2
+    assert {v: each.participants for v, each in found.by_cluster.items()} == {
+        v: len(set(who) - {6, 7}) for v, who in clusters.items()
+    }
+    assert all(f"  cluster {v}  {each}" in str(found) for v, each in found.by_cluster.items())
+    assert compare(records["alone"], records["fedavg"]).by_cluster == {}
 
 
 def test_a_record_and_its_trace_tell_the_same_of_exclusions(records):

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 
+import msgspec
 import pytest
 import torch
 
@@ -51,6 +52,25 @@ def test_evaluating_disturbs_nothing():
     seldom = simulate(dataclasses.replace(SHORT, evaluation=Evaluation(every=10)))
     assert often.history[-1] == seldom.history[-1]
     assert [line.metrics is not None for line in seldom.history] == [True, False, False, True]
+
+
+def test_measuring_what_liars_could_have_done_changes_no_other_number():
+    plain = dataclasses.replace(SHORT, algorithm=FedAvg(Median()))
+    measured = dataclasses.replace(plain, influence=2)
+    first, second = simulate(plain), simulate(measured)
+    influences = [step.influences for step in second.history]
+    assert [len(found) for found in influences] == [0, 1, 1, 1]
+    assert all(found[0].kind == "bound" and found[0].value > 0 and found[0].length > 0 for found in influences[1:])
+    without = [msgspec.structs.replace(step, influences=()) for step in second.history]
+    assert without == list(first.history)
+    assert plain.identity != measured.identity
+    assert dataclasses.replace(plain, influence=None).identity == plain.identity
+
+
+@pytest.mark.parametrize("liars", [0, 7])
+def test_more_liars_than_clients_or_none_are_refused(liars):
+    with pytest.raises(ValueError, match=f"influence must lie in 1..6, the number of clients, got {liars}"):
+        dataclasses.replace(SHORT, influence=liars)
 
 
 @pytest.mark.parametrize("rule", [FedAvg(), FedAvg(Median()), FedAvg(TrimmedMean(0.1)), ByzantineCFL(threshold=-0.99)])

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nextafter
 from typing import NamedTuple, overload
 
@@ -10,8 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from phalanx.aggregators.influence import NOTHING, UNBOUNDED, UNKNOWN, Influence, Spread, audited, current_audit
 from phalanx.aggregators.points import Mixture, Points
 from phalanx.core import InfeasibleError, Matrix, Rule, TooFewError, Vector, Weights
+from phalanx.numerics.linalg import norms
 from phalanx.rng import numpy_generator
 
 BELOW_HALF = nextafter(0.5, 0.0)  # largest share of the weight that a median tolerates: less than one half
@@ -77,7 +79,8 @@ class Aggregator(ABC):
             TooFewRowsError: if the rule needs more rows.
             InfeasibleError: if the rule has no result for these rows.
         """
-        return self.aggregate(Points.of(deltas, weights, turn, previous))
+        points = Points.of(deltas, weights, turn, previous)
+        return self.aggregate(points) if current_audit() is None else self._audited(points)[0]
 
     @abstractmethod
     def aggregate(self, points: Points) -> Vector:
@@ -96,8 +99,66 @@ class Aggregator(ABC):
     ) -> tuple[Vector, Choice | None]:
         """Return the aggregate and the share of each row in it; arguments as in a call."""
         points = Points.of(deltas, weights, turn, previous)
-        vector, choice = self.apply(points)
+        vector, choice = self.apply(points) if current_audit() is None else self._audited(points)
         return vector, choice if choice is None or all(points.there) else choice.among(points.there)
+
+    def influence(
+        self,
+        deltas: Matrix,
+        weights: Weights | None = None,
+        *,
+        f: int = 1,
+        turn: int = 0,
+        previous: Vector | None = None,
+    ) -> Influence:
+        """Return how far f liars could have moved the result.
+
+        The question: f of these rows are replaced by anything, the others and all weights stay.  How far does the
+        result move at most?  `docs/influence.md` says for which rules the answer is exact, a bound, or unknown.
+
+        Args:
+            deltas: as in a call.
+            weights: as in a call.
+            f: number of liars, at least 0.
+            turn: as in a call.
+            previous: as in a call.
+
+        Raises:
+            ValueError: if an argument is not as described.
+            InfeasibleError: as in a call.
+
+        Example:
+            >>> from phalanx.aggregators import Mean, Median
+            >>> rows = torch.tensor([[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [5.0, 7.0], [6.0, 7.0]])
+            >>> Median().influence(rows, f=1)
+            Influence(value=3.0, kind='bound', length=7.28...)
+            >>> Mean().influence(rows, f=1)
+            Influence(value=inf, kind='unbounded', length=7.53...)
+        """
+        with audited(f) as found:
+            self(deltas, weights, turn=turn, previous=previous)
+        return found[0]
+
+    def _audited(self, points: Points) -> tuple[Vector, Choice | None]:
+        """Do what `apply` does, and note the influence that was asked for by `influence.audited`."""
+        audit = current_audit()
+        assert audit is not None
+        if audit.f < 0:
+            raise ValueError(f"f must be at least 0, got {audit.f}.")
+        with audited(None):
+            vector, choice, influence = self.audit(points, audit.f)
+        length = float(norms(vector[None].detach())[0])
+        audit.found.append(replace(NOTHING if audit.f == 0 else influence, length=length))
+        return vector, choice
+
+    def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """Return the results of `aggregate` and `choose`, and the influence of f liars, at least 1."""
+        vector, choice = self.apply(points)
+        return vector, choice, self.influence_of(points, vector, choice, f)
+
+    def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
+        """Return the influence of f liars, at least 1, on this result; rules of which it is known define this."""
+        return UNKNOWN
 
     def apply(self, points: Points) -> tuple[Vector, Choice | None]:
         """Return the results of `aggregate` and `choose`, without doing shared work twice."""
@@ -132,6 +193,11 @@ class PreAggregator(ABC):
     @abstractmethod
     def mix(self, points: Points) -> Points:
         """Return the transformed rows with their weights."""
+
+    @property
+    def spread(self) -> Spread:
+        """What a liar's row does to the transformed rows, for the influence of liars."""
+        return "all"
 
     def rows(
         self,
@@ -184,6 +250,12 @@ class Steps(PreAggregator):
         """See `PreAggregator`."""
         return " >> ".join(step.title for step in self.steps)
 
+    @property
+    def spread(self) -> Spread:
+        """See `PreAggregator`: the worst of its steps."""
+        kinds = {step.spread for step in self.steps}
+        return "all" if "all" in kinds else "clipped" if "clipped" in kinds else "one"
+
     def mix(self, points: Points) -> Points:
         """See `PreAggregator`."""
         for step in self.steps:
@@ -216,15 +288,31 @@ class Chain(Aggregator):
         """See `Aggregator`."""
         mixed = self.before.mix(points)
         vector, choice = self.rule.apply(mixed)
+        return vector, self._traced(points, mixed, choice)
+
+    def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """See `Aggregator`.  Known where a liar's row changes one of the rows that the rule receives."""
+        mixed, spread = self.before.mix(points), self.before.spread
+        if spread == "all":
+            vector, choice = self.rule.apply(mixed)
+            return vector, self._traced(points, mixed, choice), UNKNOWN
+        vector, choice, influence = self.rule.audit(mixed, f)
+        if spread == "clipped":  # fewer vectors are left to liars
+            influence = UNKNOWN if influence == UNBOUNDED else replace(influence, kind="bound")
+        return vector, self._traced(points, mixed, choice), influence
+
+    @staticmethod
+    def _traced(points: Points, mixed: Points, choice: Choice | None) -> Choice | None:
+        """Return a choice among the mixed rows as one among the rows of the call."""
         if choice is None:
-            return vector, None
+            return None
         # The shares are of mixed rows: trace them back through each layer to the rows of the call.
         shares, layer = choice.shares, mixed
         while isinstance(layer, Mixture) and layer is not points:
             shares, layer = layer.traced(shares), layer.points
         if len(mixed) != len(points):
-            return vector, Choice(shares)
-        return vector, choice._replace(shares=shares)  # scores and reasons are of the row that was made from each row
+            return Choice(shares)
+        return choice._replace(shares=shares)  # scores and reasons are of the row that was made from each row
 
 
 def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Aggregator, Choice
+from phalanx.aggregators.influence import Influence, largest
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
 from phalanx.numerics.linalg import root
@@ -53,18 +54,33 @@ class CenteredClipping(Aggregator):
 
     def apply(self, points: Points) -> tuple[Vector, Choice]:
         """See `Aggregator`."""
+        return self._clipped(points, 0)[:2]
+
+    def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """See `Aggregator`.
+
+        In each iteration a row adds its weight times a vector no longer than the radius; a liar replaces it by another
+        one.  The step to a row brings two centres no farther apart, and to the same place if it is not clipped.
+        """
+        vector, choice, reach = self._clipped(points, f)
+        return vector, choice, Influence.bound(reach)
+
+    def _clipped(self, points: Points, f: int) -> tuple[Vector, Choice, float]:
+        """Return the result, the choice, and how far f liars move the result at most."""
         centre, w = points.previous, points.share
         products = points.products if centre is None else points.products_about(centre)
         shares = torch.zeros_like(w)  # v = centre + sum of shares times (u - centre)
-        far, factor = w, w
+        far, factor, reach, held = w, w, 0.0, largest(w, f)
         for _ in range(self.iterations):
-            reach = products @ shares
-            far = root((products.diagonal() - 2 * reach + shares @ reach).clamp(min=0))
+            inner = products @ shares
+            far = root((products.diagonal() - 2 * inner + shares @ inner).clamp(min=0))
             factor = torch.where(far > self.radius, self.radius / far, 1.0)
+            carried = min(1.0, held + float(w[far + reach > self.radius].sum()))
+            reach = carried * reach + largest(w * (self.radius + far.clamp(max=self.radius)), f)
             # v stays a combination of the rows and the centre, so an iteration needs only (m, m) products.
             shares = shares + w * factor - shares * (w * factor).sum()
         vector = points.combine(shares)
         if centre is not None:
             vector = vector + (1 - float(shares.sum())) * centre.to(vector)
         reasons = [f"distance {d:.3g} clipped to {self.radius:g}" if d > self.radius else "" for d in far.tolist()]
-        return vector, Choice(shares, far.tolist(), reasons)
+        return vector, Choice(shares, far.tolist(), reasons), reach

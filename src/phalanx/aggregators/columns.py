@@ -1,6 +1,7 @@
 """Access of the coordinate-wise rules to columns: compiled kernels on the CPU, torch's sort on other devices."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from phalanx.aggregators.influence import Influence
 from phalanx.aggregators.points import Points
 from phalanx.core import Matrix, Vector, Weights
 from phalanx.numerics import column_kernels as kernels
@@ -38,6 +40,45 @@ def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> 
     if not all(in_threads(kernel, (matrix, *arguments, result), parts, matrix.size)):
         points.refuse()
     return torch.from_numpy(result)
+
+
+def shifted_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> tuple[Vector, float]:
+    """Return the result of `kernel(matrix, *arguments, result, squares, parts, taken)`, and the root of all squares.
+
+    Raises:
+        ValueError: if an entry is not finite.
+    """
+    squares = np.zeros(len(shares(points.base.shape[1], UNIT, SHARES)))
+
+    def shifted(matrix: NDArray[Any], result: NDArray[Any], parts: NDArray[Any], taken: NDArray[Any]) -> bool:
+        return kernel(matrix, *arguments, result, squares, parts, taken)
+
+    vector = of_columns(points, shifted)
+    return vector, float(np.sqrt(squares.sum()))
+
+
+def shifted_ranks(coefficients: NDArray[np.float64], by: int) -> NDArray[np.float64]:
+    """Return the coefficients of ranks, (m,), and the same `by` ranks higher and lower: (3, m)."""
+    zeros = np.zeros(by)
+    higher, lower = np.concatenate([zeros, coefficients[:-by]]), np.concatenate([coefficients[by:], zeros])
+    return np.stack([coefficients, higher, lower])
+
+
+def shifted_by_column(deltas: Matrix, rule: Callable[..., Float[Tensor, "b"]], shift: float) -> tuple[Vector, float]:
+    """Return what `by_column` does for the rule without a shift, and how far the rule with either shift is from it."""
+    value, most, least = (by_column(deltas, partial(rule, shift=by)) for by in (0.0, shift, -shift))
+    reach = torch.maximum(most.double() - value.double(), value.double() - least.double())
+    return value, float(reach.square().sum().sqrt())
+
+
+def entrywise(points: Points, reach: float) -> Influence:
+    """Return the influence on a coordinate-wise rule: liars who reach this far in each coordinate are the same in one.
+
+    With more coordinates, each has liars of its own; with weights, the liars hold what the heaviest rows hold.
+    """
+    if points.base.shape[1] == 1 and equal(points.weights):
+        return Influence(reach, "exact")
+    return Influence.bound(reach)
 
 
 def by_column(deltas: Matrix, rule: Callable[[Float[Tensor, "b m"]], Float[Tensor, "b"]]) -> Vector:

@@ -9,13 +9,16 @@ until they hold the share 1 - lambda of the weight, the last one in part, and av
   form is what follows from it if a weight acts like a number of copies.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest
 from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
+from phalanx.core import Vector
 from phalanx.numerics.linalg import squared_distances_to
 
 ROUNDING = 1e-12  # a share of the weight below this is what rounding has left
@@ -54,7 +57,26 @@ class CTMA(Selection):
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
-        centre = self.rule.aggregate(points)
+        return self._nearest(points, self.rule.aggregate(points))
+
+    def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """See `Aggregator`.  Liars who are kept are no farther from the new centre than rows that stay."""
+        centre, _, influence = self.rule.audit(points, f)
+        choice = self._nearest(points, centre)
+        vector, held = points.combine(choice.shares), largest(points.share, f)
+        if held > self.share + ROUNDING or influence.value is None or not influence.value < math.inf:
+            return vector, choice, UNBOUNDED if held > self.share + ROUNDING else UNKNOWN
+        far = torch.tensor(choice.scores, dtype=torch.float64)
+        order = far.argsort()
+        last = int((points.share[order].cumsum(0) < (1 - self.share + held) * (1 - ROUNDING)).sum())
+        kept = float(far[order[min(last, len(points) - 1)]]) + 2 * influence.value
+        # Within `kept` of the centre: all rows that are kept, those of liars included.
+        away = float(squared_distances_to(centre[None], vector).sqrt())
+        chosen = Chosen(points.share, choice.shares, about_mean(points, choice.shares), 1 - self.share)
+        return vector, choice, chosen.influence(f, kept + away, far <= kept)
+
+    def _nearest(self, points: Points, centre: Vector) -> Choice:
+        """Return the choice of the rows nearest to the centre."""
         squares = squared_distances_to(points.matrix, centre).cpu()
         kept = torch.zeros(len(points), dtype=torch.float64)
         left = (1 - self.share) * points.mass

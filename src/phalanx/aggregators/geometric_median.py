@@ -24,15 +24,17 @@ whatever the number of iterations.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from phalanx.aggregators.aggregator import BELOW_HALF, Choice, Selection
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Influence, largest
 from phalanx.aggregators.krum import nearest
 from phalanx.aggregators.points import Points
-from phalanx.core import Weights
+from phalanx.core import Vector, Weights
 
 Numbers = NDArray[np.float64]
 LEAST = 1e-3  # relative error that sums of distances may have
@@ -41,6 +43,8 @@ FAINT = 1e-240  # products of rows below which the squares of their differences 
 SETTLED = 5  # consecutive steps that must seem to be the last: a slow direction shows only after the fast ones
 SHARPER = 10.0  # factor by which the smoothing of distances decreases
 NEWTON = 8  # largest number of steps for each smoothing
+TINY = 1e-12  # a divisor that is not zero
+STEP = 1.03  # ratio of two distances that the influence of liars is looked for at
 SHORTEST = 1e-6  # fraction of a Newton step below which it is not tried
 
 
@@ -86,6 +90,18 @@ class GeometricMedian(Selection):
             shares = torch.from_numpy(self._iterate(products.numpy(), w.numpy(), _start(points).numpy()))
         far = _distances_from(shares.numpy(), products.numpy(), w.numpy()) * scale
         return Choice(shares, far.tolist())
+
+    def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
+        """See `Aggregator`."""
+        points, scale = _magnified(points)
+        held = largest(points.share, f)
+        if choice is None or held >= 0.5:
+            return UNBOUNDED if held >= 0.5 else UNKNOWN
+        products, w = points.centred_products.numpy(), points.share.numpy()
+        reach = products @ choice.shares.numpy()
+        about = products - reach - reach[:, None] + choice.shares.numpy() @ reach
+        farthest = _farthest(about, w, f)
+        return UNKNOWN if farthest is None else Influence.bound(scale * farthest * (1 + self.tolerance))
 
     def _iterate(self, products: Numbers, w: Numbers, shares: Numbers) -> Numbers:
         """Return the shares of the rows in the median, by Weiszfeld's algorithm, then by Newton's if it is too slow."""
@@ -206,3 +222,66 @@ def _median_rows(products: Numbers, distances: Numbers, w: Numbers) -> Weights |
     medians = np.zeros(len(w))
     medians[rows] = (lengths <= held * (1 + 1e-9)) * w[rows]
     return torch.from_numpy(medians / medians.sum()) if medians.any() else None
+
+
+def _farthest(products: Numbers, w: Numbers, f: int) -> float | None:
+    """Return a distance from a point beyond which no f liars can bring the median of the rows; None if none is found.
+
+    At the new median the rows that stay pull no harder than the liars push: by their weight at most.  At a distance D
+    in the direction e from the point, row i pulls back with w_i psi(c_i, D / r_i), where r_i is its distance from the
+    point, c_i the cosine of e and the way from the row to the point, and
+
+        psi(c, q) = (q + c) / sqrt(1 + 2 q c + q^2)
+
+    Two bounds from below, for all e: psi >= sqrt(1 - 1 / q^2) if q > 1, else -1; and psi >= psi(0, q) + alpha c - beta
+    c^2 with alpha and beta of `_curvatures`, whose sums over rows follow from the inner products of their directions.
+
+    Args:
+        products: (m, m), inner products of the rows minus the point.
+        w: (m,), shares of the weight.
+        f: number of liars.
+    """
+    r = np.sqrt(products.diagonal().clip(0))
+    away = r > SAME * _radius(r, w)
+    r, directions = np.where(away, r, 0.0), products / np.outer(*(np.where(away, r, 1.0),) * 2)
+    directions[~away] = directions[:, ~away] = 0.0
+    if not away.any():
+        return 0.0
+    least, most = r[away].min(), r.max()
+    distances = least / 1e3 * STEP ** np.arange(math.ceil(math.log(1e6 * most / least) / math.log(STEP)))
+    with np.errstate(divide="ignore"):
+        q = distances[:, None] / r  # (n, m); infinite for rows at the point, which pull with all of their weight
+        alone = np.where(q > 1, np.sqrt(np.maximum(1 - q**-2.0, 0)), -1.0)
+        level = 1 / np.sqrt(1 + q**-2.0)
+    alpha, beta = (1 + q * q) ** -1.5, _curvature(q)
+    spread = float(np.linalg.eigvalsh(directions * np.sqrt(np.outer(w, w)))[-1])
+    slopes = alpha * w
+    common = np.sqrt(np.maximum(((slopes @ directions) * slopes).sum(1), 0))
+    theirs, bend = np.sqrt(_largest(w * alpha**2, f)), beta.max(1).clip(TINY)
+    t = np.minimum(math.sqrt(spread), theirs / (2 * bend))
+    together = (w * level).sum(1) - common - theirs * t - bend * (spread - t * t) - _largest(w * (level + 1), f)
+    beyond = np.maximum(together, (w * alone).sum(1) - _largest(w * (alone + 1), f)) > 0
+    return float(distances[beyond.argmax()]) if beyond.any() else None
+
+
+def _largest(values: Numbers, f: int) -> Numbers:
+    """Return the sum of the f largest entries of each row."""
+    sums: Numbers = np.sort(values, axis=1)[:, -f:].sum(1)
+    return sums
+
+
+@lru_cache(maxsize=1)
+def _curvatures() -> tuple[Numbers, Numbers]:
+    """Return distances q, and the smallest beta with psi(c, q) >= psi(0, q) + alpha c - beta c^2 for all cosines c."""
+    q = np.geomspace(1e-4, 1e4, 400)[:, None]
+    c = np.concatenate([np.tile(np.linspace(-1, 1, 2000), (len(q), 1)), -1 / q.clip(1)], axis=1)
+    psi = (q + c) / np.sqrt(np.maximum(1 + 2 * q * c + q * q, 1e-300))
+    missing = q / np.sqrt(1 + q * q) + (1 + q * q) ** -1.5 * c - psi
+    return q[:, 0], 1.01 * (missing / (c * c)).max(1)
+
+
+def _curvature(q: Numbers) -> Numbers:
+    """Return beta for each q: the larger one of the two nearest in the table."""
+    table, beta = _curvatures()
+    after = np.searchsorted(table, q).clip(1, len(table) - 1)
+    return np.where(np.isinf(q), 0.0, np.maximum(beta[after - 1], beta[after]))

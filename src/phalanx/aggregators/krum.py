@@ -22,11 +22,23 @@ from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.influence import (
+    UNBOUNDED,
+    UNKNOWN,
+    Chosen,
+    Influence,
+    about_mean,
+    largest,
+    largest_sum,
+    spectral,
+)
 from phalanx.aggregators.points import Points
-from phalanx.core import Weights
-from phalanx.numerics.linalg import Square
+from phalanx.core import Vector, Weights
+from phalanx.numerics.linalg import Square, root
 
 ROUNDING = 1e-12  # sums of weights with a smaller relative difference are equal up to rounding
 Neighbours = Literal["n-f-2", "n-f-1"]
@@ -69,6 +81,15 @@ class Krum(Selection):
         reasons = ["" if k == winner else why.format(score) for k, score in enumerate(scores.tolist())]
         return Choice(shares, scores.tolist(), reasons)
 
+    def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
+        """See `Aggregator`.  The new result is near a row whose neighbourhood can get a smallest score."""
+        assert choice is not None
+        products = about_mean(points, choice.shares)
+        reach = _reach(self, points, products, f, float(points.weights.min()))
+        if isinstance(reach, Influence):
+            return reach
+        return Influence.bound(max(reach.liar, float(products.diagonal()[reach.possible].max()) ** 0.5))
+
 
 @dataclass(frozen=True)
 class MultiKrum(Selection):
@@ -99,6 +120,16 @@ class MultiKrum(Selection):
         if self.m is not None and self.m < 1:
             raise ValueError(f"m must be at least 1, got {self.m}.")
 
+    def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
+        """See `Aggregator`.  Liars who are chosen are near a row; honest rows take the places of others."""
+        assert choice is not None
+        products = about_mean(points, choice.shares)
+        kept = (len(points) - self.f if self.m is None else self.m) / len(points)
+        reach = _reach(self, points, products, f, points.mass * kept)
+        if isinstance(reach, Influence):
+            return reach
+        return Chosen(points.share, choice.shares, products, kept).influence(f, reach.liar, reach.possible)
+
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
         n = len(points)
@@ -125,11 +156,71 @@ def _require_majority(rule: Krum | MultiKrum, n: int) -> None:
     require(rule, n, 2 * rule.f + extra, f"2f + {extra}")
 
 
+@dataclass(frozen=True, eq=False)
+class _Reach:
+    """Where chosen rows can be.
+
+    Args:
+        liar: largest distance of a liar that is chosen from the result.
+        possible: (m,), whether a row that stays may be chosen, or may be the nearest one to a liar that is.
+    """
+
+    liar: float
+    possible: Bool[Tensor, "m"]
+
+
+def _reach(rule: "Krum | MultiKrum", points: Points, products: Square, liars: int, chosen: float) -> _Reach | Influence:
+    """Return where chosen rows can be; or the influence, if that is unbounded or unknown.
+
+    The score of a chosen row is at most `most`, the largest that rows of the weight `chosen` among those that stay can
+    be given.  Liars at one point are neighbours of each other; the rest of the neighbourhood, of weight q, are rows
+    that stay.  So a liar at distance D from the result has q D^2 - 2 D |sum p_j v_j| + sum p_j |v_j|^2 <= most for
+    parts p_j of rows v_j, as seen from the result.  And the nearest of them is no farther than sqrt(most / q), and of
+    two rows, one is at least half of their distance away.
+
+    Args:
+        rule: whose scores decide.
+        points: the rows.
+        products: (m, m), inner products of the rows minus the result.
+        liars: their number.
+        chosen: weight that is chosen; of a single row, the smallest one of a row.
+    """
+    m, weights, squares = len(points), points.weights, points.squared_distances
+    unit = points.mass / m
+    count = _neighbourhood(m, rule.f, rule.neighbours)
+    held, mass = largest(weights, liars), count * unit
+    if held >= mass * (1 - ROUNDING) or held + chosen > points.mass * (1 + ROUNDING):
+        return UNBOUNDED
+    if held + mass > points.mass * (1 + ROUNDING):
+        return UNKNOWN
+    others = squares.clone().fill_diagonal_(torch.inf)
+    reached = torch.zeros_like(squares)
+    for own in weights.unique().tolist():  # the rest of the neighbourhood of a row of this weight
+        alike = weights == own
+        reached[alike] = nearest(others[alike], weights, held + mass - own)
+    scores = ((reached - nearest(others, weights, held)) * squares).sum(1)
+    order = scores.argsort()
+    last = int((weights[order].cumsum(0) < (held + chosen) * (1 - ROUNDING)).sum())
+    most, q = float(scores[order[min(last, m - 1)]]), mass - held
+    near = nearest(squares.clone().fill_diagonal_(-1.0), weights, q)
+    possible = (near * squares).sum(1) <= 4 * most * (1 + ROUNDING)
+    far = root(products.diagonal().clamp(min=0))
+    pull = min((spectral(products) * float(weights.max()) * q) ** 0.5, largest_sum(far, weights, q))
+    least = float(nearest(far[None], weights, q)[0] @ far.square())
+    about = (pull + max(pull * pull + q * (most - least), 0.0) ** 0.5) / q
+    return _Reach(min(about, float(far[possible].max()) + (most / q) ** 0.5), possible)
+
+
+def _neighbourhood(m: int, f: int, neighbours: Neighbours) -> int:
+    """Return the number of rows in a neighbourhood, the row itself included."""
+    return max(m - f - (1 if neighbours == "n-f-2" else 0), 2)
+
+
 def krum_scores(distances: Square, weights: Weights, f: int, neighbours: Neighbours) -> Weights:
     """Return the Krum score of each row, a sum of squared distances, for f attackers of average weight."""
     m = len(weights)
     unit = float(weights.sum()) / m
-    count = max(m - f - (1 if neighbours == "n-f-2" else 0), 2)  # the row itself included
+    count = _neighbourhood(m, f, neighbours)
     near = distances.numpy().copy()
     np.fill_diagonal(near, -1.0)  # the row itself comes first, also among copies of it
     taken = nearest(torch.from_numpy(near), weights, count * unit)

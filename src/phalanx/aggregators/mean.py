@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Choice, Selection
-from phalanx.aggregators.points import Points
+from phalanx.aggregators.influence import UNBOUNDED, Influence, largest
+from phalanx.aggregators.points import Points, Shortened
 from phalanx.core import Vector
 
 
@@ -36,6 +37,12 @@ class Mean(Selection):
     def apply(self, points: Points) -> tuple[Vector, Choice]:
         """See `Aggregator`."""
         return self.aggregate(points), self.choose(points)
+
+    def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
+        """See `Aggregator`.  Of clipped rows, each moves the mean by its share of the radius and its length."""
+        if isinstance(points, Shortened):
+            return Influence.bound(largest(points.share * (points.radius + points.norms), f))
+        return UNBOUNDED
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""

@@ -14,6 +14,7 @@ Conventions:
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,21 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
+from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator, Choice
+from phalanx.aggregators.columns import (
+    ROUNDING,
+    by_column,
+    counted,
+    entrywise,
+    equal,
+    has_kernel,
+    of_columns,
+    shifted_by_column,
+    shifted_columns,
+    shifted_ranks,
+    sort_with_weights,
+)
+from phalanx.aggregators.influence import UNBOUNDED, Influence, largest
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
 from phalanx.numerics import column_kernels as kernels
@@ -52,6 +66,14 @@ class Median(Aggregator):
         """See `Aggregator`."""
         return weighted_median(points)
 
+    def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """See `Aggregator`.  Liars move the middle by their weight, up or down."""
+        held = largest(points.weights, f)
+        if 2 * held >= points.mass * (1 - ROUNDING):
+            return self.aggregate(points), None, UNBOUNDED
+        vector, reach = _shifted_median(points, f, held)
+        return vector, None, entrywise(points, reach)
+
 
 def weighted_median(points: Points) -> Vector:
     """Return the coordinate-wise weighted median."""
@@ -59,11 +81,32 @@ def weighted_median(points: Points) -> Vector:
     if not has_kernel(points.base):
         return by_column(points.matrix, lambda block: weighted_middle(block, weights))
     if equal(weights):  # only one or two middle ranks matter, so most of the network is left out
-        middle = {(m - 1) // 2, m // 2}
-        coefficients = np.array([1 / len(middle) if r in middle else 0.0 for r in range(m)])
-        return of_columns(points, kernels.combine_ranks, sorting_network(m, frozenset(middle)), coefficients)
+        coefficients = _middle_ranks(m)
+        network = sorting_network(m, frozenset(coefficients.nonzero()[0].tolist()))
+        return of_columns(points, kernels.combine_ranks, network, coefficients)
     own = counted(weights)
     return of_columns(points, kernels.median, sorting_network(m), own, *_around_half(own))
+
+
+def _shifted_median(points: Points, f: int, held: float) -> tuple[Vector, float]:
+    """Return the median, and how far it moves in all columns if liars of weight `held` shift it."""
+    m, weights = len(points), points.weights
+    if not has_kernel(points.base):
+        return shifted_by_column(points.matrix, partial(weighted_middle, weights=weights), held)
+    if equal(weights):
+        coefficients = shifted_ranks(_middle_ranks(m), f)
+        network = sorting_network(m, frozenset(coefficients.nonzero()[1].tolist()))
+        return shifted_columns(points, kernels.combine_shifted_ranks, network, network[:0], coefficients)
+    own = counted(weights)
+    bounds = np.array([[bound + by * held for bound in _around_half(own)] for by in (0, 1, -1)])
+    bounds = bounds if own.dtype == np.float64 else bounds.astype(np.int32)
+    return shifted_columns(points, kernels.shifted_medians, sorting_network(m), own, bounds)
+
+
+def _middle_ranks(m: int) -> NDArray[np.float64]:
+    """Return the coefficient of each rank of m equal weights in their median."""
+    middle = {(m - 1) // 2, m // 2}
+    return np.array([1 / len(middle) if r in middle else 0.0 for r in range(m)])
 
 
 def _around_half(own: NDArray[Any]) -> tuple[Any, Any]:
@@ -74,10 +117,10 @@ def _around_half(own: NDArray[Any]) -> tuple[Any, Any]:
     return total * (0.5 - ROUNDING), np.nextafter(total * (0.5 + ROUNDING), np.inf)
 
 
-def weighted_middle(rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
-    """Return the median of each row, without the compiled kernel."""
+def weighted_middle(rows: Float[Tensor, "b m"], weights: Weights, shift: float = 0.0) -> Float[Tensor, "b"]:
+    """Return the median of each row, without the compiled kernel; `shift` is added to one half of the weight."""
     values, reached = sort_with_weights(rows, weights)
-    half, slack = weights.sum() / 2, weights.sum() * ROUNDING
+    half, slack = weights.sum() / 2 + shift, weights.sum() * ROUNDING
     lower = (reached < half - slack).sum(1, keepdim=True)  # first entry that reaches one half
     upper = (reached <= half + slack).sum(1, keepdim=True)  # first entry that exceeds it
     return _midpoint(values.gather(1, lower), values.gather(1, upper)).squeeze(1)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from phalanx.aggregators.aggregator import PreAggregator, require
+from phalanx.aggregators.influence import Spread
 from phalanx.aggregators.krum import ROUNDING, nearest
 from phalanx.aggregators.points import Points
 from phalanx.rng import numpy_generator
@@ -33,6 +34,11 @@ class Clip(PreAggregator):
     def __post_init__(self) -> None:
         if not self.radius > 0:
             raise ValueError(f"radius must be positive, got {self.radius}.")
+
+    @property
+    def spread(self) -> Spread:
+        """See `PreAggregator`."""
+        return "clipped"
 
     def mix(self, points: Points) -> Points:
         """See `PreAggregator`."""
@@ -136,6 +142,11 @@ class Bucketing(PreAggregator):
     def __post_init__(self) -> None:
         if self.s < 1:
             raise ValueError(f"s must be at least 1, got {self.s}.")
+
+    @property
+    def spread(self) -> Spread:
+        """See `PreAggregator`."""
+        return "one"
 
     def mix(self, points: Points) -> Points:
         """See `PreAggregator`."""

@@ -6,12 +6,14 @@ Tolerant", 2019:
     sign( sum_i w_i sign(x_i) ),  coordinate by coordinate
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 
-from phalanx.aggregators.aggregator import Aggregator
-from phalanx.aggregators.columns import BLOCK, ROUNDING, equal
+from phalanx.aggregators.aggregator import Aggregator, Choice
+from phalanx.aggregators.columns import BLOCK, ROUNDING, entrywise, equal
+from phalanx.aggregators.influence import Influence, largest
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
 
@@ -35,11 +37,20 @@ class SignMajority(Aggregator):
 
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`."""
+        return self._vote(points, 0)[0]
+
+    def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """See `Aggregator`.  A liar who changes sides moves the count by twice its weight."""
+        vector, squares = self._vote(points, f)
+        return vector, None, entrywise(points, math.sqrt(squares))
+
+    def _vote(self, points: Points, f: int) -> tuple[Vector, int]:
+        """Return the result, and the squared length of the largest change by f liars."""
         rows, weights = points.matrix, points.weights
         # Votes of equal weight are counted, which is exact in float32; sums of other weights need float64.
         kind = torch.float32 if equal(weights) else torch.float64
         votes = torch.ones_like(weights) if equal(weights) else weights
-        slack = ROUNDING * float(votes.sum())
+        slack, swing, squares = ROUNDING * float(votes.sum()), 2 * largest(votes, f), 0
         votes = votes.to(rows.device, kind)
         result = torch.empty(rows.shape[1], dtype=rows.dtype, device=rows.device)
         width = max(1, BLOCK // len(rows))
@@ -47,4 +58,9 @@ class SignMajority(Aggregator):
             columns = slice(start, start + width)
             total = votes @ rows[:, columns].sign().to(kind)
             result[columns] = torch.where(total.abs() > slack, total.sign(), 0.0).to(rows.dtype)
-        return result
+            if f:
+                lead = total.abs()
+                decided, turned = lead > slack, lead < swing - slack
+                one = ~decided | (~turned & (lead <= swing + slack))
+                squares += 4 * int((decided & turned).sum()) + int(one.sum())
+        return result, squares

@@ -16,6 +16,7 @@ on that number they stay.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -24,12 +25,25 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.aggregators.aggregator import Aggregator
-from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
+from phalanx.aggregators.aggregator import Aggregator, Choice
+from phalanx.aggregators.columns import (
+    ROUNDING,
+    by_column,
+    counted,
+    entrywise,
+    equal,
+    has_kernel,
+    of_columns,
+    shifted_by_column,
+    shifted_columns,
+    shifted_ranks,
+    sort_with_weights,
+)
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Influence, largest
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
 from phalanx.numerics import column_kernels as kernels
-from phalanx.numerics.network import sorting_network
+from phalanx.numerics.network import Network, sorting_network
 
 
 @dataclass(frozen=True)
@@ -72,16 +86,34 @@ class TrimmedMean(Aggregator):
             return of_columns(points, kernels.mean_between, sorting_network(m), counted(weights), equal(weights), *ends)
         if equal(weights):
             shares = self._shares_of_ranks(m)
-            # Ranks with the full share are only summed, so the network need not sort them among each other.
-            inner = np.flatnonzero(shares)
-            whole = frozenset(np.flatnonzero(shares == shares.max()).tolist())
-            network = sorting_network(m, frozenset(inner.tolist()) - whole, whole)
-            return of_columns(points, kernels.combine_ranks, network, shares)
+            return of_columns(points, kernels.combine_ranks, _network(shares), shares)
         total = points.mass
         low, high = self.beta * total, (1 - self.beta) * total
         return of_columns(
             points, kernels.trimmed_mean, sorting_network(m), counted(weights), low, high, ROUNDING * total
         )
+
+    def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """See `Aggregator`.  Liars move both ends by their weight, up or down."""
+        held = largest(points.weights, f)
+        if self.form == "strict" or held > points.mass * (self.beta + ROUNDING):
+            return self.aggregate(points), None, UNKNOWN if self.form == "strict" else UNBOUNDED
+        vector, reach = self._shifted(points, f, held)
+        return vector, None, entrywise(points, reach)
+
+    def _shifted(self, points: Points, f: int, held: float) -> tuple[Vector, float]:
+        """Return the result, and how far it moves in all columns if liars of weight `held` shift both ends."""
+        weights, m, total = points.weights, len(points), points.mass
+        if not has_kernel(points.base):
+            return shifted_by_column(points.matrix, partial(self._trimmed, weights=weights), held)
+        if equal(weights):
+            shares = self._shares_of_ranks(m)
+            networks = _network(shares), _rest_of_network(shares, f)
+            return shifted_columns(points, kernels.combine_shifted_ranks, *networks, shifted_ranks(shares, f))
+        ends = np.array([self.beta * total, (1 - self.beta) * total])
+        bounds = np.stack([ends, ends + held, ends - held])
+        kernel, network = kernels.shifted_trimmed_means, sorting_network(m)
+        return shifted_columns(points, kernel, network, counted(weights), bounds, ROUNDING * total)
 
     def _shares_of_ranks(self, m: int) -> NDArray[np.float64]:
         """Return the share of each rank in the mean, for m equal weights."""
@@ -94,9 +126,9 @@ class TrimmedMean(Aggregator):
     def _by_torch(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
         return self._strict(rows, weights) if self.form == "strict" else self._trimmed(rows, weights)
 
-    def _trimmed(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
+    def _trimmed(self, rows: Float[Tensor, "b m"], weights: Weights, shift: float = 0.0) -> Float[Tensor, "b"]:
         values, reached = sort_with_weights(rows, weights)
-        low, high = self.beta * weights.sum(), (1 - self.beta) * weights.sum()
+        low, high = self.beta * weights.sum() + shift, (1 - self.beta) * weights.sum() + shift
         inside = reached.clamp(low, high)
         kept = inside.diff(dim=1, prepend=torch.full_like(inside[:, :1], float(low)))
         # A weight that is only a rounding error must be 0, since it may multiply a huge entry.
@@ -117,6 +149,26 @@ class TrimmedMean(Aggregator):
         kept = own.where((values > low[:, None]) & (values < high[:, None]), 0.0)
         mass = kept.sum(1)
         return ((kept * values).sum(1) / mass).where(mass > 0, (low + high) / 2)
+
+
+def _whole(shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the ranks with the full share: they are only summed, so they need not be sorted among each other."""
+    return np.flatnonzero(shares == shares.max())
+
+
+def _network(shares: NDArray[np.float64]) -> Network:
+    """Return a network that puts the ranks with a share into their places."""
+    inner, whole = frozenset(np.flatnonzero(shares).tolist()), frozenset(_whole(shares).tolist())
+    return sorting_network(len(shares), inner - whole, whole)
+
+
+def _rest_of_network(shares: NDArray[np.float64], f: int) -> Network:
+    """Return what sorts, after `_network`, the ranks without a share, and the f first and last of those only summed."""
+    left, whole = np.flatnonzero(shares == 0), _whole(shares)
+    n = len(whole)
+    ends = frozenset(r for r in range(n) if r < f or r >= n - f)
+    parts = (left, sorting_network(len(left))), (whole, sorting_network(n, ends, frozenset(range(n)) - ends))
+    return np.concatenate([np.column_stack([steps[:, 0], ranks[steps[:, 1:]]]) for ranks, steps in parts if len(steps)])
 
 
 def _interpolated(values: Float[Tensor, "b m"], place: Float[Tensor, "b m"], q: float) -> Float[Tensor, "b"]:

@@ -30,7 +30,8 @@ Where the paper is silent:
 * With f = 0 no client is suspected, and the rule is the mean of the clipped updates.
 * Another rule can replace the filter.  If it weighs whole updates, the late ones get the share that it gives them.  If
   it does not, such as a median, the change of its result by the late updates is added.
-* A fast update that was filtered is not considered again, as Section 5.3 says it could be.
+* A filtered update is not considered again, as Section 5.3 says a fast one could be, unless `second_look` is set.  Then
+  the filtered answers to a version that gets late answers are used like these if they are admitted now.
 
 In the authors' published program late updates are in effect not judged, as its reference is overwritten; updates that
 are one version late, which most are, are discarded; staleness is switched off; and models are compared, not updates.
@@ -102,6 +103,7 @@ class CatalystState(NamedTuple):
     bounds: Mapping[int, float]  # S[i], of the old versions in the window
     aggregate: Vector | None  # what the rule returned last, for rules that start from there
     verdicts: Mapping[int, Verdict]
+    filtered: Mapping[int, frozenset[int]] = {}  # whose answers to old versions are not used yet; `second_look` only
 
     @property
     def waiting(self) -> int:
@@ -161,6 +163,8 @@ class Catalyst(Weighted[CatalystState]):
         judge_late: whether late updates pass through the rule. If not, all are used, clipped: no defence against
             attackers that answer late.
         least_age: smallest age at which a late update is used, in versions.
+        second_look: whether updates that were filtered are judged again, together with late updates of their version,
+            and used like these if they are admitted.
     """
 
     synchronous: ClassVar[bool] = False
@@ -176,6 +180,7 @@ class Catalyst(Weighted[CatalystState]):
     compare: Compare = "updates"
     judge_late: bool = True
     least_age: int = 1
+    second_look: bool = False
 
     def __post_init__(self) -> None:
         if self.f < 0:
@@ -191,6 +196,8 @@ class Catalyst(Weighted[CatalystState]):
             raise ValueError(f"late_lr must be positive, got {self.late_lr}. window = 1 uses no late updates.")
         if self.least_age < 1:
             raise ValueError(f"least_age must be at least 1, got {self.least_age}: age 0 is not late.")
+        if self.second_look and not self.judge_late:
+            raise ValueError("second_look needs judge_late: without it, whatever was filtered would be used later.")
         check_compare(self.compare)
 
     @classmethod
@@ -276,7 +283,7 @@ class Catalyst(Weighted[CatalystState]):
         """Return the state after lines 15 to 33."""
         a, G = state.version, state.model
         W = merged(state.pending[a].values())
-        late = [self._late_or_lost(state, i) for i in sorted(state.pending) if i < a]  # lines 15 to 18
+        late = {i: self._late_or_lost(state, i) for i in sorted(state.pending) if i < a}  # lines 15 to 18
         n = weights_of(self.weights(state, W.clients), W)
         e, S = clip_bound(W.deltas, n)  # line 18
         models = compared(self.compare, W.bases, W.deltas)
@@ -284,7 +291,8 @@ class Catalyst(Weighted[CatalystState]):
         delta, choice = aggregated(self.rule, rows, models, n, turn=a, previous=state.aggregate)  # lines 19 and 20
         G = G + delta
         verdicts = clipped_verdicts(verdicts_of(W, n, choice, self.remark(state, W)), e, S)
-        for change, judged in late:
+        filtered = {**self._filtered(state, late), a: frozenset(i for i, v in verdicts.items() if not v.accepted)}
+        for change, judged in late.values():
             G = G + change  # line 21
             verdicts |= {i: both(verdicts[i], verdict) if i in verdicts else verdict for i, verdict in judged.items()}
         window = range(a - self.window + 2, a)  # lines 30 to 32: the versions that late updates can still need
@@ -299,8 +307,17 @@ class Catalyst(Weighted[CatalystState]):
             bounds={i: S if i == a else state.bounds[i] for i in processed},
             aggregate=delta,
             verdicts=dict(sorted(verdicts.items())),
+            filtered={i: filtered[i] for i in processed} if self.second_look else {},
         )
         return new, set(W.clients)  # lines 26 to 29
+
+    def _filtered(self, state: CatalystState, late: Mapping[int, LateUpdate]) -> dict[int, frozenset[int]]:
+        """Return the clients whose answers to each old version are not used, after a step that used late updates."""
+        filtered = dict(state.filtered)
+        for i, (_, judged) in late.items():
+            used = {c for c, verdict in judged.items() if verdict.accepted}
+            filtered[i] = filtered.get(i, frozenset()).union(state.pending[i]) - used
+        return filtered
 
     def _late_or_lost(self, state: CatalystState, i: int) -> LateUpdate:
         """Return the result of the late updates of version i; zero where the rule has no result for them."""
@@ -314,23 +331,24 @@ class Catalyst(Weighted[CatalystState]):
 
     def _late(self, state: CatalystState, i: int) -> LateUpdate:
         """Return the result of lines 16 to 18, and the term of version i in line 21."""
-        tau, L = state.version - i, state.pending[i]
+        tau, L, again = state.version - i, state.pending[i], state.filtered.get(i, frozenset())
         W = merged([state.processed[i], *L.values()])
         n = weights_of(self.weights(state, W.clients), W)
         e, S = norms(W.deltas).cpu(), state.bounds[i]
-        part = self._part(state, W, n, shortened(W.deltas, S, e), [c in L for c in W.clients])
+        part = self._part(state, W, n, shortened(W.deltas, S, e), [c in L or c in again for c in W.clients])
         sf = self.late_lr * self.staleness(tau)
         company = f"with {plural(len(W) - len(L), 'other')}" if self.judge_late else "not judged"
         note = f"{how_late(tau)}, {company}"
         verdicts = dict[int, Verdict]()
         judged = clipped_verdicts(verdicts_of(W, n, part.choice), e, S)
         for (c, verdict), weight in zip(judged.items(), (sf * part.shares).tolist(), strict=True):
-            if c in L:
-                verdicts[c] = replace(verdict, weight=weight, reason="; ".join(filter(None, (note, verdict.reason))))
+            if c in L or (c in again and verdict.accepted):
+                said = note if c in L else f"second look, {note}"
+                verdicts[c] = replace(verdict, weight=weight, reason="; ".join(filter(None, (said, verdict.reason))))
         return LateUpdate(sf * part.change, verdicts)
 
     def _part(self, state: CatalystState, W: Updates, n: Weights, rows: Matrix, late: Sequence[bool]) -> Part:
-        """Return the effect of the late updates among those of a version, by the rule."""
+        """Return the effect of some updates, the late ones and those judged again, among those of a version."""
         rule = self.rule if self.judge_late else Mean()
         is_late, models = torch.tensor(late), compared(self.compare, W.bases, W.deltas)
         vector, choice = aggregated(rule, rows, models, n, turn=state.version)

@@ -40,7 +40,7 @@ from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.hidden import Hidden
 from phalanx.algorithms.private import Noisy, Private, entropy
 from phalanx.algorithms.server_optimizers import ServerOptimizer
-from phalanx.algorithms.wrapper import OuterState, StatefulWrapper, Wrapper
+from phalanx.algorithms.wrapper import OneModelWrapper, OuterState, Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Updates, Vector
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.rng import numpy_generator
@@ -55,7 +55,7 @@ class CentrallyPrivateState(OuterState):
 
 
 @dataclass(frozen=True)
-class CentrallyPrivate(StatefulWrapper, Noisy):
+class CentrallyPrivate(OneModelWrapper, Noisy):
     """Clipping of updates and Gaussian noise on their mean, by a server that is trusted with single updates.
 
     Only models are protected, not the record of the run, which has figures of single clients.

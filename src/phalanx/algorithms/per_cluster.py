@@ -18,7 +18,8 @@ What differs from `ClusteredFL`, and why:
 * *Where a split goes on.*  Each part goes on with what the algorithm makes of its state for some of the clients,
   `Algorithm.part`: reputations and received models stay; a quorum begins again, so those who wait for one are asked
   again.  An answer to a model from before the split is used for the comparison only.
-* *Versions* are those of a client's cluster for the algorithm within; for the transport they count the steps of all.
+* *Versions* are those of a client's cluster for the algorithm within; for the transport, and so for learning rates and
+  attacks on schedule, they count the rounds or arrivals that changed something, in however many clusters.
 
 As in the paper, clients that come later go down the tree by Algorithm 4, and so do clients of whom nothing was
 heard before the split of their cluster.
@@ -60,7 +61,7 @@ class Cluster(NamedTuple):
 class PerClusterState(NamedTuple):
     """The server's state of `PerCluster`."""
 
-    version: int  # steps of all clusters so far
+    version: int  # rounds or arrivals so far after which some cluster had another model, or was split
     tree: Tree  # all clusters that ever were; the models of leaves are those of `clusters`
     trained: Mapping[int, Cluster]  # those that are trained, by number
     sizes: Mapping[int, int]  # as reported
@@ -247,6 +248,7 @@ class PerCluster(Wrapper):
         Raises:
             InfeasibleError: no cluster that reported can take a step.
         """
+        version = state.version + 1  # if something changes
         state = state._replace(
             steps=state.steps + 1,
             directions={**state.directions, **self._directions(state, updates)},
@@ -258,7 +260,7 @@ class PerCluster(Wrapper):
         reported = {v: report for v, report in leaves.items() if len(report)}
         for v, report in reported.items():
             try:
-                state, now = self._cluster_step(state, v, report)
+                state, now = self._cluster_step(state, v, report, version)
                 ready |= now
             except InfeasibleError as error:
                 errors[v] = error
@@ -268,7 +270,7 @@ class PerCluster(Wrapper):
             state, now = self._lost(state, v, reported[v], str(problem))
             ready |= now
         for v in reported.keys() - errors.keys():
-            state, now = self._look(state, v)
+            state, now = self._look(state, v, version)
             ready |= now
         state, now = self._guide(state, updates)
         ready |= now
@@ -286,22 +288,23 @@ class PerCluster(Wrapper):
                 found[i] = unit if past is None else self.memory * past + (1 - self.memory) * unit
         return found
 
-    def _cluster_step(self, state: PerClusterState, v: int, report: Updates) -> tuple[PerClusterState, Set[int]]:
-        """Return the state after the step of one cluster, and who of it is ready."""
+    def _cluster_step(
+        self, state: PerClusterState, v: int, report: Updates, version: int
+    ) -> tuple[PerClusterState, Set[int]]:
+        """Return the state after the step of one cluster, of a version if it changed the model, and who is ready."""
         cluster = state.trained[v]
         counts = {**cluster.counts, **{i: cluster.counts.get(i, 0) + 1 for i in report.clients}}
-        early = {i for i, version in zip(report.clients, report.versions, strict=True) if version < cluster.since}
+        early = {i for i, old in zip(report.clients, report.versions, strict=True) if old < cluster.since}
         why = Verdict(False, 0.0, None, f"was trained before cluster {v} was split off")
         verdicts, ready = {**state.verdicts, **dict.fromkeys(early, why)}, set(early)
         fresh = report.of(set(report.clients) - early)
         if len(fresh):
             inner, now = self.algorithm.step(cluster.inner, self._of_cluster(cluster, fresh))
             grew = inner.version - cluster.inner.version
-            version = state.version + grew
-            advanced = (*cluster.advanced, *range(state.version + 1, version + 1))[-OLDEST:]
+            advanced = (*cluster.advanced, *(version,) * grew)[-OLDEST:]
             cluster = cluster._replace(inner=inner, served=frozenset(now), advanced=advanced)
             verdicts |= inner.verdicts
-            state = state._replace(version=version)
+            state = state._replace(version=version if grew else state.version)
             ready |= now
         excluded = state.excluded | {i for i, verdict in verdicts.items() if verdict.final}
         clusters = {**state.trained, v: cluster._replace(counts=counts)}
@@ -315,8 +318,14 @@ class PerCluster(Wrapper):
 
     # Clusters
 
-    def _look(self, state: PerClusterState, v: int) -> tuple[PerClusterState, Set[int]]:
-        """Return the state after a look at a cluster, if it is time for one, and who is ready because of a split."""
+    def _look(self, state: PerClusterState, v: int, version: int) -> tuple[PerClusterState, Set[int]]:
+        """Return the state after a look at a cluster, if it is time for one, and who is ready because of a split.
+
+        Args:
+            state: after the steps of all clusters.
+            v: number of the cluster.
+            version: of the state after a split.
+        """
         cluster, members = state.trained[v], state.tree.nodes[v].clients - state.excluded
         turns = self._turns(cluster, members)
         if turns <= cluster.looked:
@@ -331,7 +340,9 @@ class PerCluster(Wrapper):
         why = self._objection(turns, division, absent) or self._unserved(state, cluster, known, division)
         seen = _seen(known, division, why)
         state = state._replace(trained={**state.trained, v: cluster._replace(looked=turns, separation=seen)})
-        return (state, frozenset()) if why or division is None else self._split(state, v, known, rows, division)
+        if why or division is None:
+            return state, frozenset()
+        return self._split(state._replace(version=version), v, known, rows, division)
 
     def _turns(self, cluster: Cluster, members: Set[int]) -> int:
         """Return how many updates the share of a cluster's clients that is asked for has sent, each of them."""
@@ -373,14 +384,13 @@ class PerCluster(Wrapper):
         model = _model(cluster)
         tree = tree.replaced({v: tree.nodes[v]._replace(model=model)})
         tree = tree.split(v, (parts[0], parts[1]), model, (edges[0], edges[1]), state.steps)
-        version, first = state.version + 1, len(tree.nodes) - 2
+        first = len(tree.nodes) - 2
         clusters = {u: c for u, c in state.trained.items() if u != v}
         for u, part in zip((first, first + 1), parts, strict=True):
             inner, served = self.algorithm.part(cluster.inner, {i: state.sizes[i] for i in sorted(part)})
-            clusters[u] = Cluster(inner, frozenset(served), version, (), {}, 0, {})
+            clusters[u] = Cluster(inner, frozenset(served), state.version, (), {}, 0, {})
         verdicts = {i: _moved(verdict, tree, i) for i, verdict in state.verdicts.items() if i in parts[0] | parts[1]}
         state = state._replace(
-            version=version,
             tree=tree,
             trained=clusters,
             newcomers={**state.newcomers, **dict.fromkeys(sorted(absent), v)},

@@ -1,14 +1,13 @@
 """Rounds of the next k arrivals: a synchronous algorithm made asynchronous."""
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import age_in_words, alone, merged
-from phalanx.algorithms.wrapper import Wrapper
+from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
 from phalanx.core import (
-    Download,
     InfeasibleError,
     QuorumStatus,
     SmallestSet,
@@ -20,40 +19,22 @@ from phalanx.core import (
 )
 
 
-class QuorumState(NamedTuple):
-    """The server's state of `Quorum`; fields that it does not have, such as clusters, are those of the algorithm."""
+@dataclass(frozen=True)
+class QuorumState(OuterState):
+    """The server's state of `Quorum`."""
 
-    inner: Any  # the state of the algorithm
     waiting: Mapping[int, Updates]  # the arrivals that wait for others, by client
     served: frozenset[int]  # the clients that the algorithm named last for a download, and those that have joined since
     verdicts: Mapping[int, Verdict]
-
-    @property
-    def version(self) -> int:
-        """The version of the algorithm: the number of quorums so far."""
-        version: int = self.inner.version
-        return version
-
-    @property
-    def model(self) -> Vector:
-        """The model of the algorithm."""
-        model: Vector = self.inner.model
-        return model
 
     @property
     def collected(self) -> int:
         """The number of waiting arrivals."""
         return len(self.waiting)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a field of the algorithm's state, for history and figures."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
 
 @dataclass(frozen=True)
-class Quorum(Wrapper):
+class Quorum(StatefulWrapper):
     """A synchronous algorithm made asynchronous: its rounds are the next k arrivals, from k different clients.
 
     A client that has answered waits, and gets its next download with the others, after the algorithm's step; a client
@@ -132,7 +113,7 @@ class Quorum(Wrapper):
             state, now = self._receive(state, i, alone(updates, i))
             verdicts |= state.verdicts
             ready |= now
-        return state._replace(verdicts=verdicts), ready - state.waiting.keys()
+        return replace(state, verdicts=verdicts), ready - state.waiting.keys()
 
     def _receive(self, state: QuorumState, client: int, update: Updates) -> tuple[QuorumState, Set[int]]:
         """Return the state after one arrival: it waits, or is the last of a round."""
@@ -141,7 +122,7 @@ class Quorum(Wrapper):
         if len(waiting) < needed:
             reason = f"waits for a quorum, {len(waiting)} of {needed}"
             verdicts = {client: Verdict(True, 0.0, None, reason, waits=True)}
-            return state._replace(waiting=waiting, verdicts=verdicts), set()
+            return replace(state, waiting=waiting, verdicts=verdicts), set()
         round_ = merged(waiting.values(), update.reference)
         before = state.inner.version
         try:
@@ -150,7 +131,7 @@ class Quorum(Wrapper):
             if state.served <= waiting.keys():
                 raise  # nobody is left to wait for
             held = Verdict(True, 0.0, None, f"held back with {len(waiting)}, waits for more: {error}", waits=True)
-            return state._replace(waiting=waiting, verdicts={client: held}), set()
+            return replace(state, waiting=waiting, verdicts={client: held}), set()
         ages = {i: age_in_words(before - version) for i, version in zip(round_.clients, round_.versions, strict=True)}
         verdicts = {
             i: replace(verdict, reason="; ".join(filter(None, (verdict.reason, ages.get(i)))))
@@ -161,23 +142,7 @@ class Quorum(Wrapper):
     def lose_round(self, state: QuorumState, updates: Updates, why: str) -> tuple[QuorumState, Set[int]]:
         """See `Algorithm`: all who wait are asked again."""
         lost = state.waiting.keys() | set(updates.clients)
-        return state._replace(waiting={}, verdicts=lost_verdicts(lost, why)), lost
-
-    def download(self, state: QuorumState, client: int) -> Download:
-        """See `Algorithm`."""
-        return self.algorithm.download(state.inner, client)
-
-    def candidate_models(self, state: QuorumState, client: int) -> Mapping[int, Download]:
-        """See `Algorithm`."""
-        return self.algorithm.candidate_models(state.inner, client)
-
-    def weights(self, state: QuorumState, clients: Collection[int]) -> Mapping[int, float]:
-        """See `Algorithm`."""
-        return self.algorithm.weights(state.inner, clients)
-
-    def carried(self, state: QuorumState) -> tuple[int, Vector | None]:
-        """See `Algorithm`."""
-        return self.algorithm.carried(state.inner)
+        return replace(state, waiting={}, verdicts=lost_verdicts(lost, why)), lost
 
     def part(self, state: QuorumState, clients: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
         """See `Algorithm`: what waits for a quorum is dropped."""
@@ -189,4 +154,4 @@ class Quorum(Wrapper):
     def join(self, state: QuorumState, client: int, size: int) -> QuorumState:
         """See `Algorithm`."""
         inner = self.algorithm.join(state.inner, client, size)
-        return state._replace(inner=inner, served=state.served | {client})
+        return replace(state, inner=inner, served=state.served | {client})

@@ -19,16 +19,16 @@ its own defence, weights, rounds or arrivals, and this one judges and rewards on
 The server keeps two vectors for each client: its model, and the direction of its last update.
 """
 
-from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
-from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import QuorumStatus, Updates, Vector, Verdict
+from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
+from phalanx.core import Updates, Vector
 from phalanx.numerics.linalg import direction
 
 
@@ -42,38 +42,19 @@ class Account(NamedTuple):
     used: float = 0.0  # the weight that it has had
 
 
-class RewardedState(NamedTuple):
+@dataclass(frozen=True)
+class RewardedState(OuterState):
     """The server's state of `Rewarded`."""
 
-    inner: Any  # the state of the algorithm
     start: Vector  # the model with which clients begin
     accounts: Mapping[int, Account]
     total: Vector  # of all directions, as far as they were used
     reputation: Mapping[int, float]  # in [0, 1]
     quota: Mapping[int, float]  # share of the server's model that each client gets, in [0, 1]
-    verdicts: Mapping[int, Verdict]
-
-    @property
-    def version(self) -> int:
-        """The algorithm's."""
-        version: int = self.inner.version
-        return version
-
-    @property
-    def model(self) -> Vector:
-        """The algorithm's: what a client with a quota of one is served."""
-        model: Vector = self.inner.model
-        return model
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a field of the algorithm's state, for history and figures."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
 
 @dataclass(frozen=True)
-class Rewarded(Wrapper):
+class Rewarded(StatefulWrapper):
     """Serves each client as much of the server's model as its reputation deserves.
 
     Args:
@@ -118,7 +99,7 @@ class Rewarded(Wrapper):
         self.allocation.parts(len(model))
         inner, ready = self.algorithm.init(model, sizes)
         everybody, accounts = dict.fromkeys(sizes, 1.0), dict.fromkeys(sizes, Account(model))
-        return RewardedState(inner, model, accounts, torch.zeros_like(model), everybody, everybody, {}), ready
+        return RewardedState(inner, model, accounts, torch.zeros_like(model), everybody, everybody), ready
 
     def download(self, state: RewardedState, client: int) -> Vector:
         """See `Algorithm`: the client's own model, with its share of the server's."""
@@ -135,7 +116,7 @@ class Rewarded(Wrapper):
     def join(self, state: RewardedState, client: int, size: int) -> RewardedState:
         """See `Algorithm`: a new client is served as much as the mean of the others."""
         inner = self.algorithm.join(state.inner, client, size)
-        return self._rated(state._replace(inner=inner, accounts={**state.accounts, client: Account(state.start)}))
+        return self._rated(replace(state, inner=inner, accounts={**state.accounts, client: Account(state.start)}))
 
     def part(self, state: RewardedState, clients: Mapping[int, int]) -> tuple[RewardedState, Set[int]]:
         """See `Algorithm`: reputations and models stay."""
@@ -143,24 +124,7 @@ class Rewarded(Wrapper):
         accounts = {i: state.accounts[i] for i in clients}
         used = [account.used * account.latest for account in accounts.values() if account.latest is not None]
         total = sum(used, torch.zeros_like(state.total))
-        return self._rated(state._replace(inner=inner, accounts=accounts, total=total, verdicts={})), ready
-
-    def lose_round(self, state: RewardedState, updates: Updates, why: str) -> tuple[RewardedState, Set[int]]:
-        """See `Algorithm`: nobody is judged."""
-        inner, ready = self.algorithm.lose_round(state.inner, updates, why)
-        return state._replace(inner=inner, verdicts=inner.verdicts), ready
-
-    def weights(self, state: RewardedState, clients: Collection[int]) -> Mapping[int, float]:
-        """See `Algorithm`."""
-        return self.algorithm.weights(state.inner, clients)
-
-    def carried(self, state: RewardedState) -> tuple[int, Vector | None]:
-        """See `Algorithm`."""
-        return self.algorithm.carried(state.inner)
-
-    def quorum_status(self, state: RewardedState) -> QuorumStatus | None:
-        """See `Algorithm`."""
-        return self.algorithm.quorum_status(state.inner)
+        return self._rated(replace(state, inner=inner, accounts=accounts, total=total)), ready
 
     def step(self, state: RewardedState, updates: Updates) -> tuple[RewardedState, Set[int]]:
         """See `Algorithm`."""
@@ -176,8 +140,7 @@ class Rewarded(Wrapper):
             total = total + _used(accounts[i])
         for i in decided:
             accounts[i] = self._judged(accounts[i], total)
-        new = state._replace(inner=inner, accounts=accounts, total=total, verdicts=inner.verdicts)
-        return self._rated(new), ready
+        return self._rated(replace(state, inner=inner, accounts=accounts, total=total)), ready
 
     def _judged(self, account: Account, total: Vector) -> Account:
         """Return an account after one more cosine, with what was used of the others; as it is if that is nothing."""
@@ -199,7 +162,7 @@ class Rewarded(Wrapper):
         reputation = {i: known.get(i, mean) for i in state.accounts}
         best = max(reputation.values(), default=0.0)
         quota = {i: (r / best) ** self.sharpness if best > 0 else 1.0 for i, r in reputation.items()}
-        return state._replace(reputation=reputation, quota=quota)
+        return replace(state, reputation=reputation, quota=quota)
 
 
 def _used(account: Account) -> Vector | float:

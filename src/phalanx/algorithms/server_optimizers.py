@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
+from phalanx.algorithms.wrapper import OneModelWrapper, OuterState
 from phalanx.core import Updates, Vector
 from phalanx.training.sgd import Schedule
 
@@ -43,7 +43,7 @@ class ServerOptimizerState(OuterState):
 
 
 @dataclass(frozen=True)
-class ServerOptimizer(StatefulWrapper):
+class ServerOptimizer(OneModelWrapper):
     """The step of the algorithm within as a pseudo-gradient, of which an optimiser makes the step of the model.
 
     Args:

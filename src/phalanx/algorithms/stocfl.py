@@ -19,6 +19,8 @@ that holds it near a global model omega.  Deviations:
 * Clients train after the merges of a round there, and before them here: an update of a cluster that is merged is added
   to the model of the union.
 * A zero direction is orthogonal to all others; its client stays alone.
+* A round in which no cluster can be trained, because each is too small for the rule or the weights, is not lost: its
+  first answers count, and clusters are merged.
 * `aggregate` and `preprocess` are ours; the program averages without weights.
 """
 
@@ -30,7 +32,7 @@ import torch
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.several import Clusters, smallest_cluster, step_each
-from phalanx.core import Algorithm, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, SmallestSet, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
@@ -126,11 +128,7 @@ class StoCFL(Algorithm[StoCFLState]):
         return {i: used.get(i, 0.0 if state.version else 1.0) for i in clients}
 
     def step(self, state: StoCFLState, updates: Updates) -> tuple[StoCFLState, Set[int]]:
-        """See `Algorithm`.
-
-        Raises:
-            InfeasibleError: of no cluster are there enough clients for the rule.
-        """
+        """See `Algorithm`."""
         new = {i for i in updates.clients if state.cluster_of(i) is None}
         state = self._merged(_observed(state, updates, new), updates)
         verdicts = {i: _first_answer(state, i) for i in sorted(new)} if state.version else {}
@@ -166,7 +164,10 @@ class StoCFL(Algorithm[StoCFLState]):
         there = sorted({v for i in updates.clients if (v := state.cluster_of(i)) is not None})
         models = {v: _served(state, state.found[v]) for v in there}
         members = {v: state.found[v].clients for v in there}
-        made = step_each(self, Clusters(members, models, state.aggregates), state.sizes, updates, state.version)
+        try:
+            made = step_each(self, Clusters(members, models, state.aggregates), state.sizes, updates, state.version)
+        except InfeasibleError as error:
+            return state._replace(verdicts=dict.fromkeys(updates.clients, Verdict(False, 0.0, None, str(error))))
         omega = self._global(state, updates)
         moved = {v for v in there if made.models[v] is not models[v]}
         found = {v: state.found[v]._replace(model=made.models[v] + self.pull * (omega - made.models[v])) for v in moved}

@@ -18,7 +18,6 @@ from phalanx.core import (
     SmallestSet,
     Updates,
     Vector,
-    Verdict,
 )
 
 
@@ -176,12 +175,6 @@ class OuterState:
         model: Vector = self.inner.model
         return model
 
-    @property
-    def verdicts(self) -> Mapping[int, Verdict]:
-        """The verdicts of the algorithm within."""
-        verdicts: Mapping[int, Verdict] = self.inner.verdicts
-        return verdicts
-
     def __getattr__(self, name: str) -> Any:
         """Return a field of the state within."""
         if name.startswith("_") or name == "inner":
@@ -191,18 +184,10 @@ class OuterState:
 
 @dataclass(frozen=True)
 class StatefulWrapper(Wrapper):
-    """A wrapper with a state of its own, an `OuterState`, around a synchronous algorithm with one model.
+    """A wrapper with a state of its own, an `OuterState`.
 
-    All but its `init` and `step` is of the state within.
+    All but its `init` and `step` is of the state within, unless a subclass overrides it.
     """
-
-    def __post_init__(self) -> None:
-        if not self.synchronous or not serves_one_model(self.algorithm):
-            has = "serves several models" if self.synchronous else "takes updates one at a time"
-            raise InfeasibleError(
-                f"{type(self).__name__} needs rounds and one model for all clients, and {self.algorithm.title} {has}. "
-                "Choose another algorithm, such as FedAvg."
-            )
 
     @abstractmethod
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
@@ -228,6 +213,10 @@ class StatefulWrapper(Wrapper):
         """See `Algorithm`."""
         return self.algorithm.candidate_models(state.inner, client)
 
+    def quorum_status(self, state: Any) -> QuorumStatus | None:
+        """See `Algorithm`."""
+        return self.algorithm.quorum_status(state.inner)
+
     def join(self, state: Any, client: int, size: int) -> Any:
         """See `Algorithm`."""
         return replace(state, inner=self.algorithm.join(state.inner, client, size))
@@ -241,6 +230,19 @@ class StatefulWrapper(Wrapper):
         """See `Algorithm`."""
         inner, ready = self.algorithm.lose_round(state.inner, updates, why)
         return replace(state, inner=inner), ready
+
+
+@dataclass(frozen=True)
+class OneModelWrapper(StatefulWrapper):
+    """A wrapper with a state of its own, around a synchronous algorithm with one model."""
+
+    def __post_init__(self) -> None:
+        if not self.synchronous or not serves_one_model(self.algorithm):
+            has = "serves several models" if self.synchronous else "takes updates one at a time"
+            raise InfeasibleError(
+                f"{type(self).__name__} needs rounds and one model for all clients, and {self.algorithm.title} {has}. "
+                "Choose another algorithm, such as FedAvg."
+            )
 
 
 def serves_one_model(algorithm: Algorithm) -> bool:

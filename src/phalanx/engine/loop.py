@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from phalanx.aggregators.influence import Influence, audited
 from phalanx.core import (
     ROUND_LOST,
     Algorithm,
@@ -88,6 +89,7 @@ def run(
     guard: Guard | None = None,
     reference: Train | None = None,
     lost_rounds: LostRounds | None = None,
+    influence: int | None = None,
     observers: Sequence[Observer] = (),
     on_snapshot: OnSnapshot = nothing,
     resume: Snapshot[S] | None = None,
@@ -104,6 +106,7 @@ def run(
         reference: the server's own training, such as `phalanx.training.ServerTraining`, for an algorithm that needs it
             by `needs_reference`.
         lost_rounds: what follows a round whose updates are too few, or have no result; `LostRounds()` if not given.
+        influence: number of liars whose influence on each aggregation observers are shown; None measures nothing.
         observers: called before the first step, after each step, and after each wait without a step in which an answer
             was invalid or lost.
         on_snapshot: called before each step; may take a snapshot, and keep it, since nothing in it changes.
@@ -122,7 +125,7 @@ def run(
     _check(algorithm, transport, sample)
     own = server_reference(algorithm, reference)
     ledger, lost_rounds = Ledger(guard or Guard(), model), lost_rounds or LostRounds()
-    loop = ServerLoop(algorithm, transport, ledger, own, sample, tuple(observers), lost_rounds)
+    loop = ServerLoop(algorithm, transport, ledger, own, sample, tuple(observers), lost_rounds, influence)
     state = loop.begin(model) if resume is None else loop.resume(resume)
     loop.report(state)
     while not until.reached(loop.step, transport.now):
@@ -178,12 +181,14 @@ class ServerLoop(Generic[S]):
     sample: Sampler
     observers: tuple[Observer, ...]
     lost_rounds: LostRounds = LostRounds()
+    liars: int | None = None
     waiting: Set[int] = frozenset()
     away: frozenset[int] = frozenset()
     step: int = 0
     attempt: int = 0
     lost_in_a_row: int = 0
     remarks: tuple[str, ...] = ()  # for the next report
+    influences: tuple[Influence, ...] = ()  # likewise
     why_lost: str = ""  # the last one that was lost
 
     def __post_init__(self) -> None:
@@ -242,8 +247,9 @@ class ServerLoop(Generic[S]):
         """Show the progress to the observers."""
         invalid, lost = self.ledger.report()
         remarks, self.remarks = self.remarks, ()
+        influences, self.influences = self.influences, ()
         now, enrolled = self.transport.now, self.ledger.enrolled
-        progress = Progress(self.step, now, state, updates, invalid, lost, enrolled, remarks)
+        progress = Progress(self.step, now, state, updates, invalid, lost, enrolled, remarks, None, influences)
         for observer in self.observers:
             observer(progress)
 
@@ -293,9 +299,11 @@ class ServerLoop(Generic[S]):
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
         try:
-            new, ready = self.algorithm.step(state, updates)
+            with audited(self.liars) as found:
+                new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
             return self._lose(state, updates, str(error))
+        self.influences = tuple(found)
         if new.version != state.version:
             self.lost_in_a_row = 0
         self.step += 1

@@ -10,8 +10,8 @@ Learning", 2020, who define fairness as equal accuracy for all.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist, correlation, fmean, pvariance
 from typing import Protocol, runtime_checkable
 
@@ -155,6 +155,33 @@ def collaborative_fairness(standalone: Accuracies, received: Accuracies, level: 
     return Correlation(r, math.tanh(z - margin), math.tanh(z + margin), level, n)
 
 
+def fairness_by_cluster(
+    standalone: Accuracies, received: Accuracies, clusters: Mapping[int, Collection[int]], level: float = 0.95
+) -> dict[int, Correlation]:
+    """Return the collaborative fairness within each cluster, by its number.
+
+    Clients of different clusters are served models of different tasks, so a correlation over all of them measures how
+    hard the tasks are, too.  A cluster of one participant has no coefficient.
+
+    Args:
+        standalone: as in `collaborative_fairness`.
+        received: as in `collaborative_fairness`.
+        clusters: clients by cluster; those without accuracies, such as attackers, are left out.
+        level: of the intervals, in (0, 1).
+
+    Raises:
+        InfeasibleError: the accuracies are not about the same participants.
+    """
+    _paired(standalone, received)
+    found = dict[int, Correlation]()
+    for v, clients in clusters.items():
+        among = [i for i in clients if i in standalone]
+        x, y = ({i: accuracies[i] for i in among} for accuracies in (standalone, received))
+        alone = Correlation(None, None, None, level, len(among))
+        found[v] = collaborative_fairness(x, y, level) if len(among) > 1 else alone
+    return found
+
+
 def gains(standalone: Accuracies, received: Accuracies) -> dict[int, float]:
     """Return the gain of each participant: received minus standalone accuracy.
 
@@ -233,6 +260,7 @@ class Comparison:
         alone: spread of standalone accuracies.
         received: spread of received accuracies.
         detection: the excluded clients.
+        by_cluster: the correlation within each cluster at the end, by its number; empty if the algorithm has none.
     """
 
     fairness: Correlation
@@ -240,6 +268,7 @@ class Comparison:
     alone: Spread
     received: Spread
     detection: Detection
+    by_cluster: Mapping[int, Correlation] = field(default_factory=dict)
 
     @property
     def mean_gain(self) -> float:
@@ -251,6 +280,7 @@ class Comparison:
         excluded = self.detection.excluded
         lines = [
             f"fairness   {self.fairness}",
+            *(f"  cluster {v:<3}{fairness}" for v, fairness in self.by_cluster.items()),
             f"accuracy   mean {_percent(self.received.mean)}, best {_percent(self.received.best)}, "
             f"worst tenth {_percent(self.received.worst)}, variance {self.received.variance:.2f}",
             f"alone      mean {_percent(self.alone.mean)}, best {_percent(self.alone.best)}",
@@ -279,6 +309,7 @@ def compare(standalone: Record, run: Record, level: float = 0.95) -> Comparison:
         spread(alone),
         spread(received),
         detection(run),
+        fairness_by_cluster(alone, received, run.history[-1].state.get("clusters", {}), level),
     )
 
 

@@ -362,6 +362,56 @@ def _write(made, place, result):
         columns[c] = made[c]
 
 
+@compiled
+@no_type_check
+def _reach(made, place):
+    """Return the sum, over the columns of a tile, of the squared distance to the farther of two other values.
+
+    Args:
+        made: (3, LANES): the values, what they are at most, what they are at least.
+        place: the thread's place in its work.
+    """
+    total = 0.0
+    for c in range(min(LANES, place[STOP] - place[FIRST])):
+        reach = max(made[1, c] - made[0, c], made[0, c] - made[2, c])
+        total += reach * reach
+    return total
+
+
+@compiled
+@no_type_check
+def combine_shifted_ranks(matrix, network, rest, coefficients, result, squares, parts, taken):
+    """Do what `combine_ranks` does, and add the `_reach` of each part of the columns to its entry of `squares`.
+
+    Sums depend on the order of their terms, so the result is taken where `combine_ranks` takes it: after `network`.
+
+    Args:
+        matrix: (m, d).
+        network: from `sorting_network`; puts the ranks of the result into their places.
+        rest: the same for the ranks of the other two values, after `network`.
+        coefficients: (3, m), those of the result, of the largest and of the smallest value that it can be given.
+        result: (d,).
+        squares: (n,), float64, zero; one entry for each part.
+        parts: ranges of columns.
+        taken: number of claimed parts.
+    """
+    ends, made = np.empty((3, 2), np.int64), np.empty((3, LANES), np.float64)
+    for k in range(3):
+        ranks = np.flatnonzero(coefficients[k])
+        ends[k] = ranks[0], ranks[-1] + 1
+    tiles, place = _begin(matrix, parts, taken)
+    while _sorted(tiles, place, matrix, network, parts, taken):
+        tile = tiles[place[TILE]]
+        for k in range(3):
+            if k == 1:
+                for s in range(len(rest)):
+                    _step((tile,), rest[s, 0], rest[s, 1], rest[s, 2], rest[s, 3], rest[s, 4])
+            _sum_ranks(tile, coefficients[k], ends[k, 0], ends[k, 1], made[k])
+        squares[place[PART]] += _reach(made, place)
+        _write(made[0], place, result)
+    return place[SOUND] == 1
+
+
 @intrinsic
 @no_type_check
 def _sum_between(_, tile, own, low, high, slack, made):
@@ -411,6 +461,21 @@ def trimmed_mean(matrix, network, weights, low, high, slack, result, parts, take
         _sum_between(tiles[place[TILE]], own, low, high, slack, made)
         made /= high - low
         _write(made, place, result)
+    return place[SOUND] == 1
+
+
+@compiled
+@no_type_check
+def shifted_trimmed_means(matrix, network, weights, bounds, slack, result, squares, parts, taken):
+    """Do what `trimmed_mean` does for the first of three pairs of bounds; see `combine_shifted_ranks`."""
+    made = np.empty((3, LANES), np.float64)
+    (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
+    while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
+        for k in range(3):
+            _sum_between(tiles[place[TILE]], own, bounds[k, 0], bounds[k, 1], slack, made[k])
+        made /= bounds[0, 1] - bounds[0, 0]
+        squares[place[PART]] += _reach(made, place)
+        _write(made[0], place, result)
     return place[SOUND] == 1
 
 
@@ -466,6 +531,20 @@ def median(matrix, network, weights, lower, upper, result, parts, taken):
     while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
         _middle(tiles[place[TILE]], own, lower, upper, made)
         _write(made, place, result)
+    return place[SOUND] == 1
+
+
+@compiled
+@no_type_check
+def shifted_medians(matrix, network, weights, bounds, result, squares, parts, taken):
+    """Do what `median` does for the first of three pairs of bounds; see `combine_shifted_ranks`."""
+    made = np.empty((3, LANES), np.float64)
+    (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
+    while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
+        for k in range(3):
+            _middle(tiles[place[TILE]], own, bounds[k, 0], bounds[k, 1], made[k])
+        squares[place[PART]] += _reach(made, place)
+        _write(made[0], place, result)
     return place[SOUND] == 1
 
 

@@ -14,6 +14,7 @@ from phalanx.report.figures import (
     alone,
     cosines,
     holdings,
+    influence,
     norms,
     participation,
     progress,
@@ -145,6 +146,7 @@ def _pictures(ledger: Ledger, records: "Sequence[Record]", anchor: str) -> tuple
         shares.picture(ledger, tasks, f"{anchor}-shares"),
         timeline.picture(ledger, tasks, f"{anchor}-timeline"),
         participation.picture(ledger, f"{anchor}-weights"),
+        influence.picture(ledger, f"{anchor}-influence"),
         holdings.picture(ledger, f"{anchor}-data"),
     )
     return tuple(picture for picture in candidates if picture)

@@ -81,6 +81,7 @@ class History:
                 invalid={client: why for client, why in invalid if client in enrolled},
                 lost=progress.lost,
                 remarks=progress.remarks,
+                influences=progress.influences,
             )
         )
 

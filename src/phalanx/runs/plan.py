@@ -63,6 +63,8 @@ class Run:
         availability: times at which clients are available, and failures of their tasks; null: always, and none.
         deadline: when the server stops waiting for an answer; null if it waits as long as one can arrive.
         lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
+        influence: number of liars whose influence on the aggregate of each step is measured: how far they could have
+            moved it; null measures nothing. No other number of the run depends on it.
         validation: share of its examples that each client keeps from training, drawn at random, to choose among
             several models: it is served the one with the least loss on them. They are unused if the algorithm has
             one model per client.
@@ -95,6 +97,7 @@ class Run:
     availability: Availability | None = None
     deadline: Deadline | None = None
     lost_rounds: LostRounds = LostRounds()
+    influence: int | None = None
     validation: float = 0.0
     train_truncated: bool = False
     server_examples: int = 0
@@ -115,6 +118,10 @@ class Run:
             raise ValueError(f"participation must lie in (0, 1], got {self.participation}.")
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}.")
+        if self.influence is not None and not 1 <= self.influence <= self.population:
+            raise ValueError(
+                f"influence must lie in 1..{self.population}, the number of clients, got {self.influence}."
+            )
         self._check_population()
         if self.algorithm.synchronous and self.participation < 1:
             self.algorithm.check_round(self._asked, self.population)

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from torch import Tensor
 
+from phalanx.aggregators.influence import Influence
 from phalanx.core import Verdict
 from phalanx.runs.provenance import Provenance
 from phalanx.training.evaluation import Metrics
@@ -44,6 +45,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         invalid: by client, why the guard did not let its update in.
         lost: by client, why its task brought no update.
         remarks: guarantees that the run does not have, a sentence each; of the first line.
+        influences: how far liars could have moved each aggregate of this step; empty unless the run measures it.
     """
 
     step: int
@@ -57,6 +59,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
     invalid: Mapping[int, str] = {}
     lost: Mapping[int, str] = {}
     remarks: tuple[str, ...] = ()
+    influences: tuple[Influence, ...] = ()
 
     def __post_init__(self) -> None:
         if self.state:

@@ -131,6 +131,7 @@ class Session:
         guard: Guard,
         reference: Train | None,
         lost_rounds: LostRounds,
+        influence: int | None = None,
         observers: Sequence[Observer],
     ) -> None:
         """Carry out the run from where it is, and keep its models.  The arguments are those of `phalanx.run`.
@@ -152,6 +153,7 @@ class Session:
                 guard=guard,
                 reference=reference,
                 lost_rounds=lost_rounds,
+                influence=influence,
                 observers=(self,),
                 on_snapshot=self._between_steps,
                 resume=self.resumed.snapshot,
@@ -372,6 +374,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             guard=plan.guard,
             reference=federation.reference,
             lost_rounds=plan.lost_rounds,
+            influence=plan.influence,
             observers=observers,
         )
     except (InfeasibleError, StalledError, ValueError) as error:
