@@ -182,8 +182,7 @@ class Study:
 
         Args:
             folder: of records and results; `folder` of this value if not given.
-            jobs: number of runs at a time, each in a process of its own. In a script, call this below
-                `if __name__ == "__main__":`, since the processes import the script.
+            jobs: number of runs at a time, in processes. Scripts call this below `if __name__ == "__main__":`.
             data_dir: where data sets lie; they are downloaded if not given.
             device: the torch device.
             again: whether runs that have a record are repeated.
@@ -192,8 +191,7 @@ class Study:
         """
         if self.tuning is not None:
             given = {"jobs": jobs, "data_dir": data_dir, "device": device, "again": again, "console": console}
-            trial = self.trial.run(folder or self.folder, workers=workers, **given)  # type: ignore[arg-type]
-            tuned, notes = self.tuned(trial)
+            tuned, notes = self.tuned(self.trial.run(folder or self.folder, workers=workers, **given))  # type: ignore
             found = tuned.run(folder, workers=workers, **given)  # type: ignore[arg-type]
             return replace(found, notes=[*notes, *found.notes])
         store = Store(Path(folder or self.folder))
