@@ -16,6 +16,7 @@ from phalanx.data import Dataset
 from phalanx.engine.participation import Participation
 from phalanx.simulation import Simulation
 from phalanx.training import Classification, Evaluation, LocalOptimizer
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 from phalanx.weighting import Ignore
@@ -206,7 +207,7 @@ def trained(recipe, correction):
     module = torch.nn.Linear(IN, OUT, bias=False)
     trainer, out = Trainer(FlatModule(module), recipe, 0), torch.empty(IN * OUT)
     start = torch.linspace(-1, 1, IN * OUT)
-    trainer.train(start, client_data()[1], client=1, turn=0, version=0, out=out, correction=correction)
+    trainer.train(LocalTask(1, 0, 0, start, out, correction), client_data()[1])
     return out
 
 

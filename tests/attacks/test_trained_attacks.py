@@ -50,7 +50,7 @@ def trained(attack, honest, start=None, previous=None, turn=0):
     """The update that an attacker trains."""
     start = honest.model.read() if start is None else start
     out = torch.empty_like(start)
-    attack.train(Lesson(1, turn, 0, start, previous, DATA, out), honest)
+    attack.train(Lesson(LocalTask(1, turn, 0, start, out), DATA, previous), honest)
     return out
 
 
@@ -58,7 +58,7 @@ def honestly(honest, start, **recipe):
     """The update that a client with these settings trains."""
     out = torch.empty_like(start)
     own = Trainer(honest.model, replace(honest.recipe, **recipe), honest.seed)
-    own.train(start, DATA, client=1, turn=0, version=0, out=out)
+    own.train(LocalTask(1, 0, 0, start, out), DATA)
     return out
 
 
@@ -131,7 +131,7 @@ def test_neurotoxin_finds_its_entries_in_convolutions():
     start = model.read()
     change = torch.rand(len(start), generator=draw)
     out = torch.empty_like(start)
-    Neurotoxin(keep=0.3).train(Lesson(0, 1, 1, start, start - change, data, out), honest)
+    Neurotoxin(keep=0.3).train(Lesson(LocalTask(0, 1, 1, start, out), data, start - change), honest)
     assert (out[change.argsort(descending=True)[: round(0.3 * len(start) + 0.5)]] == 0).all()
     assert (out != 0).float().mean() > 0.5
 
@@ -271,8 +271,8 @@ class OwnWay(LocalSGD):
 class Still(LocalTrainer):
     """Changes nothing."""
 
-    def train(self, start, data, *, client, turn, version, out):
-        out.zero_()
+    def train(self, task, data):
+        task.row.zero_()
         return 0.0
 
 

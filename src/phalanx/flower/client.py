@@ -26,7 +26,7 @@ from phalanx.flower.files import private_file
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
-from phalanx.training.local import LocalTraining, check_correctable, correction_of, train_client
+from phalanx.training.local import LocalTask, LocalTraining, check_correctable, correction_of
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import BufferPolicy, FlatModule, sent_tensors
 
@@ -217,9 +217,7 @@ class ClientWorker:
         data = self._data(task.client)
         version = task.version
         correction = correction_of(self.algorithm, self.trainer, known.local, download, held=len(data), version=version)
-        loss = train_client(
-            self.trainer, start, data, correction, client=task.client, turn=task.turn, version=version, out=row
-        )
+        loss = self.trainer.train(LocalTask(task.client, task.turn, version, start, row, correction), data)
         if participant.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data, participant.task).loss
         if participant.noise == "system" and privately(self.algorithm):

@@ -13,7 +13,7 @@ from torch import Tensor
 from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.rng import stream
-from phalanx.training.local import LocalTraining
+from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import batches
 from phalanx.training.task import CLASSIFICATION, Measures, Task, apply
 from phalanx.training.vector import FlatModule
@@ -143,7 +143,7 @@ class FineTuning:
         if not len(data):
             return vector
         change = torch.empty_like(vector)
-        self._trainer.train(vector, data, client=client, turn=version, version=version, out=change)
+        self._trainer.train(LocalTask(client, version, version, vector, change), data)
         return vector + change
 
 

@@ -39,16 +39,12 @@ class LocalTrainer(ABC):
         self.model, self.task = model, task
 
     @abstractmethod
-    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
-        """Train from `start`, and write the change of the parameters to `out`.
+    def train(self, task: LocalTask, data: Dataset) -> float:
+        """Train from `task.start`, and write the change of the parameters to `task.row`.
 
         Args:
-            start: (d,), the initial parameters.
+            task: whose client and turn name the random streams, and whose version sets the rate of a schedule.
             data: data of the client, on the device of the model.
-            client: id of the client, which names the random streams.
-            turn: number of earlier tasks of the client, which names the random streams.
-            version: version of the downloaded model, for a schedule of the learning rate.
-            out: (d,), receives trained minus initial parameters.
 
         Returns:
             Mean loss over the minibatches of the first epoch, per label; NaN if there are no examples.
@@ -61,19 +57,7 @@ class LocalTrainer(ABC):
             tasks: theirs.
             data: examples of each client, on the device of the model.
         """
-        return [
-            train_client(
-                self,
-                task.start,
-                data[task.client],
-                task.correction,
-                client=task.client,
-                turn=task.turn,
-                version=task.version,
-                out=task.row,
-            )
-            for task in tasks
-        ]
+        return [self.train(task, data[task.client]) for task in tasks]
 
     def snapshot(self) -> Mapping[int, Any]:
         """Return what each client remembers from turn to turn, of values that `phalanx.runs.packing` takes.
@@ -88,25 +72,11 @@ class LocalTrainer(ABC):
 
 
 class CorrectableTrainer(LocalTrainer):
-    """A trainer by gradient descent, whose gradients an algorithm can correct."""
+    """A trainer by gradient descent, whose `train` adds the correction of a task to each gradient."""
 
     @abstractmethod
     def reach(self, held: int, version: int) -> float:
         """Return the number of steps of a task on so many examples, times the learning rate."""
-
-    @abstractmethod
-    def train(
-        self,
-        start: Vector,
-        data: Dataset,
-        *,
-        client: int,
-        turn: int,
-        version: int,
-        out: Vector,
-        correction: Correction | None = None,
-    ) -> float:
-        """See `LocalTrainer`: with a correction of each gradient."""
 
 
 def check_correctable(algorithm: Algorithm, trainer: LocalTrainer) -> None:
@@ -133,23 +103,6 @@ def correction_of(
         return None
     reach = trainer.reach(held, version)
     return algorithm.correction(local, download, reach) if reach else None
-
-
-def train_client(
-    trainer: LocalTrainer,
-    start: Vector,
-    data: Dataset,
-    correction: Correction | None,
-    *,
-    client: int,
-    turn: int,
-    version: int,
-    out: Vector,
-) -> float:
-    """Train a client with or without a correction; arguments and result are those of `LocalTrainer.train`."""
-    if correction is None or not isinstance(trainer, CorrectableTrainer):
-        return trainer.train(start, data, client=client, turn=turn, version=version, out=out)
-    return trainer.train(start, data, client=client, turn=turn, version=version, out=out, correction=correction)
 
 
 class LocalTraining(ABC):
