@@ -17,9 +17,11 @@ from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from phalanx.training.evaluation import Metrics
+    from phalanx.training.local import LocalTraining
 
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Algorithm.download_size` counts
+Served = Float[Tensor, "_"]  # a model as a client uses it, with its own parameters, if it has any, at the end
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
 ROUND_LOST = "round lost: "  # how the reason begins that verdicts on a lost round give
@@ -330,6 +332,9 @@ class Algorithm(ABC, Generic[State]):
         Raises:
             InfeasibleError: they are too few for a step, or for the purpose of the algorithm.
         """
+
+    def check_training(self, training: "LocalTraining") -> None:
+        """Raise `InfeasibleError` if the algorithm does not go with the local training of its clients."""
 
     @property
     def knows_layout(self) -> bool:

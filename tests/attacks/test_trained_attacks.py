@@ -1,6 +1,7 @@
 """Attacks by local training: by hand, by their constraints, and in whole runs."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from federations import rng, update
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import (
+    Attack,
     Backdoor,
     ConstrainAndScale,
     DistributedBackdoor,
@@ -282,6 +284,34 @@ def test_training_that_an_attack_cannot_replace_is_refused_before_the_run(wrap):
     with pytest.raises(InfeasibleError, match="Neurotoxin changes training by LocalSGD"):
         Federation(plan)
     Federation(replace(plan, attack=Scheduled(LabelFlip(1, 2))))
+
+
+@dataclass(frozen=True)
+class OtherWay(Attack):
+    """Trains as honest clients do, and sends the opposite."""
+
+    trains: ClassVar[bool] = True
+
+    def train(self, lesson, honest):
+        loss = honest.train(lesson.task, lesson.data)
+        lesson.task.row.neg_()
+        return loss
+
+
+def test_attackers_that_train_go_between_stacked_clients():
+    """Rows of attackers are opposite to those without an attack, all others are the same."""
+    stacked = replace(SMALL, training=LocalSGD(stacked=True), clients=8, byzantine=0, attack=None)
+    rows = []
+    for plan in (stacked, replace(stacked, attack=OtherWay(), byzantine=3)):
+        transport = (federation := Federation(plan)).transport
+        transport.send(dict.fromkeys(range(8), federation.start), 0)
+        rows.append({reply.client: reply.delta for reply in transport.receive(every=True).replies})
+    for client in range(8):
+        sign = -1 if client in federation.byzantine else 1
+        assert torch.allclose(rows[1][client], sign * rows[0][client], rtol=1e-5, atol=1e-7)
+        assert rows[0][client].abs().max() > 1e-3
+    with pytest.raises(InfeasibleError, match="with stacked false"):
+        Federation(replace(stacked, attack=Neurotoxin(), byzantine=3))
 
 
 def test_a_part_of_an_attack_trains_in_the_others_place():

@@ -86,10 +86,11 @@ class Participant:
                 f"{type(self.attack).__name__} changes local training, changes from round to round or has a memory, "
                 "which only a simulation offers. Choose another attack, or run a simulation."
             )
+        self.algorithm.check_training(self.training)
         if self.training.remembers:
             raise InfeasibleError(
-                f"{type(self.training).__name__} is to remember its state, and Flower starts "
-                "a new process for each task. Set remember to false, or run a simulation."
+                f"{type(self.training).__name__} remembers something of each client, and Flower starts a new process "
+                "for each task. Choose a training that remembers nothing, or run a simulation."
             )
         if self.memory is None and (self.algorithm.remembers or self.attack is not None):
             stateful = self.attack if self.attack is not None else self.algorithm

@@ -118,6 +118,8 @@ class Run:
         self._check_population()
         if self.algorithm.synchronous and self.participation < 1:
             self.algorithm.check_round(self._asked, self.population)
+        self.algorithm.check_training(self.training)
+        self.training.check(self.algorithm)
         self._check_server()
         self._check_truncated()
         self._check_times()

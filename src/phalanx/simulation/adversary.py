@@ -184,8 +184,8 @@ class AttackerExecutor:
     """
 
     def __init__(self, adversary: Adversary, trainer: LocalTrainer, *, exact: bool) -> None:
-        adversary.attack.check_trainer(trainer)
-        self.adversary, self.trainer, self.exact = adversary, trainer, exact
+        adversary.attack.check_trainer(trainer.base)
+        self.adversary, self.trainer, self.exact = adversary, trainer.base, exact
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
         """See `Executor`."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
-from phalanx.core import Algorithm, AnyState, Arrivals, Download, InfeasibleError, Local, Reply, Vector
+from phalanx.core import Algorithm, AnyState, Arrivals, Download, InfeasibleError, Local, Reply, Served, Vector
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
 from phalanx.rng import numpy_generator
@@ -69,7 +69,7 @@ class Simulation:
     ) -> None:
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         sizes = {client: len(held) for client, held in data.items()}
-        model = trainer.model.values
+        model = trainer.model.values[: trainer.model.size]
         check_correctable(algorithm, trainer)
         self.adversary = Adversary(attack, byzantine, algorithm=algorithm, sizes=sizes, model=model, seed=seed)
         self.reported = self.adversary.reported
@@ -155,9 +155,9 @@ class Simulation:
         """See `Transport`: the clients that take part from the start."""
         return {i: size for i, size in self.reported.items() if self.joining.get(i, 0) <= 0}
 
-    def model_of(self, client: int, download: Download) -> Vector:
+    def model_of(self, client: int, download: Download) -> Served:
         """Return the model that `client` would be served with this download.  Changes nothing."""
-        return self.algorithm.integrate(self._locals.get(client), download)
+        return self.trainer.served(client, self.algorithm.integrate(self._locals.get(client), download))
 
     # Availability
 

@@ -5,10 +5,10 @@ Flower's clients all train by that, so that a subclass of your own works in all 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Vector
+from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Served, Vector
 from phalanx.data import Dataset
 from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
@@ -58,6 +58,15 @@ class LocalTrainer(ABC):
             data: examples of each client, on the device of the model.
         """
         return [self.train(task, data[task.client]) for task in tasks]
+
+    @property
+    def base(self) -> "LocalTrainer":
+        """The trainer that makes the update: this one, if it has no other within."""
+        return self
+
+    def served(self, client: int, vector: Vector) -> Served:
+        """Return the parameters that a client uses if it is served a model: its own ones where it has any."""
+        return vector
 
     def snapshot(self) -> Mapping[int, Any]:
         """Return what each client remembers from turn to turn, of values that `phalanx.runs.packing` takes.
@@ -110,10 +119,29 @@ class LocalTraining(ABC):
 
     default_of: ClassVar[type | None] = None  # fields of this type do not name the class; see `phalanx.runs.canonical`
 
+    personalizes: ClassVar[bool] = False  # whether `LocalTrainer.served` depends on the client
+
     @property
     def remembers(self) -> bool:
         """Whether clients remember something of their training from turn to turn."""
         return False
+
+    @property
+    def base(self) -> "LocalTraining":
+        """The training that makes the update: this one, if it is not around another."""
+        return self
+
+    def personal(self, names: Sequence[str]) -> Collection[str]:
+        """Return, of the names of a model's trainable parameters, those that stay at the client; see `FlatModule`.
+
+        Raises:
+            ValueError: the model has no such parameters.
+        """
+        return ()
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Raise `InfeasibleError` if clients of the algorithm cannot train in this way."""
+        return None
 
     @abstractmethod
     def learning_rate(self, version: int) -> float:
