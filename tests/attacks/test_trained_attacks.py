@@ -308,7 +308,7 @@ def test_attackers_that_train_go_between_stacked_clients():
         rows.append({reply.client: reply.delta for reply in transport.receive(every=True).replies})
     for client in range(8):
         sign = -1 if client in federation.byzantine else 1
-        assert torch.allclose(rows[1][client], sign * rows[0][client], rtol=1e-5, atol=1e-7)
+        assert torch.allclose(rows[1][client], sign * rows[0][client], rtol=1e-4, atol=1e-6)
         assert rows[0][client].abs().max() > 1e-3
     with pytest.raises(InfeasibleError, match="with stacked false"):
         Federation(replace(stacked, attack=Neurotoxin(), byzantine=3))

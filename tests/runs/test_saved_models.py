@@ -303,7 +303,7 @@ def test_the_best_evaluation_is_by_accuracy_or_by_loss(by, best, tmp_path):
     settings = SavedModels(best=True, best_by=by)
     plan = dataclasses.replace(SMALL, training=LocalSGD(lr=ExponentialLR(3.0, 0.7), batch_size=5), until=Until(7))
     record = simulate(plan, models=settings)
-    found = [(step.step, getattr(step, by)) for step in record.history if getattr(step, by) is not None]
+    found = [(step.step, getattr(step.metrics, by)) for step in record.history if step.metrics is not None]
     assert record.best.index.step == best(found, key=lambda pair: pair[1])[0]
 
     def dies(progress):

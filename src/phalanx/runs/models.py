@@ -62,7 +62,7 @@ class SavedModels:
         if not self.gigabytes >= 0:
             raise ValueError(f"gigabytes must be at least 0, got {self.gigabytes}.")
 
-    def merit(self, measured: Metrics | StepRecord | None) -> float | None:
+    def merit(self, measured: Metrics | None) -> float | None:
         """Return the figure whose highest value is the best evaluation; None if it was not measured."""
         value = None if measured is None else getattr(measured, self.best_by)
         if value is None or math.isnan(value):
@@ -335,7 +335,7 @@ class ModelKeeper:
             InfeasibleError: they are not.
         """
         if self._settings.best:
-            self._top = max((m for step in history if (m := self._settings.merit(step)) is not None), default=None)
+            self._top = max((m for step in history if (m := self._settings.merit(step.metrics)) is not None), default=None)
             if self._top is not None and self._folder is not None:
                 if not (self._folder / BEST / INDEX).is_file():
                     raise InfeasibleError(
