@@ -12,6 +12,7 @@ from phalanx.attacks import Rescale
 from phalanx.data import Dirichlet
 from phalanx.models import MLP
 from phalanx.training import Ditto, Evaluation, FedPer, LocalSGD, LocalTraining
+from phalanx.weighting import Ignore
 
 SEEDS, ROUNDS = range(3), 30
 SGD = LocalSGD(batch_size=16, lr=0.1)
@@ -25,7 +26,7 @@ TRAININGS: dict[str, LocalTraining] = {
 def accuracies(training: LocalTraining, seed: int, attackers: int, rule: Mean | Median) -> tuple[float, float]:
     """Return the mean and the lowest accuracy of honest clients, each on its own distribution of labels."""
     plan = Run(
-        algorithm=FedAvg(aggregate=rule),
+        algorithm=FedAvg(aggregate=rule, preprocess=Ignore()),
         partition=Dirichlet(0.1),
         model=MLP((64,)),
         training=training,

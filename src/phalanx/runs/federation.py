@@ -92,6 +92,7 @@ class Federation:
             deadline=plan.deadline,
             seed=plan.seed,
             elsewhere=self._elsewhere(executors) if executors else None,
+            held_out=dict(enumerate(self.kept)) if plan.evaluation.by_clients else None,
             most_examples=self._most_examples if plan.train_truncated else None,
         )
 

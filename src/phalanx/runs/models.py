@@ -335,7 +335,8 @@ class ModelKeeper:
             InfeasibleError: they are not.
         """
         if self._settings.best:
-            self._top = max((m for step in history if (m := self._settings.merit(step.metrics)) is not None), default=None)
+            merits = (self._settings.merit(step.metrics) for step in history)
+            self._top = max((merit for merit in merits if merit is not None), default=None)
             if self._top is not None and self._folder is not None:
                 if not (self._folder / BEST / INDEX).is_file():
                     raise InfeasibleError(

@@ -115,6 +115,11 @@ class Run:
             raise ValueError(f"participation must lie in (0, 1], got {self.participation}.")
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}.")
+        if self.evaluation.by_clients and not self.validation:
+            raise ValueError(
+                "evaluation.by_clients measures on examples that clients keep from training, and validation is 0. Set "
+                "it to their share, 0.2 say."
+            )
         self._check_population()
         if self.algorithm.synchronous and self.participation < 1:
             self.algorithm.check_round(self._asked, self.population)

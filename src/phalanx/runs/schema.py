@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from torch import Tensor
 
-from phalanx.core import Verdict
+from phalanx.core import ClientReport, Verdict
 from phalanx.runs.provenance import Provenance
 from phalanx.training.evaluation import Metrics
 
@@ -43,6 +43,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         not_enrolled: by client, why it takes no part in the run.
         invalid: by client, why the guard did not let its update in.
         lost: by client, why its task brought no update.
+        reports: by client, what it measured of the model that it was sent, and reported with its update.
         remarks: guarantees that the run does not have, a sentence each; of the first line.
     """
 
@@ -56,6 +57,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
     not_enrolled: Mapping[int, str] = {}
     invalid: Mapping[int, str] = {}
     lost: Mapping[int, str] = {}
+    reports: Mapping[int, ClientReport] = {}
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

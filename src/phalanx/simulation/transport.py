@@ -8,7 +8,18 @@ import torch
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
-from phalanx.core import Algorithm, AnyState, Arrivals, Download, InfeasibleError, Local, Reply, Served, Vector
+from phalanx.core import (
+    Algorithm,
+    AnyState,
+    Arrivals,
+    ClientReport,
+    Download,
+    InfeasibleError,
+    Local,
+    Reply,
+    Served,
+    Vector,
+)
 from phalanx.data import Dataset
 from phalanx.numerics.memory import room
 from phalanx.rng import numpy_generator
@@ -19,6 +30,7 @@ from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
 from phalanx.simulation.executor import DividedExecutor, Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
+from phalanx.training.evaluation import report
 from phalanx.training.local import LocalTask, LocalTrainer, check_correctable, correction_of
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
@@ -44,6 +56,8 @@ class Simulation:
         seed: seed of the run.
         elsewhere: makes an executor from the clients' data, which trains them in place of the trainer, with the same
             results to the bit. Synchronous algorithms only: others train clients one by one.
+        held_out: by client, the examples on which it measures the model that it uses at a download, before it trains.
+            Attackers report what they measure, too. None: nobody measures.
         most_examples: makes, from the sizes that clients report, the largest number of examples that each honest client
             trains on; those are drawn at random, by the stream "truncated" of the client. None: they train on all.
 
@@ -65,6 +79,7 @@ class Simulation:
         deadline: Deadline | None = None,
         seed: int = 0,
         elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None = None,
+        held_out: Mapping[int, Dataset] | None = None,
         most_examples: Callable[[Mapping[int, object]], Mapping[int, int]] | None = None,
     ) -> None:
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
@@ -82,6 +97,7 @@ class Simulation:
         self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
+        self._held_out, self._reports = held_out or {}, dict[int, ClientReport]()  # by client, of its last download
         self._flying = OrderedDict[int, Trained]()  # the task of each client that has one, in the order of downloads
         self._others = 0  # honest clients among these that have not answered
         self._waits = self._version = 0  # waits so far, and the newest version that was sent
@@ -202,6 +218,10 @@ class Simulation:
             local = self._locals.get(client)
             start = self.algorithm.integrate(local, download)
             held = len(self.data[client])
+            kept = self._held_out.get(client)
+            if kept is not None and len(kept):
+                served = self.trainer.served(client, start)
+                self._reports[client] = report(self.trainer.model, served, kept, self.trainer.task)
             correction = correction_of(self.algorithm, self.trainer, local, download, held=held, version=version)
             yield LocalTask(client, turn, version, start, row, correction)
 
@@ -213,7 +233,7 @@ class Simulation:
         base = download[: self.trainer.model.size]
         update = Update(client, task.version, base, delta, self.adversary.follow(client, base))
         self._others += client not in self.adversary
-        trained = Trained(update, task.turn, loss, then, self.now, self._waits)
+        trained = Trained(update, task.turn, loss, then, self.now, self._waits, self._reports.get(client))
         self._flying[client] = trained
         self._schedule(trained, download.nbytes, delta.nbytes)
 
@@ -336,7 +356,7 @@ class Simulation:
     def _answer(self, trained: Trained, wait: Wait) -> None:
         client, version = trained.update.client, trained.update.version
         answers = self.adversary.answers(trained, self._flying, wait)
-        wait.replies += [Reply(client, answered, delta, trained.loss) for answered, delta in answers]
+        wait.replies += [Reply(client, answered, delta, trained.loss, trained.report) for answered, delta in answers]
         if any(answered == version for answered, _ in answers):
             self._settle(client, wait)
 
