@@ -56,6 +56,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "RFFL": algorithms.RFFL(),
     "SCAFFOLD(Median)": algorithms.SCAFFOLD(aggregate=Median()),
     "FedDyn(Median)": algorithms.FedDyn(aggregate=Median()),
+    "LowRankProducts(Median)": algorithms.LowRankProducts(aggregate=Median()),
     "FedNova(Median)": algorithms.FedNova(aggregate=Median()),
     "FedAdam(Median)": algorithms.FedAdam(algorithms.FedAvg(aggregate=Median(), preprocess=Ignore())),
     "WorkerMomentum(Median)": algorithms.WorkerMomentum(algorithms.FedAvg(aggregate=Median(), preprocess=Ignore())),
