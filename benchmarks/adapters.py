@@ -1,7 +1,7 @@
 """Adapters of low rank on a small transformer, under attack, and the memory of a run by its number of clients.
 
-The base learns one synthetic language first; the clients then adapt it to another.  Each token of a language is followed
-by one of four others, so that the loss of a perfect model is log 4 = 1.386 nats, and that of a guess log 64 = 4.159.
+The base learns one synthetic language first; the clients then adapt it to another.  Each token of a language is
+followed by one of four others, so that the loss of a perfect model is log 4 = 1.386 nats, and that of a guess log 64.
 
 python benchmarks/adapters.py                            losses of 20 clients, of which 6 attack
 python benchmarks/adapters.py memory TRAINED CLIENTS     peak memory of a round; TRAINED: all or adapters

@@ -90,9 +90,10 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the states (B, t, width) after this layer."""
         seen = self.before_attention(x)
-        queries, keys, values = self.query(seen), self.key(seen), self.value(seen)
-        parts = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (queries, keys, values)]
-        found = F.scaled_dot_product_attention(*parts, is_causal=True)
+        queries, keys, values = (
+            part(seen).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        found = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.mix(found.transpose(1, 2).flatten(2))
         changed: Tensor = x + self.narrow(F.gelu(self.widen(self.before_widening(x))))
         return changed
