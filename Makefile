@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 8
 
 .PHONY: demo test test-slow coverage lint format types check clean
 
@@ -13,15 +14,15 @@ demo: $(VENV)/user
 	$(BIN)/phalanx demo
 
 test: $(VENV)/developer
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --numprocesses auto --maxprocesses 8
+	$(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/developer
-	$(BIN)/pytest -m slow
+	$(PYTEST) -m slow
 
 coverage: $(VENV)/developer
 	$(BIN)/coverage erase
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --cov --cov-report= --numprocesses auto --maxprocesses 8
-	$(BIN)/pytest -m slow --cov --cov-append --cov-report= --cov-fail-under 0
+	$(PYTEST) -m "not slow" --cov --cov-report= --cov-fail-under 0
+	$(PYTEST) -m slow --cov --cov-append --cov-report= --cov-fail-under 0
 	$(BIN)/coverage report
 
 lint: $(VENV)/developer

@@ -121,7 +121,7 @@ def attacked(task: Problem, attack: str, seed: int) -> Run:
     run = replace(task.run, seed=seed)
     if (forged := ATTACKS[attack]) is None:
         return run
-    return replace(run, clients=task.honest, byzantine_beside=task.byzantine, attack=forged)
+    return replace(run, clients=task.honest, additional_byzantine=task.byzantine, attack=forged)
 
 
 def cells(

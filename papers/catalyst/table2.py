@@ -46,7 +46,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
     base = _base(scale, seed)
     out = {NOBODY: replace(base, algorithm=FedAvg())}
     for kind, attack in ATTACKERS.items():
-        run = replace(base, clients=CLIENTS - BYZANTINE, byzantine_beside=BYZANTINE, attack=attack)
+        run = replace(base, clients=CLIENTS - BYZANTINE, additional_byzantine=BYZANTINE, attack=attack)
         out[f"{kind} / {PLAIN}"] = replace(run, algorithm=FedAvg())
         for method in setting.METHODS:
             f = (CLIENTS - 1) // 3 if method == "Kardam" else BYZANTINE

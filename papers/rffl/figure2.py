@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Reputations by round with two free riders, and with two label flippers, beside ten participants"
+TITLE = "Reputations by round with two free riders, and with two label flippers, in addition to ten participants"
 CLAIM = (
     "Free riders are quickly assigned reputations below the threshold, and are isolated within 5 rounds. (Label "
     "flippers are not in the figure.)"

@@ -39,48 +39,48 @@ TURNED = (
 THEIRS = "Where long updates are the majority, the median norm is theirs: it limits nothing. Gamma does."
 
 
-def remark(method: str, attack: str, split: str, beside: int) -> str:
+def remark(method: str, attack: str, split: str, attackers: int) -> str:
     """Return a remark on the comparison of our number with the published one; "" if there is none."""
     known = OF.get(method)
-    return known(attack, split, beside) if known else ""
+    return known(attack, split, attackers) if known else ""
 
 
-def _rffl(attack: str, split: str, beside: int) -> str:
-    return TURNED if (attack, beside) == (RESCALE, MANY) else ""
+def _rffl(attack: str, split: str, attackers: int) -> str:
+    return TURNED if (attack, attackers) == (RESCALE, MANY) else ""
 
 
-def _median_norm(attack: str, split: str, beside: int) -> str:
-    long = beside == MANY and attack in (RIDE, INVERT)
-    return THEIRS if long else _rffl(attack, split, beside)
+def _median_norm(attack: str, split: str, attackers: int) -> str:
+    long = attackers == MANY and attack in (RIDE, INVERT)
+    return THEIRS if long else _rffl(attack, split, attackers)
 
 
-def _fedavg(attack: str, split: str, beside: int) -> str:
+def _fedavg(attack: str, split: str, attackers: int) -> str:
     return {SIGNS: CONTRADICTION, RIDE: NOISE}.get(attack, "")
 
 
-def _foolsgold(attack: str, split: str, beside: int) -> str:
+def _foolsgold(attack: str, split: str, attackers: int) -> str:
     if attack == FLIP:
-        return SUM if beside == FEW else ""
+        return SUM if attackers == FEW else ""
     if attack == RESCALE:
         return "" if split == RAMP else LENGTH
-    if attack == SIGNS and (split == RAMP or beside == MANY):
+    if attack == SIGNS and (split == RAMP or attackers == MANY):
         return ""
     return NOVEL
 
 
-def _krum(attack: str, split: str, beside: int) -> str:
-    fine = beside == MANY or attack == FLIP or (attack == SIGNS and split == RAMP)
+def _krum(attack: str, split: str, attackers: int) -> str:
+    fine = attackers == MANY or attack == FLIP or (attack == SIGNS and split == RAMP)
     return "" if fine else FAR
 
 
-def _signsgd(attack: str, split: str, beside: int) -> str:
-    return "" if attack == RESCALE and beside == FEW and split != RAMP else UNTRAINED
+def _signsgd(attack: str, split: str, attackers: int) -> str:
+    return "" if attack == RESCALE and attackers == FEW and split != RAMP else UNTRAINED
 
 
-def _median(attack: str, split: str, beside: int) -> str:
-    if attack == RESCALE and beside == MANY:
+def _median(attack: str, split: str, attackers: int) -> str:
+    if attack == RESCALE and attackers == MANY:
         return MAJORITY
-    likely = (attack == RESCALE and split != RAMP) or (attack in (FLIP, INVERT) and beside == MANY)
+    likely = (attack == RESCALE and split != RAMP) or (attack in (FLIP, INVERT) and attackers == MANY)
     return "" if likely else REVERSED
 
 

@@ -68,13 +68,13 @@ class WithAttackers:
         entry: of the published numbers.
         split: of the data.
         attack: its name.
-        beside: number of attackers, in addition to ten honest participants.
+        attackers: number of attackers, in addition to ten honest participants.
     """
 
     entry: str
     split: str
     attack: str
-    beside: int
+    attackers: int
 
     @property
     def federation(self) -> Federation:
@@ -84,19 +84,19 @@ class WithAttackers:
     @property
     def enemy(self) -> Enemy:
         """The attackers."""
-        return Enemy(self.attack, self.beside)
+        return Enemy(self.attack, self.attackers)
 
     @property
     def title(self) -> str:
         """The title of the table."""
         what = "Accuracy, attack success and target accuracy" if self.attack == FLIP else "Accuracy of each participant"
-        return f"{what} with {self.beside} {self.attack} adversaries beside ten, MNIST, {self.split} split"
+        return f"{what} with {self.attackers} {self.attack} adversaries in addition to ten, MNIST, {self.split} split"
 
     @property
     def exhibit(self) -> Exhibit:
         """The table as an experiment."""
-        minutes = MINUTES[self.beside]
-        return Exhibit(self.title, claim(self.attack, self.beside), minutes, self.runs, self.render)
+        minutes = MINUTES[self.attackers]
+        return Exhibit(self.title, claim(self.attack, self.attackers), minutes, self.runs, self.render)
 
     def runs(self, scale: Scale, seed: int) -> dict[str, Run]:
         """Return the runs: all methods under the attack, and all participants alone."""
@@ -144,7 +144,7 @@ class WithAttackers:
 
     def _reasons(self) -> list[str]:
         """Return reasons why some published numbers do not come from the named methods."""
-        reasons = {method: remark(method, self.attack, self.split, self.beside) for method in ROBUST}
+        reasons = {method: remark(method, self.attack, self.split, self.attackers) for method in ROBUST}
         return [f"{method}: {why}" for method, why in reasons.items() if why]
 
     def _published(self, method: str, context: Context) -> list[Published]:
@@ -199,9 +199,9 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def claim(attack: str, beside: int) -> str:
+def claim(attack: str, attackers: int) -> str:
     """Return the claim of the paper."""
-    if beside == MANY:
+    if attackers == MANY:
         return "RFFL performs as well where adversaries are the majority, whatever they do."
     known: Mapping[str, str] = {
         FLIP: "RFFL, FedAvg and Multi-Krum tolerate label flippers and keep accuracy; no flip succeeds with RFFL.",

@@ -162,17 +162,17 @@ def carried_out(federation: Federation, method: str, scale: Scale, seed: int, en
         run = replace(run, participation=0.8)
     if enemy is not None:
         final = Evaluation(every=size.rounds)
-        return replace(run, attack=ATTACKS[enemy.attack], byzantine_beside=enemy.number, evaluation=final)
+        return replace(run, attack=ATTACKS[enemy.attack], additional_byzantine=enemy.number, evaluation=final)
     if method in SHARED:
         run = replace(run, evaluation=replace(run.evaluation, local_epochs=1))
     return run
 
 
-def algorithm(method: str, clients: int, size: Size, beside: int = 0) -> Algorithm:
+def algorithm(method: str, clients: int, size: Size, attackers: int = 0) -> Algorithm:
     """Return a method with its settings for these numbers of participants and attackers."""
     if method == BY_CLASS:
         return RFFL(agreement=ByClass.of(size.model, (1, 28, 28), 10), probation=10)  # of MNIST, which alone has one
-    n = clients + beside
+    n = clients + attackers
     krum = MultiKrum(f=n - round(0.8 * n), m=round(0.8 * n))
     known: dict[str, Algorithm] = {
         "RFFL": RFFL(),

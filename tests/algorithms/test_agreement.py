@@ -157,7 +157,7 @@ def test_a_label_flipper_among_digits_leaves_and_the_honest_stay():
         clients=6,
         algorithm=RFFL(agreement=ByClass.of(MLP((32,)), (64,), 10, patience=4)),
         attack=LabelFlip(1, 7),
-        byzantine_beside=1,
+        additional_byzantine=1,
         model=MLP((32,)),
         until=phalanx.Until(steps=6),
     )

@@ -189,7 +189,7 @@ def test_attackers_leave_and_the_honest_stay(attack):
             model=MLP((16,)),
             training=LocalSGD(batch_size=16, lr=0.1),
             attack=attack,
-            byzantine_beside=2,
+            additional_byzantine=2,
             latency=Lognormal(sigma=0.5, each_turn=True),
             until=Until(120),
         )

@@ -127,7 +127,7 @@ DIFFERENT = Run(
     model=MLP((32,)),
     training=LocalSGD(lr=0.05, batch_size=16),
     attack=LabelFlip(1, 7),
-    byzantine_beside=10,
+    additional_byzantine=10,
     until=Until(15),
     evaluation=Evaluation(every=15),
 )

@@ -18,7 +18,7 @@ ALONE = Run(clients=10, model=MLP((16,)), until=Until(3))
 
 
 def beside(count, attack, **changes):
-    return dataclasses.replace(ALONE, byzantine_beside=count, attack=attack, **changes)
+    return dataclasses.replace(ALONE, additional_byzantine=count, attack=attack, **changes)
 
 
 @pytest.mark.parametrize("partition", [Uniform(), LinearRamp(), ClassImbalance(each=30)], ids=str)
@@ -53,7 +53,7 @@ def test_attackers_whose_updates_are_refused_change_no_bit():
 
 def test_some_of_the_clients_can_attack_as_well():
     plan = beside(2, Rescale(), byzantine=3)
-    among = dataclasses.replace(plan, byzantine_beside=0).attackers()
+    among = dataclasses.replace(plan, additional_byzantine=0).attackers()
     assert len(among) == 3
     assert plan.attackers() == among | {10, 11}
     assert (plan.population, plan.title) == (12, "FedAvg(Mean), Rescale x 5")
@@ -80,14 +80,14 @@ def test_a_fixed_number_of_them_in_each_round():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"byzantine_beside": -1}, "byzantine_beside must be at least 0, got -1"),
-        ({"byzantine_beside": 2}, "byzantine_beside is 2, but attack is not set"),
+        ({"additional_byzantine": -1}, "additional_byzantine must be at least 0, got -1"),
+        ({"additional_byzantine": 2}, "additional_byzantine is 2, but attack is not set"),
         (
-            {"byzantine_beside": 2, "attack": Gaussian(), "groups": PermutedLabels(2)},
-            "nobody says in which of the groups those are",
+            {"additional_byzantine": 2, "attack": Gaussian(), "groups": PermutedLabels(2)},
+            "no group is named for these",
         ),
         (
-            {"byzantine_beside": 2, "attack": Gaussian(), "participation": 0.5, "byzantine_per_round": 3},
+            {"additional_byzantine": 2, "attack": Gaussian(), "participation": 0.5, "byzantine_per_round": 3},
             r"must lie in 0\.\.2, where 6 of 12 clients take part in a round and 2 are Byzantine, got 3",
         ),
     ],

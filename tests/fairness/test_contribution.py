@@ -226,7 +226,7 @@ def test_contributions_of_a_run():
         model=MLP((8,)),
         training=LocalSGD(batch_size=16),
         attack=SignFlip(),
-        byzantine_beside=1,
+        additional_byzantine=1,
         until=Until(4),
     )
     federation = Federation(plan)

@@ -106,7 +106,7 @@ PLAN = Run(
     model=MLP((8,)),
     training=LocalSGD(batch_size=16, lr=0.1),
     attack=RandomFreeRider(),
-    byzantine_beside=2,
+    additional_byzantine=2,
     until=Until(6),
 )
 

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from configurable_classes import classes
 
-from phalanx.runs.canonical import FORM, PUBLIC_NAME, defaults, public_name
+from phalanx.runs.canonical import FORM, PUBLIC_NAME, defaults, field_name, public_name
 
 STORED = Path(__file__).with_name("defaults.json")
 REQUIRED = "<required>"
@@ -24,7 +24,9 @@ COMMAND = "python tests/runs/test_defaults.py"
 def found():
     """The defaults of today, in canonical form, by class and field."""
     return {
-        public_name(kind): {f.name: defaults(kind).get(f.name, REQUIRED) for f in dataclasses.fields(kind) if f.init}
+        public_name(kind): {
+            field_name(f): defaults(kind).get(field_name(f), REQUIRED) for f in dataclasses.fields(kind) if f.init
+        }
         for kind in classes()
     }
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from phalanx import Run
-from phalanx.attacks import Attack
-from phalanx.runs.canonical import identity, public_name
+from phalanx.attacks import Attack, Gaussian
+from phalanx.runs.canonical import canonical, configuration, identity, public_name
 
 ZERO = '''
 from dataclasses import dataclass
@@ -92,6 +92,14 @@ def test_a_moved_module_changes_no_identity(package):
 def test_a_renamed_private_class_changes_no_identity():
     assert run(Renamed()).identity == run(Before()).identity
     assert run(Renamed(0.5)).identity == run(Before(0.5)).identity != run(Before()).identity
+
+
+def test_a_renamed_field_changes_no_identity():
+    """`additional_byzantine` had another name when the first records were written."""
+    later = Run(additional_byzantine=2, attack=Gaussian())
+    assert canonical(later, Run)["byzantine_beside"] == 2
+    assert configuration(later, Run)["additional_byzantine"] == 2
+    assert later.identity == "93a10f35f2fdcad0e9fcdc570528c738a5209076cd8fbe60630600128c8599b8"
 
 
 def test_a_name_is_declared_for_one_class_and_not_for_those_derived_from_it():

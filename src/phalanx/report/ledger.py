@@ -103,7 +103,7 @@ class Ledger:
 
 def attacked(record: "Record") -> bool:
     """Return whether the run's configuration has an attack and Byzantine clients."""
-    attackers = record.config.get("byzantine") != 0 or bool(record.config.get("byzantine_beside"))
+    attackers = record.config.get("byzantine") != 0 or bool(record.config.get("additional_byzantine"))
     return record.config.get("attack") is not None and attackers
 
 

@@ -141,7 +141,7 @@ def _twin(record: "Record", records: "Sequence[Record]") -> "Record | None":
     """Return the same run without the attack, if the report has it and it ended."""
 
     def rest(config: Mapping[str, Any]) -> str:
-        kept = {k: v for k, v in config.items() if k not in {"attack", "byzantine", "byzantine_beside", "name"}}
+        kept = {k: v for k, v in config.items() if k not in {"attack", "byzantine", "additional_byzantine", "name"}}
         return json.dumps(kept, sort_keys=True, default=str)
 
     if not attacked(record):

@@ -42,7 +42,7 @@ SETUP = {
     "algorithm": "Algorithm",
     "attack": "Attack",
     "byzantine": "Byzantine clients",
-    "byzantine_beside": "Additional Byzantine clients",
+    "additional_byzantine": "Additional Byzantine clients",
     "clients": "Clients",
     "data": "Data",
     "partition": "Partition",

@@ -28,6 +28,7 @@ from typing import Any, Literal
 FORM = 2  # version of the canonical form; part of every identity
 
 PUBLIC_NAME = "public_name"  # a class variable that names a class which no package exports
+FIELD_NAME = "canonical_name"  # in the metadata of a field: its name here, the one it had before it was renamed
 DEFAULT_OF = "default_of"  # a class variable: fields of this type do not name the class, as when it was their type
 
 
@@ -94,9 +95,10 @@ def _all_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
 
 
 def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    standard = defaults(type(value))  # type: ignore[arg-type]  # a type is hashable
-    return {name: found for name, found in _all_fields(value, form).items()
-            if name not in standard or found != standard[name]}  # fmt: skip
+    kind: Any = type(value)
+    standard, names = defaults(kind), {f.name: field_name(f) for f in dataclasses.fields(kind)}
+    forms = {names[name]: found for name, found in _all_fields(value, form).items()}
+    return {name: found for name, found in forms.items() if name not in standard or found != standard[name]}
 
 
 @cache
@@ -110,10 +112,15 @@ def defaults(kind: Any) -> dict[str, Any]:
     hints, found = _hints(kind), dict[str, Any]()
     for f in dataclasses.fields(kind):
         if f.init and f.default is not dataclasses.MISSING:
-            found[f.name] = canonical(f.default, hints[f.name])
+            found[field_name(f)] = canonical(f.default, hints[f.name])
         elif f.init and f.default_factory is not dataclasses.MISSING:
-            found[f.name] = canonical(f.default_factory(), hints[f.name])
+            found[field_name(f)] = canonical(f.default_factory(), hints[f.name])
     return found
+
+
+def field_name(field: dataclasses.Field[Any]) -> str:
+    """Return the name of a field in canonical forms."""
+    return str(field.metadata.get(FIELD_NAME, field.name))
 
 
 def _number(value: int | float, declared: tuple[Any, ...]) -> int | float | str:

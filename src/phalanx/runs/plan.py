@@ -1,7 +1,7 @@
 """A run as a value: every parameter that can change one of its numbers."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
 from typing import Any
@@ -20,7 +20,7 @@ from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, Sampler, everyone
 from phalanx.models import MLP, GivenModule, Model
 from phalanx.rng import numpy_generator
-from phalanx.runs.canonical import canonical, check_fields, configuration, identity_of
+from phalanx.runs.canonical import FIELD_NAME, canonical, check_fields, configuration, identity_of
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.local import LocalTraining
@@ -54,7 +54,7 @@ class Run:
         task: how outputs and labels become a loss, and what is measured.
         attack: attack of the Byzantine clients; null for none.
         byzantine: number of Byzantine clients, or their share below 1 of the clients, rounded down.
-        byzantine_beside: number of additional clients that attack; the data and draws of the others do not change.
+        additional_byzantine: number of additional clients that attack; the data and draws of the others do not change.
             Each of them holds as many random training examples as one of the others on average.
         participation: share of the ready clients that take part in a round, drawn at random; synchronous only.
         byzantine_per_round: number of Byzantine clients in each round, where a paper fixes it; random if null.
@@ -87,7 +87,7 @@ class Run:
     task: Task = Classification()
     attack: Attack | None = None
     byzantine: int | float = 0
-    byzantine_beside: int = 0
+    additional_byzantine: int = field(default=0, metadata={FIELD_NAME: "byzantine_beside"})
     participation: float = 1.0
     byzantine_per_round: int | None = None
     latency: Latency = Constant()
@@ -133,13 +133,13 @@ class Run:
 
     def _check_population(self) -> None:
         """Raise ValueError if clients cannot be grouped, or join late, with these settings."""
-        if self.byzantine_beside < 0:
-            raise ValueError(f"byzantine_beside must be at least 0, got {self.byzantine_beside}.")
+        if self.additional_byzantine < 0:
+            raise ValueError(f"additional_byzantine must be at least 0, got {self.additional_byzantine}.")
         if self.groups is not None:
             self.groups.of(self.clients)
-            if self.byzantine_beside:
+            if self.additional_byzantine:
                 raise ValueError(
-                    f"byzantine_beside is {self.byzantine_beside}, and nobody says in which of the groups those are. "
+                    f"additional_byzantine is {self.additional_byzantine}, and no group is named for these. "
                     "Have attackers among the clients instead, by byzantine, or leave groups out."
                 )
         if self.late is not None:
@@ -218,8 +218,8 @@ class Run:
             raise ValueError(
                 f"byzantine must be a share in [0, 1), or an integer below the {n} clients, got {byzantine}.{whole}"
             )
-        if (given := byzantine or self.byzantine_beside) and self.attack is None:
-            name = "byzantine" if byzantine else "byzantine_beside"
+        if (given := byzantine or self.additional_byzantine) and self.attack is None:
+            name = "byzantine" if byzantine else "additional_byzantine"
             raise ValueError(
                 f"{name} is {given}, but attack is not set, so it is not known what these clients do. "
                 "Choose an attack, such as Gaussian, SignFlip or LabelFlip."
@@ -294,7 +294,7 @@ class Run:
     @property
     def population(self) -> int:
         """The number of clients, with additional attackers."""
-        return self.clients + self.byzantine_beside
+        return self.clients + self.additional_byzantine
 
     def attackers(self) -> frozenset[int]:
         """Return the Byzantine clients: those drawn by the stream "byzantine", and the additional ones, the last."""
