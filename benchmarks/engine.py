@@ -23,10 +23,11 @@ import phalanx
 from phalanx.algorithms import FedAsync
 from phalanx.algorithms.fedasync import FedAsyncState
 from phalanx.attacks import Attack, Replay
-from phalanx.core import Correction, Progress, Updates, Vector
+from phalanx.core import Progress, Updates, Vector
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.simulation import Availability, Constant, Crashes, Deadline, Latency, Lognormal, OnOff, Simulation
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 
@@ -34,18 +35,8 @@ from phalanx.training.vector import FlatModule
 class NoTraining(Trainer):
     """Changes every parameter by the same small number."""
 
-    def train(
-        self,
-        start: Vector,
-        data: Dataset,
-        *,
-        client: int,
-        turn: int,
-        version: int,
-        out: Vector,
-        correction: Correction | None = None,
-    ) -> float:
-        out.fill_(1e-3)
+    def train(self, task: LocalTask, data: Dataset) -> float:
+        task.row.fill_(1e-3)
         return 1.0
 
 

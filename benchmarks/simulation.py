@@ -40,6 +40,7 @@ from phalanx.simulation import Normal
 from phalanx.simulation.executor import Blueprint
 from phalanx.simulation.parallel import ProcessExecutors
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.local import LocalTask
 from phalanx.training.task import CLASSIFICATION
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
@@ -233,7 +234,7 @@ def flower() -> None:
             held[number] = examples(EXAMPLES, number)
         trainer, received = blueprint.trainer(), message.content["arrays"].to_numpy_ndarrays()[0]
         out = torch.empty(received.shape)
-        trainer.train(torch.from_numpy(received.copy()), held[number], client=number, turn=0, version=0, out=out)
+        trainer.train(LocalTask(number, 0, 0, torch.from_numpy(received.copy()), out), held[number])
         sent = ArrayRecord([out.numpy() + received])
         content = RecordDict({"arrays": sent, "metrics": MetricRecord({"num-examples": EXAMPLES})})
         return Message(content, reply_to=message)

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from phalanx.data import Dataset
 from phalanx.models import MLP, Model, SattlerCNN
 from phalanx.numerics.memory import keep_freed_memory
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 
@@ -40,7 +41,7 @@ def clients(model: Model, data: Dataset, batch: int) -> float:
     out = torch.empty_like(start)
     begun = time.perf_counter()
     for client, part in enumerate(parts):
-        trainer.train(start, data.of(part), client=client, turn=0, version=0, out=out)
+        trainer.train(LocalTask(client, 0, 0, start, out), data.of(part))
     return len(data) / (time.perf_counter() - begun)
 
 

@@ -19,10 +19,10 @@ class OneStep(LocalSGD):
 
 
 class Step(LocalTrainer):
-    def train(self, start, data, *, client, turn, version, out):
-        self.model.load(start)
+    def train(self, task, data):
+        self.model.load(task.start)
         self.model.gradient.zero_()
         loss = self.task.loss(self.model.module(data.tensor), data.y)
         loss.backward()
-        out.zero_()[: self.model.trainable] = self.model.gradient * -self.rate(version)
+        task.row.zero_()[: self.model.trainable] = self.model.gradient * -self.rate(task.version)
         return loss.item()

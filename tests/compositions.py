@@ -120,8 +120,9 @@ class Outcome(NamedTuple):
 class Around(Trainer):
     """Each client sends a random vector around (1, 1, ...)."""
 
-    def train(self, start, data, *, client, turn, version, out, correction=None):
-        out.copy_(1 + 0.1 * torch.randn(len(out), generator=generator(client, "around", turn)))
+    def train(self, task, data):
+        rng = generator(task.client, "around", task.turn)
+        task.row.copy_(1 + 0.1 * torch.randn(len(task.row), generator=rng))
         return 1.0
 
 

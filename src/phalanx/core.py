@@ -6,7 +6,7 @@ federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.r
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -18,9 +18,11 @@ from phalanx.wording import plural
 if TYPE_CHECKING:
     from phalanx.aggregators.influence import Influence
     from phalanx.training.evaluation import Metrics
+    from phalanx.training.local import LocalTraining
 
 Vector = Float[Tensor, "d"]  # a model, or a change to one, flattened
 Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Algorithm.download_size` counts
+Served = Float[Tensor, "_"]  # a model as a client uses it, with its own parameters, if it has any, at the end
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
 ROUND_LOST = "round lost: "  # how the reason begins that verdicts on a lost round give
@@ -58,6 +60,18 @@ class StalledError(RuntimeError):
     """
 
 
+@dataclass(frozen=True)
+class ClientReport:
+    """A client's measurement of the model that it uses at a download, on examples that it does not train on.
+
+    It is a claim: of an attacker it can be anything.
+    """
+
+    examples: int  # number of these examples
+    loss: float | None = None  # mean per label; None if it is not finite
+    accuracy: float | None = None  # None if the task has none
+
+
 @dataclass(frozen=True, eq=False)
 class Updates:
     """The updates of one server step: a whole round (m rows) or a single arrival (one row).
@@ -74,6 +88,7 @@ class Updates:
             was sent, on all its examples, where the algorithm sets `exact_losses`.
         reference: the change that the server's own training makes, on examples of its own, starting at the current
             model; given to algorithms that set `needs_reference`.
+        reports: by client that measures what it is sent, its report.  For the record; algorithms do not use it.
     """
 
     clients: tuple[int, ...]
@@ -82,6 +97,7 @@ class Updates:
     deltas: Matrix
     losses: Weights
     reference: Vector | None = None
+    reports: Mapping[int, ClientReport] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         m = len(self.clients)
@@ -112,6 +128,7 @@ class Updates:
             self.deltas[rows],
             self.losses[rows],
             self.reference,
+            {client: report for client, report in self.reports.items() if client in members},
         )
 
 
@@ -332,6 +349,9 @@ class Algorithm(ABC, Generic[State]):
             InfeasibleError: they are too few for a step, or for the purpose of the algorithm.
         """
 
+    def check_training(self, training: "LocalTraining") -> None:
+        """Raise `InfeasibleError` if the algorithm does not go with the local training of its clients."""
+
     @property
     def knows_layout(self) -> bool:
         """Whether the server uses the positions of a model's entries, such as those of a layer."""
@@ -401,6 +421,7 @@ class Reply(NamedTuple):
     version: int  # of the download that it answers, by the transport's own record
     delta: object
     loss: object
+    report: ClientReport | None = None  # of a client that measures what it is sent
 
 
 class Arrivals(NamedTuple):

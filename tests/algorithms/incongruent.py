@@ -11,6 +11,7 @@ from phalanx.models import MLP
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.simulation import Simulation
 from phalanx.training.evaluation import evaluate
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 
@@ -45,7 +46,7 @@ class Divided:
 
     def update(self, client: int, model: Vector, turn: int = 1000) -> Vector:
         delta = torch.empty_like(model)
-        self.trainer.train(model, self.data[client], client=client, turn=turn, version=0, out=delta)
+        self.trainer.train(LocalTask(client, turn, 0, model, delta), self.data[client])
         return delta
 
     def accuracy(self, client: int, model: Vector) -> float:

@@ -125,6 +125,7 @@ ALGORITHMS = [
     FedDyn(),
     FedDyn(aggregate=Median()),
     FedNova(),
+    LowRankProducts(aggregate=Median()),
     FedNova(aggregate=Median(), training=LocalSGD(batch_size=4, momentum=0.9)),
     WorkerMomentum(FedAvg(aggregate=Median())),
     Quorum(SCAFFOLD(aggregate=Median()), k=3),

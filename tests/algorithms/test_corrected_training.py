@@ -15,7 +15,8 @@ from phalanx.core import Correction, InfeasibleError, Until
 from phalanx.data import Dataset
 from phalanx.engine.participation import Participation
 from phalanx.simulation import Simulation
-from phalanx.training import Classification, Evaluation, LocalOptimizer
+from phalanx.training import Classification, Ditto, Evaluation, FedPer, LocalOptimizer
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 from phalanx.weighting import Ignore
@@ -129,6 +130,27 @@ def test_a_false_size_changes_the_length_of_the_step_no_more_than_the_rule_lets_
     assert float(moved(FedNova().aggregate, 10**6)[0]) > 1000
 
 
+@pytest.mark.parametrize(
+    ("counted", "trained_by", "fine"),
+    [
+        (LocalSGD(epochs=2, lr=0.1), LocalSGD(epochs=2, lr=0.5, weight_decay=0.1), True),
+        (LocalSGD(epochs=2), FedPer(("1.*",), LocalSGD(epochs=2)), True),
+        (LocalSGD(), LocalSGD(epochs=2), False),
+        (LocalSGD(batch_size=4), LocalSGD(batch_size=8), False),
+        (LocalSGD(), LocalSGD(momentum=0.9), False),
+        (LocalSGD(), Ditto(LocalSGD(steps=3)), False),
+        (LocalSGD(), LocalOptimizer("SGD"), False),
+    ],
+)
+def test_fednova_is_refused_where_clients_take_other_steps_than_it_counts(counted, trained_by, fine):
+    for algorithm in (FedNova(counted), Quorum(FedNova(counted), 3)):
+        if fine:
+            Run(algorithm=algorithm, training=trained_by)
+        else:
+            with pytest.raises(InfeasibleError, match="FedNova divides updates by the steps of"):
+                Run(algorithm=algorithm, training=trained_by)
+
+
 def test_worker_momentum_by_hand_and_as_the_algorithm_within_sends_it():
     clips = WorkerMomentum(Private(FedAvg(), clip=1.0, noise_multiplier=0.0), momentum=0.75)
     sent, m = clips.upload(torch.tensor([3.0, 4.0]), None)
@@ -206,7 +228,7 @@ def trained(recipe, correction):
     module = torch.nn.Linear(IN, OUT, bias=False)
     trainer, out = Trainer(FlatModule(module), recipe, 0), torch.empty(IN * OUT)
     start = torch.linspace(-1, 1, IN * OUT)
-    trainer.train(start, client_data()[1], client=1, turn=0, version=0, out=out, correction=correction)
+    trainer.train(LocalTask(1, 0, 0, start, out, correction), client_data()[1])
     return out
 
 

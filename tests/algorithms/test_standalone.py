@@ -11,6 +11,7 @@ from phalanx.attacks import Rescale
 from phalanx.core import Local, Verdict
 from phalanx.models import MLP
 from phalanx.runs.federation import Federation
+from phalanx.training.local import LocalTask
 from toys import close, updates
 
 ALONE = Run(
@@ -57,7 +58,7 @@ def test_a_run_is_training_alone_to_the_bit():
     for client in range(4):
         model, change = federation.start, torch.empty_like(federation.start)
         for turn in range(3):
-            trainer.train(model, federation.data[client], client=client, turn=turn, version=turn, out=change)
+            trainer.train(LocalTask(client, turn, turn, model, change), federation.data[client])
             model = model + change
         assert torch.equal(transport.model_of(client, federation.start), model)
 

@@ -1,6 +1,7 @@
 """Attacks by local training: by hand, by their constraints, and in whole runs."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from federations import rng, update
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import (
+    Attack,
     Backdoor,
     ConstrainAndScale,
     DistributedBackdoor,
@@ -50,7 +52,7 @@ def trained(attack, honest, start=None, previous=None, turn=0):
     """The update that an attacker trains."""
     start = honest.model.read() if start is None else start
     out = torch.empty_like(start)
-    attack.train(Lesson(1, turn, 0, start, previous, DATA, out), honest)
+    attack.train(Lesson(LocalTask(1, turn, 0, start, out), DATA, previous), honest)
     return out
 
 
@@ -58,7 +60,7 @@ def honestly(honest, start, **recipe):
     """The update that a client with these settings trains."""
     out = torch.empty_like(start)
     own = Trainer(honest.model, replace(honest.recipe, **recipe), honest.seed)
-    own.train(start, DATA, client=1, turn=0, version=0, out=out)
+    own.train(LocalTask(1, 0, 0, start, out), DATA)
     return out
 
 
@@ -131,7 +133,7 @@ def test_neurotoxin_finds_its_entries_in_convolutions():
     start = model.read()
     change = torch.rand(len(start), generator=draw)
     out = torch.empty_like(start)
-    Neurotoxin(keep=0.3).train(Lesson(0, 1, 1, start, start - change, data, out), honest)
+    Neurotoxin(keep=0.3).train(Lesson(LocalTask(0, 1, 1, start, out), data, start - change), honest)
     assert (out[change.argsort(descending=True)[: round(0.3 * len(start) + 0.5)]] == 0).all()
     assert (out != 0).float().mean() > 0.5
 
@@ -271,8 +273,8 @@ class OwnWay(LocalSGD):
 class Still(LocalTrainer):
     """Changes nothing."""
 
-    def train(self, start, data, *, client, turn, version, out):
-        out.zero_()
+    def train(self, task, data):
+        task.row.zero_()
         return 0.0
 
 
@@ -282,6 +284,34 @@ def test_training_that_an_attack_cannot_replace_is_refused_before_the_run(wrap):
     with pytest.raises(InfeasibleError, match="Neurotoxin changes training by LocalSGD"):
         Federation(plan)
     Federation(replace(plan, attack=Scheduled(LabelFlip(1, 2))))
+
+
+@dataclass(frozen=True)
+class OtherWay(Attack):
+    """Trains as honest clients do, and sends the opposite."""
+
+    trains: ClassVar[bool] = True
+
+    def train(self, lesson, honest):
+        loss = honest.train(lesson.task, lesson.data)
+        lesson.task.row.neg_()
+        return loss
+
+
+def test_attackers_that_train_go_between_stacked_clients():
+    """Rows of attackers are opposite to those without an attack, all others are the same."""
+    stacked = replace(SMALL, training=LocalSGD(stacked=True), clients=8, byzantine=0, attack=None)
+    rows = []
+    for plan in (stacked, replace(stacked, attack=OtherWay(), byzantine=3)):
+        transport = (federation := Federation(plan)).transport
+        transport.send(dict.fromkeys(range(8), federation.start), 0)
+        rows.append({reply.client: reply.delta for reply in transport.receive(every=True).replies})
+    for client in range(8):
+        sign = -1 if client in federation.byzantine else 1
+        assert torch.allclose(rows[1][client], sign * rows[0][client], rtol=1e-4, atol=1e-6)
+        assert rows[0][client].abs().max() > 1e-3
+    with pytest.raises(InfeasibleError, match="with stacked false"):
+        Federation(replace(stacked, attack=Neurotoxin(), byzantine=3))
 
 
 def test_a_part_of_an_attack_trains_in_the_others_place():

@@ -32,6 +32,7 @@ from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
 from phalanx.flower.codec import VECTOR, TaskMessage, answer_content, encode, read_answer, read_update, task_content
 from phalanx.flower.identity import new_key
 from phalanx.runs.federation import Federation
+from phalanx.training.local import LocalTask
 
 TASK = TaskMessage("train", "abc", bytes(32), 1, 0, 0, "float32")
 
@@ -159,7 +160,7 @@ def test_a_client_trains_as_it_is_told_to(tmp_path):
     out, expected = torch.empty_like(federation.start), torch.empty_like(federation.start)
     read_update(content, "float32", out)
     trainer = federation.transport.trainer
-    loss = trainer.train(federation.start, federation.data[1], client=1, turn=0, version=0, out=expected)
+    loss = trainer.train(LocalTask(1, 0, 0, federation.start, expected), federation.data[1])
     assert out.equal(expected)
     assert read_answer(content).value == loss
     assert read_answer(worker.introduce(task_content(TASK._replace(kind="enrol")))).value == 10

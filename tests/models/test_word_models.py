@@ -12,6 +12,7 @@ from phalanx import models
 from phalanx.data import Dataset
 from phalanx.models import KimCNN, Model, WordLSTM
 from phalanx.rng import borrowed, generator
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, Trainer
 from phalanx.training.vector import FlatModule
 
@@ -102,7 +103,7 @@ def test_padding_starts_at_zero_and_stays_there():
     x[:, 3:] = 0
     start, change = module.read(), torch.empty(module.size)
     recipe = LocalSGD(epochs=3, batch_size=8, weight_decay=0.1)
-    Trainer(module, recipe, 0).train(start, Dataset(x, x[:, 0] % 2, 2), client=0, turn=0, version=0, out=change)
+    Trainer(module, recipe, 0).train(LocalTask(0, 0, 0, start, change), Dataset(x, x[:, 0] % 2, 2))
     assert change.any()
     assert not module.module.embed.weight[0].any()
 
@@ -119,7 +120,7 @@ def test_learns_which_word_tells_the_class():
     module = FlatModule(built(SMALL_CNN, t=8, classes=2))
     start, change = module.read(), torch.empty(module.size)
     recipe = LocalSGD(epochs=60, batch_size=16, lr=0.5)
-    Trainer(module, recipe, 0).train(start, data, client=0, turn=0, version=0, out=change)
+    Trainer(module, recipe, 0).train(LocalTask(0, 0, 0, start, change), data)
     module.load(start + change)
     module.module.eval()
     with torch.no_grad():
@@ -133,7 +134,7 @@ def test_learns_the_next_word():
     module = FlatModule(built(SMALL_LSTM))
     start, change = module.read(), torch.empty(module.size)
     recipe = LocalSGD(epochs=40, batch_size=8, lr=1.0)
-    Trainer(module, recipe, 0).train(start, data, client=0, turn=0, version=0, out=change)
+    Trainer(module, recipe, 0).train(LocalTask(0, 0, 0, start, change), data)
     module.load(start + change)
     with torch.no_grad():
         assert cross_entropy(module.module(x), data.y) < 0.1

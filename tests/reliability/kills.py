@@ -28,6 +28,7 @@ import torch
 
 from algorithms.test_common import ALGORITHMS
 from phalanx import LocalSGD, Run, Until
+from phalanx.algorithms import FedNova
 from phalanx.attacks import Gaussian, LazyFreeRider
 from phalanx.cli import progress
 from phalanx.cli import run as cli
@@ -52,6 +53,7 @@ PLANS = [
         algorithm=algorithm,
         server_examples=20 * algorithm.needs_reference,
         **({} if algorithm.synchronous else {"until": Until(20), **SCATTERED}),
+        **({"training": algorithm.training} if isinstance(algorithm, FedNova) else {}),
     )
     for algorithm in ALGORITHMS
 ] + [

@@ -67,10 +67,10 @@ LONG = (  # the kinds that are run, in their first setting of `ALGORITHMS`
 class Noise(Trainer):
     """Clients change each parameter by 0.01 and noise of their own; client 0 by 5."""
 
-    def train(self, start, data, *, client, turn, version, out):
-        out.normal_(0.01, 0.005, generator=generator(turn, "soak", client))
-        if client == 0:
-            out.fill_(5.0)
+    def train(self, task, data):
+        task.row.normal_(0.01, 0.005, generator=generator(task.turn, "soak", task.client))
+        if task.client == 0:
+            task.row.fill_(5.0)
         return 1.0
 
 

@@ -23,6 +23,7 @@ from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
 from phalanx.studies.drawing import styled
 from phalanx.studies.trace import Trace
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, Trainer
 from toys import updates
 
@@ -154,12 +155,12 @@ def test_an_update_of_the_small_learning_rate_is_a_gradient():
     start, data = federation.start, federation.data[0]
     trainer = Trainer(federation.model, LocalSGD(epochs=3, batch_size=100, lr=Alternating(0.1)), 0)
     update = torch.empty_like(start)
-    trainer.train(start, data, client=0, turn=0, version=1, out=update)
+    trainer.train(LocalTask(0, 0, 1, start, update), data)
     federation.model.load(start)
     federation.model.gradient.zero_()
     F.cross_entropy(federation.model.module(data.x), data.y).backward()
     assert torch.cosine_similarity(-federation.model.gradient, update[: len(federation.model.gradient)], 0) > 0.999
-    trainer.train(start, data, client=0, turn=0, version=2, out=update)
+    trainer.train(LocalTask(0, 0, 2, start, update), data)
     assert torch.linalg.vector_norm(update) > 0.05
 
 

@@ -45,7 +45,7 @@ from phalanx.runs.models import (
     layout,
 )
 from phalanx.runs.scores import scores
-from phalanx.training.sgd import LocalSGD
+from phalanx.training.sgd import ExponentialLR, LocalSGD
 from phalanx.training.vector import FlatModule
 
 
@@ -295,6 +295,25 @@ def test_a_killed_run_leaves_the_same_models_as_one_that_was_not(at, tmp_path):
     for file in files:
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
     assert whole.best.index.step <= 8
+
+
+@pytest.mark.parametrize(("by", "best"), [("accuracy", max), ("loss", min)])
+def test_the_best_evaluation_is_by_accuracy_or_by_loss(by, best, tmp_path):
+    """Growing rates make the loss rise while the accuracy may not fall; resumed, the same models are the best."""
+    settings = SavedModels(best=True, best_by=by)
+    plan = dataclasses.replace(SMALL, training=LocalSGD(lr=ExponentialLR(3.0, 0.7), batch_size=5), until=Until(7))
+    record = simulate(plan, models=settings)
+    found = [(step.step, getattr(step.metrics, by)) for step in record.history if step.metrics is not None]
+    assert record.best.index.step == best(found, key=lambda pair: pair[1])[0]
+
+    def dies(progress):
+        if progress.step == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        simulate(plan, folder=tmp_path, models=settings, observers=[dies], checkpoint=Checkpoint(every_seconds=0))
+    resumed = simulate(plan, folder=tmp_path, models=settings, checkpoint=Checkpoint(every_seconds=0))
+    assert resumed.best.index.step == record.best.index.step
 
 
 def test_the_best_evaluation_so_far_must_be_in_the_folder(tmp_path):

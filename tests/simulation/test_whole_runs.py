@@ -14,6 +14,7 @@ from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
 from phalanx.simulation import Both, Crashes, Deadline, LatencyTrace, Lognormal, OnOff, Silent, Stragglers
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import LocalSGD, ServerTraining, Trainer
 
 SMALL = Run(algorithm=FedAsync(), model=MLP(()), clients=6, until=Until(30), evaluation=Evaluation(10))
@@ -64,7 +65,7 @@ def test_the_servers_training_has_streams_of_its_own():
     assert not torch.equal(train(start, 2), train(start, 3)), "minibatches in another order"
     by_client = torch.empty_like(start)
     trainer = Trainer(federation.model, LocalSGD(), 0)
-    trainer.train(start, train.data, client=2, turn=2, version=2, out=by_client)
+    trainer.train(LocalTask(2, 2, 2, start, by_client), train.data)
     assert not torch.equal(by_client, train(start, 2))
     with pytest.raises(ValueError, match="needs examples to train on, got none"):
         ServerTraining(trainer, federation.train.of(torch.empty(0, dtype=torch.int64)))

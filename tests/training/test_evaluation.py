@@ -17,6 +17,7 @@ from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
 from phalanx.training import evaluation
 from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, metrics_of
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import Trainer
 from phalanx.training.vector import FlatModule
 
@@ -207,7 +208,7 @@ def test_each_client_is_tested_on_its_model_after_so_many_local_epochs():
     trainer = Trainer(federation.model, recipe, stream(TUNED.seed, "fine-tuning"))
     for i in range(4):
         change = torch.empty_like(federation.start)
-        trainer.train(federation.start, federation.data[i], client=i, turn=7, version=7, out=change)
+        trainer.train(LocalTask(i, 7, 7, federation.start, change), federation.data[i])
         assert found[i] == evaluate(federation.model, federation.start + change, federation.test).accuracy
     assert len(set(found.values())) > 1
     plain = Federation(SMALL).worth(state, range(4)).received_accuracy

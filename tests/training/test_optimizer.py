@@ -27,6 +27,7 @@ from phalanx.training import (
     LocalSGD,
     PadAndCrop,
 )
+from phalanx.training.local import LocalTask
 
 RNG = torch.Generator().manual_seed(3)
 DATA = Dataset(torch.randn(26, 1, 4, 4, generator=RNG), torch.randint(3, (26,), generator=RNG), 3)
@@ -43,7 +44,7 @@ def examples():
 
 def trained(trainer, start, data, **key):
     out = torch.empty_like(start)
-    loss = trainer.train(start, data, **{"client": 2, "turn": 0, "version": 0, **key}, out=out)
+    loss = trainer.train(LocalTask(**{"client": 2, "turn": 0, "version": 0, **key}, start=start, row=out), data)
     return out, loss
 
 

@@ -28,6 +28,7 @@ from phalanx.rng import generator
 from phalanx.runs.federation import Federation
 from phalanx.training import evaluation
 from phalanx.training.evaluation import Evaluation, evaluate
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import Trainer
 from phalanx.training.vector import FlatModule
 
@@ -56,7 +57,7 @@ def table(rows):
 def trained(data, recipe, start, module=None):
     model = FlatModule(module or Table(data.classes))
     out = torch.full_like(start, torch.nan)
-    loss = Trainer(model, recipe, 0).train(start, data, client=0, turn=0, version=0, out=out)
+    loss = Trainer(model, recipe, 0).train(LocalTask(0, 0, 0, start, out), data)
     return out, loss
 
 

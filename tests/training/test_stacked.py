@@ -67,7 +67,7 @@ def test_it_learns_what_one_client_at_a_time_learns(name, recipe, apart):
     assert one.abs().max() > 1e-3, "something is learnt"
     again = torch.zeros(model.size).double()
     task = tasks(model.size, len(SIZES), other, apart=apart)[2]
-    stacked.train(task.start, data[2], client=2, turn=task.turn, version=task.version, out=again)
+    stacked.train(LocalTask(2, task.turn, task.version, task.start, again), data[2])
     assert torch.allclose(again, one[2], rtol=1e-9, atol=1e-12)
 
 

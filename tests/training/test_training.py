@@ -13,6 +13,7 @@ from torch.nn.utils import parameters_to_vector
 from phalanx.data import Dataset
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
+from phalanx.training.local import LocalTask
 from phalanx.training.sgd import ExponentialLR, LocalSGD, StepLR, Trainer, batches
 from phalanx.training.vector import FlatModule
 
@@ -45,7 +46,7 @@ def trained(trainer, data, start=None, client=0, turn=0, version=0):
     """The change, and the loss."""
     start = start_of(trainer) if start is None else start
     out = torch.full_like(start, torch.nan)
-    loss = trainer.train(start, data, client=client, turn=turn, version=version, out=out)
+    loss = trainer.train(LocalTask(client, turn, version, start, out), data)
     return out, loss
 
 
@@ -326,7 +327,7 @@ def test_the_change_goes_to_the_row_that_was_given():
     trainer, data = Trainer(FlatModule(built(mlp)), FULL, 0), examples(6)
     rows = torch.full((3, trainer.model.size), torch.nan, dtype=torch.float64)
     start = start_of(trainer)
-    trainer.train(start, data, client=0, turn=0, version=0, out=rows[1])
+    trainer.train(LocalTask(0, 0, 0, start, rows[1]), data)
     torch.testing.assert_close(start + rows[1], trainer.model.read())
     assert torch.isnan(rows[[0, 2]]).all()
     assert torch.equal(rows[1], trained(trainer, data)[0])
@@ -401,7 +402,7 @@ def test_a_client_without_examples_changes_nothing_and_ends(recipe):
     start = model.read()
     out = torch.ones_like(start)
     data = Dataset(torch.empty(0, 3), torch.empty(0, dtype=torch.int64), 2)
-    assert math.isnan(Trainer(model, recipe, seed=0).train(start, data, client=0, turn=0, version=0, out=out))
+    assert math.isnan(Trainer(model, recipe, seed=0).train(LocalTask(0, 0, 0, start, out), data))
     assert not out.any()
 
 
@@ -410,5 +411,5 @@ def test_batch_normalisation_is_never_given_a_single_example():
     model = FlatModule(module, "average")
     data = Dataset(torch.randn(9, 8, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 4, 4)
     out = torch.empty(model.size)
-    Trainer(model, LocalSGD(epochs=2, batch_size=4), 0).train(model.read(), data, client=0, turn=0, version=0, out=out)
+    Trainer(model, LocalSGD(epochs=2, batch_size=4), 0).train(LocalTask(0, 0, 0, model.read(), out), data)
     assert torch.isfinite(out).all()

@@ -24,6 +24,7 @@ from phalanx.algorithms.foolsgold import FoolsGold
 from phalanx.algorithms.hidden import Permuted, Rotated
 from phalanx.algorithms.ifca import IFCA
 from phalanx.algorithms.kardam import Kardam
+from phalanx.algorithms.low_rank import Adapter, LowRankProducts
 from phalanx.algorithms.per_cluster import PerCluster
 from phalanx.algorithms.private import Private
 from phalanx.algorithms.qfedavg import QFedAvg
@@ -50,6 +51,7 @@ __all__ = [
     "SCAFFOLD",
     "AFLGuard",
     "AboveNoise",
+    "Adapter",
     "Algorithm",
     "AsyncFilter",
     "AsyncMomentum",
@@ -78,6 +80,7 @@ __all__ = [
     "IfUnlike",
     "Inverse",
     "Kardam",
+    "LowRankProducts",
     "MedianNorm",
     "PerCluster",
     "PerLayer",

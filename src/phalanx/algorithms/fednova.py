@@ -25,8 +25,9 @@ import torch
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import FedAvgState
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import Updates, Vector
+from phalanx.core import InfeasibleError, Updates, Vector
 from phalanx.numerics.linalg import scaled
+from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import AsReported, Preprocess
 
@@ -49,6 +50,18 @@ class FedNova(Weighted[FedAvgState]):
     def rule(self) -> Aggregator:
         """See `Algorithm`."""
         return self.aggregate
+
+    def check_training(self, training: LocalTraining) -> None:
+        """See `Algorithm`: steps and momentum must be those that divide the updates."""
+        counted, real = self.training, training.base
+        same = isinstance(real, LocalSGD) and all(
+            getattr(real, name) == getattr(counted, name) for name in ("epochs", "steps", "batch_size", "momentum")
+        )
+        if not same:
+            raise InfeasibleError(
+                f"FedNova divides updates by the steps of {counted}, and clients train by {real}. Set its training "
+                "to that of the run, which must be LocalSGD."
+            )
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
         """See `Algorithm`."""

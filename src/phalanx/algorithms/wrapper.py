@@ -19,6 +19,7 @@ from phalanx.core import (
     Updates,
     Vector,
 )
+from phalanx.training.local import LocalTraining
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,10 @@ class Wrapper(Algorithm[Any]):
     def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
         """See `Algorithm`."""
         return self.algorithm.lose_round(state, updates, why)
+
+    def check_training(self, training: LocalTraining) -> None:
+        """See `Algorithm`."""
+        self.algorithm.check_training(training)
 
     def check_round(self, m: int, population: int) -> None:
         """See `Algorithm`."""

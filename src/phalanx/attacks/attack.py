@@ -7,9 +7,9 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from phalanx.core import Correction, InfeasibleError, Matrix, Rule, Vector
+from phalanx.core import InfeasibleError, Matrix, Rule, Vector
 from phalanx.data import Dataset
-from phalanx.training.local import LocalTrainer, train_client
+from phalanx.training.local import LocalTask, LocalTrainer
 
 
 class Role(NamedTuple):
@@ -28,14 +28,9 @@ class Role(NamedTuple):
 class Lesson(NamedTuple):
     """One training task of an attacker."""
 
-    client: int
-    turn: int  # number of its earlier tasks
-    version: int  # version of the download
-    start: Vector  # parameters from which it trains
-    previous: Vector | None  # the previous download; None at the first one
+    task: LocalTask  # that of an honest client
     data: Dataset  # its poisoned data
-    out: Vector  # receives trained minus initial parameters
-    correction: Correction | None = None  # of each gradient, by the algorithm
+    previous: Vector | None = None  # the previous download; None at the first one
 
 
 class Forged(NamedTuple):
@@ -174,9 +169,8 @@ class Attack:
         """Raise InfeasibleError if `train` cannot take the place of this trainer."""
 
     def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
-        """Train, write the change to `lesson.out`, and return the loss as the trainer of honest clients does."""
-        client, turn, version, start, _, data, out, correction = lesson
-        return train_client(honest, start, data, correction, client=client, turn=turn, version=version, out=out)
+        """Train, write the change to `lesson.task.row`, and return the loss as the trainer of honest clients does."""
+        return honest.train(lesson.task, lesson.data)
 
     def reported_size(self, size: int) -> int:
         """Return the number of examples that the attacker reports, if it has `size` examples."""

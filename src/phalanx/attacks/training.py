@@ -62,7 +62,7 @@ class OwnTraining(Attack, ABC):
         """See `Attack`."""
         self.check_trainer(honest)
         assert isinstance(honest, Trainer)
-        lr = self.lr or honest.recipe.learning_rate(lesson.version)
+        lr = self.lr or honest.recipe.learning_rate(lesson.task.version)
         recipe = replace(honest.recipe, lr=lr)
         if self.epochs is not None:
             recipe = replace(recipe, epochs=self.epochs, steps=None)
@@ -98,7 +98,7 @@ class ConstrainAndScale(OwnTraining):
         """See `OwnTraining`."""
         # alpha (L + rho/2 |w - w_0|^2), where alpha is a factor on the learning rate
         rho = 2 * (1 - self.alpha) / self.alpha
-        lr = self.alpha * recipe.learning_rate(lesson.version)
+        lr = self.alpha * recipe.learning_rate(lesson.task.version)
         recipe = replace(recipe, lr=lr, proximal=recipe.proximal + rho)
         return Trainer(honest.model, recipe, honest.seed, honest.task)
 
@@ -130,7 +130,7 @@ class ProjectedTraining(OwnTraining):
 
     def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
         """See `OwnTraining`."""
-        return Projecting(honest, recipe, entries(honest.model, lesson.start), self.radius)
+        return Projecting(honest, recipe, entries(honest.model, lesson.task.start), self.radius)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Neurotoxin(OwnTraining):
         """See `OwnTraining`."""
         if lesson.previous is None:
             return Trainer(honest.model, recipe, honest.seed, honest.task)
-        change = entries(honest.model, (lesson.start - lesson.previous).abs())
+        change = entries(honest.model, (lesson.task.start - lesson.previous).abs())
         kept = change.topk(math.ceil(self.keep * len(change))).indices
         return Masking(honest, recipe, kept)
 

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from phalanx.cli.deferred import Deferred
 from phalanx.cli.parser import Parser, path
@@ -28,6 +29,7 @@ class Execution:
             download if that is not set.
         again: repeat a run that is done already.
         keep_best: keep the models of the best evaluation, besides those of the end.
+        best_by: which evaluation is the best: the one with the highest accuracy, or the one with the lowest loss.
         model_gigabytes: room for models. If the different models of the clients need more, only the global one is kept.
     """
 
@@ -39,6 +41,7 @@ class Execution:
     data_dir: Path | None = None
     again: bool = False
     keep_best: bool = False
+    best_by: Literal["accuracy", "loss"] = "accuracy"
     model_gigabytes: float = 1.0
 
 
@@ -77,6 +80,7 @@ def partition_form() -> Parser:
         "ray",
         "again",
         "keep_best",
+        "best_by",
         "model_gigabytes",
     )  # a file by `phalanx run --print_config` holds them
     parser = Form("phalanx partition", PARTITION, Run, Execution, hidden=others, usage=USAGE.format("partition"))

@@ -142,7 +142,7 @@ def _carry_out(
                     observers=observers,
                     checkpoint=Checkpoint(resume=not execution.again),
                     executors=executors if execution.ray or _spreads(plan, execution) else None,
-                    models=SavedModels(execution.keep_best, execution.model_gigabytes),
+                    models=SavedModels(execution.keep_best, execution.model_gigabytes, execution.best_by),
                 )
             )
     return records

@@ -145,6 +145,7 @@ def _as_updates(accepted: Mapping[int, Reply], sent: Mapping[int, Sent]) -> Upda
         tuple(sent[i].base for i in clients),
         rows_as_matrix([row.detach() if row.requires_grad else row for row in rows if isinstance(row, Tensor)]),
         torch.tensor([float(loss) for loss in losses if isinstance(loss, float | Real)]),
+        reports={i: report for i in clients if (report := accepted[i].report) is not None},
     )
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer, Attack, Update
-from phalanx.core import Algorithm, InfeasibleError, Local, Vector
+from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Vector
 from phalanx.data import Dataset
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
@@ -26,7 +26,8 @@ from phalanx.flower.files import private_file
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
 from phalanx.training.evaluation import evaluate
-from phalanx.training.local import LocalTraining, check_correctable, correction_of, train_client
+from phalanx.training.evaluation import report as report_of
+from phalanx.training.local import LocalTask, LocalTraining, check_correctable, correction_of
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import BufferPolicy, FlatModule, sent_tensors
 
@@ -54,6 +55,8 @@ class Participant:
         noise: source of the noise of `Private`: "system", which nobody can reproduce, or "stream" as in a simulation,
             which protects nothing from those who know the seed.
         task: the task that is trained.
+        held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
+            on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.
     """
 
     algorithm: Algorithm
@@ -69,8 +72,13 @@ class Participant:
     noise: Literal["system", "stream"] = "system"
     coordinator: str = ""
     task: Task = Classification()
+    held_out: Dataset | None = None
 
     def __post_init__(self) -> None:
+        if self.held_out is not None and self.noise == "system" and privately(self.algorithm):
+            raise InfeasibleError(
+                "A reported accuracy reveals what the noise of Private hides. Leave held_out out, or Private."
+            )
         if self.attack is not None and self.attack.omniscient:
             raise InfeasibleError(
                 f"{type(self.attack).__name__} needs other clients' updates, and a real client sees only its own. "
@@ -86,10 +94,11 @@ class Participant:
                 f"{type(self.attack).__name__} changes local training, changes from round to round or has a memory, "
                 "which only a simulation offers. Choose another attack, or run a simulation."
             )
+        self.algorithm.check_training(self.training)
         if self.training.remembers:
             raise InfeasibleError(
-                f"{type(self.training).__name__} is to remember its state, and Flower starts "
-                "a new process for each task. Set remember to false, or run a simulation."
+                f"{type(self.training).__name__} remembers something of each client, and Flower starts a new process "
+                "for each task. Choose a training that remembers nothing, or run a simulation."
             )
         if self.memory is None and (self.algorithm.remembers or self.attack is not None):
             stateful = self.attack if self.attack is not None else self.algorithm
@@ -217,9 +226,8 @@ class ClientWorker:
         data = self._data(task.client)
         version = task.version
         correction = correction_of(self.algorithm, self.trainer, known.local, download, held=len(data), version=version)
-        loss = train_client(
-            self.trainer, start, data, correction, client=task.client, turn=task.turn, version=version, out=row
-        )
+        report = self._report(start)
+        loss = self.trainer.train(LocalTask(task.client, task.turn, version, start, row, correction), data)
         if participant.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data, participant.task).loss
         if participant.noise == "system" and privately(self.algorithm):
@@ -231,7 +239,15 @@ class ClientWorker:
             update = Update(task.client, task.version, download[: model.size], delta, known.previous)
             rng = generator(participant.seed, "attack", task.client, task.turn)
             delta = participant.attack.forge(update, None, rng)
-        return self._signed(task, loss, codec.encode(delta, task.transfer))
+        return self._signed(task, loss, codec.encode(delta, task.transfer), report)
+
+    def _report(self, model: Vector) -> ClientReport | None:
+        """Return the client's measurement of a model; None if it has no examples for it."""
+        data = self.participant.held_out
+        if data is None or not len(data):
+            return None
+        flat = self.trainer.model
+        return report_of(flat, model, data.for_model(flat.dtype), self.participant.task)
 
     def _meant(self, task: TaskMessage) -> TaskMessage:
         """Return a task of this client's coordinator; raise `Malformed` if it is another one's."""
@@ -252,9 +268,15 @@ class ClientWorker:
             self._poisoned = attack.poison(data, rng) if attack else data
         return self._poisoned
 
-    def _signed(self, task: TaskMessage, value: object, update: ArrayRecord | None = None) -> RecordDict:
+    def _signed(
+        self,
+        task: TaskMessage,
+        value: object,
+        update: ArrayRecord | None = None,
+        report: ClientReport | None = None,
+    ) -> RecordDict:
         answer = AnswerMessage(task.nonce, public_bytes(self.key), task.version, value, b"")
-        content = codec.answer_content(answer, update)
+        content = codec.answer_content(answer, update, report)
         words = content.config_records[WORDS]
         words["signature"] = self.key.sign(codec.signing_input(task, content))
         return content

@@ -20,18 +20,19 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from jaxtyping import Shaped
 from torch import Tensor
 
-from phalanx.core import Vector
+from phalanx.core import ClientReport, Vector
 from phalanx.flower.identity import statement
 
 Transfer = Literal["float32", "bfloat16", "int8"]
 
 FORMAT = 2  # version of this format; 1 did not name the coordinator
-WORDS, VECTOR = "phalanx", "vector"  # the records of a message
+WORDS, VECTOR, REPORT = "phalanx", "vector", "report"  # the records of a message; the last one is optional
 NONCE = 32  # bytes
 BLOCK = 256  # entries that share a scale
 NPY = b"\x93NUMPY\x01\x00"  # start of an array in NumPy's format 1.0; then 2 bytes of header length, header, entries
 LONGEST_HEADER = 512  # bytes of a header
 STYPE = "numpy.ndarray"  # Flower's name of that format
+MOST_EXAMPLES = 10**12  # that a report can claim
 ARCHIVE = b"PK\x03\x04"
 MOST_SIZES = 30  # dimensions of a wrong shape that an error message shows
 
@@ -204,12 +205,18 @@ def read_task(content: RecordDict, out: Vector | None = None) -> TaskMessage:
     return task
 
 
-def answer_content(answer: AnswerMessage, update: ArrayRecord | None = None) -> RecordDict:
+def answer_content(
+    answer: AnswerMessage, update: ArrayRecord | None = None, report: ClientReport | None = None
+) -> RecordDict:
     """Encode an answer as records."""
     words: dict[str, Any] = {"format": FORMAT, **answer._asdict()}
     records: dict[str, Any] = {WORDS: ConfigRecord(words)}
     if update is not None:
         records[VECTOR] = update
+    if report is not None:
+        measured = {"loss": report.loss, "accuracy": report.accuracy}
+        known = {name: value for name, value in measured.items() if value is not None}
+        records[REPORT] = MetricRecord({"examples": report.examples, **known})
     return RecordDict(records)
 
 
@@ -223,14 +230,33 @@ def read_answer(content: RecordDict) -> AnswerMessage:
     return AnswerMessage(**_words(content, kinds))
 
 
-def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> None:
-    """Decode the update of an answer into `out`.
+def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientReport | None:
+    """Decode the update of an answer into `out`, and return the client's report, if it sent one.
 
     Raises:
-        Malformed: there is no update of this form, or there are further records.
+        Malformed: there is no update of this form, the report is not one, or there are further records.
     """
-    _check_records(content, {WORDS, VECTOR})
+    reported = type(content) is RecordDict and REPORT in content
+    _check_records(content, {WORDS, VECTOR, REPORT} if reported else {WORDS, VECTOR})
+    report = _read_report(content[REPORT]) if reported else None
     decode(content[VECTOR], transfer, out)
+    return report
+
+
+def _read_report(record: object) -> ClientReport:
+    if type(record) is not MetricRecord:
+        raise Malformed(f"record {REPORT!r} is a {type(record).__name__}, expected a MetricRecord")
+    known = {"examples": int, "loss": float, "accuracy": float}
+    if "examples" not in record or not record.keys() <= known.keys():
+        raise Malformed(f"record {REPORT!r} holds {_names(record)}, expected examples, and loss and accuracy if known")
+    values: dict[str, Any] = dict(record)
+    for name, value in values.items():
+        if (kind := type(value)) is not known[name]:
+            raise Malformed(f"{name} is a {kind.__name__}, expected {known[name].__name__}")
+        most = {"accuracy": 1.0, "examples": MOST_EXAMPLES}.get(name, math.inf)
+        if not (math.isfinite(value) and value <= most and (name == "loss" or value >= 0)):
+            raise Malformed(f"{name} is {brief(value)}, which cannot be")
+    return ClientReport(**values)
 
 
 def _check_records(content: object, expected: set[str]) -> None:

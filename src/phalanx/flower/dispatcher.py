@@ -139,10 +139,10 @@ class Dispatcher:
         try:
             if answer.version != task.version:
                 raise Malformed(f"answers version {answer.version}, expected version {task.version}")
-            codec.read_update(reply.content, task.transfer, dispatch.row)
+            report = codec.read_update(reply.content, task.transfer, dispatch.row)
         except Malformed as error:
             return Invalid(str(error), signed=True)
-        return Reply(task.client, task.version, dispatch.row, answer.value)
+        return Reply(task.client, task.version, dispatch.row, answer.value, report)
 
     def _authenticated(self, reply: Message, dispatch: Dispatch) -> AnswerMessage:
         """Return the fields of a reply after proof that the task's client signed them for this task.

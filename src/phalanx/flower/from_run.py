@@ -53,6 +53,7 @@ def participant_of(
         attack=plan.attack if client in made.byzantine else None,
         noise="stream",
         task=plan.task,
+        held_out=made.kept[client] if plan.evaluation.by_clients else None,
     )
 
 

@@ -35,7 +35,20 @@ def frame(history: Iterable[StepRecord], by: Literal["step", "client"]) -> "Data
     return pandas.DataFrame(rows, columns=list(columns))
 
 
-CLIENT_COLUMNS = ("step", "client", "fate", "weight", "accepted", "score", "reason", "accuracy", "own_accuracy")
+CLIENT_COLUMNS = (
+    "step",
+    "client",
+    "fate",
+    "weight",
+    "accepted",
+    "score",
+    "reason",
+    "accuracy",
+    "own_accuracy",
+    "reported_accuracy",
+    "reported_loss",
+    "reported_examples",
+)
 
 
 def _of_step(history: Iterable[StepRecord]) -> Iterator[dict[str, Any]]:
@@ -61,6 +74,8 @@ def _of_clients(history: Iterable[StepRecord]) -> Iterator[dict[str, Any]]:
             row: dict[str, Any] = {"step": line.step, "client": client, "fate": fate, "reason": reason}
             if (verdict := line.verdicts.get(client)) is not None and fate in FATES[:3]:
                 row |= {"weight": verdict.weight, "accepted": verdict.accepted, "score": verdict.score}
+            if (report := line.reports.get(client)) is not None:
+                row |= {f"reported_{name}": getattr(report, name) for name in ("accuracy", "loss", "examples")}
             yield row | {"accuracy": received.get(client), "own_accuracy": own.get(client)}
 
 

@@ -49,8 +49,8 @@ class Federation:
             raise InfeasibleError(f"Clients that train elsewhere do so on CPUs, and this run computes on {device}.")
         if executors is not None and plan.training.remembers:
             raise InfeasibleError(
-                f"{type(plan.training).__name__} is to remember its state, and clients that train elsewhere cannot. "
-                "Set remember to false, or train in this process."
+                f"{type(plan.training).__name__} remembers something of each client, and clients that train elsewhere "
+                "cannot. Train in this process, or choose a training that remembers nothing."
             )
         train, test = plan.data.load(data_dir)
         self.fingerprint = {"train": train.fingerprint(), "test": test.fingerprint()}
@@ -92,6 +92,7 @@ class Federation:
             deadline=plan.deadline,
             seed=plan.seed,
             elsewhere=self._elsewhere(executors) if executors else None,
+            held_out=dict(enumerate(self.kept)) if plan.evaluation.by_clients else None,
             most_examples=self._most_examples if plan.train_truncated else None,
         )
 
@@ -101,7 +102,7 @@ class Federation:
         check_size(plan.model, train.shape, outputs)
         with borrowed(plan.seed, "model"):
             module = plan.model.build(train.shape, outputs)
-        return FlatModule(module, plan.buffers, self.device)
+        return FlatModule(module, plan.buffers, self.device, plan.training.personal)
 
     def _most_examples(self, reported: Mapping[int, object]) -> dict[int, int]:
         """Return the number of examples that the weight of each enrolled client counts: its truncated size."""
@@ -211,7 +212,7 @@ class Federation:
             i: algorithm.candidate_models(state, i)[chosen[i]] if i in chosen else algorithm.download(state, i)
             for i in clients
         }
-        if algorithm.remembers:
+        if algorithm.remembers or self.plan.training.personalizes:
             return {i: model_of(i, download) for i, download in downloads.items()}
         models = {download.data_ptr(): model_of(i, download) for i, download in downloads.items()}
         return {i: models[download.data_ptr()] for i, download in downloads.items()}

@@ -90,7 +90,8 @@ class History:
         late = before is not None and min(updates.versions) < before.state.version
         versions = zip(updates.clients, updates.versions, strict=True) if late or len(updates) == 1 else ()
         observed = plain({name: getattr(state, name) for name in self._observed})
-        return {"state": observed, "verdicts": _verdicts(state.verdicts), "versions": dict(versions)}
+        verdicts, reports = _verdicts(state.verdicts), dict(updates.reports)
+        return {"state": observed, "verdicts": verdicts, "versions": dict(versions), "reports": reports}
 
     def conclude(self, measure: Callable[[AnyState, frozenset[int]], Metrics | None]) -> None:
         """Measure the last state if that has not been done, as when a run ends at a time and not at a step."""

@@ -18,7 +18,7 @@ from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import safetensors.torch
@@ -32,6 +32,7 @@ from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
 from phalanx.runs.files import write
 from phalanx.runs.schema import SchemaPart, StepRecord, from_json, to_json
+from phalanx.training.evaluation import Metrics
 from phalanx.training.vector import FlatModule
 from phalanx.wording import shown
 
@@ -49,14 +50,24 @@ class SavedModels:
         best: whether the models of the best evaluation are kept as well.
         gigabytes: room for models, 10^9 bytes each. If the different models of the clients need more, only the global
             model is kept.
+        best_by: which evaluation is the best: the one with the highest accuracy, or the one with the lowest loss, which
+            every task has.
     """
 
     best: bool = False
     gigabytes: float = 1.0
+    best_by: Literal["accuracy", "loss"] = "accuracy"
 
     def __post_init__(self) -> None:
         if not self.gigabytes >= 0:
             raise ValueError(f"gigabytes must be at least 0, got {self.gigabytes}.")
+
+    def merit(self, measured: Metrics | None) -> float | None:
+        """Return the figure whose highest value is the best evaluation; None if it was not measured."""
+        value = None if measured is None else getattr(measured, self.best_by)
+        if value is None or math.isnan(value):
+            return None
+        return float(value if self.best_by == "accuracy" else -value)
 
 
 THE_LAST = SavedModels()
@@ -324,7 +335,8 @@ class ModelKeeper:
             InfeasibleError: they are not.
         """
         if self._settings.best:
-            self._top = max((step.accuracy for step in history if step.accuracy is not None), default=None)
+            merits = (self._settings.merit(step.metrics) for step in history)
+            self._top = max((merit for merit in merits if merit is not None), default=None)
             if self._top is not None and self._folder is not None:
                 if not (self._folder / BEST / INDEX).is_file():
                     raise InfeasibleError(
@@ -336,11 +348,9 @@ class ModelKeeper:
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
         self._last = progress._replace(updates=None)  # which are the memory of the next round
-        accuracy = None if progress.metrics is None else progress.metrics.accuracy
-        if not self._settings.best or accuracy is None or math.isnan(accuracy):
-            return
-        if self._top is None or accuracy > self._top:
-            self._top = accuracy
+        merit = self._settings.merit(progress.metrics) if self._settings.best else None
+        if merit is not None and (self._top is None or merit > self._top):
+            self._top = merit
             self.best = self._keep(progress, None if self._folder is None else self._folder / BEST)
 
     def keep(self) -> None:

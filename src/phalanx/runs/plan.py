@@ -122,9 +122,16 @@ class Run:
             raise ValueError(
                 f"influence must lie in 1..{self.population}, the number of clients, got {self.influence}."
             )
+        if self.evaluation.by_clients and not self.validation:
+            raise ValueError(
+                "evaluation.by_clients measures on examples that clients keep from training, and validation is 0. Set "
+                "it to their share, 0.2 say."
+            )
         self._check_population()
         if self.algorithm.synchronous and self.participation < 1:
             self.algorithm.check_round(self._asked, self.population)
+        self.algorithm.check_training(self.training)
+        self.training.check(self.algorithm)
         self._check_server()
         self._check_truncated()
         self._check_times()

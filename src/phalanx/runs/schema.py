@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from phalanx.aggregators.influence import Influence
-from phalanx.core import Verdict
+from phalanx.core import ClientReport, Verdict
 from phalanx.runs.provenance import Provenance
 from phalanx.training.evaluation import Metrics
 
@@ -44,6 +44,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         not_enrolled: by client, why it takes no part in the run.
         invalid: by client, why the guard did not let its update in.
         lost: by client, why its task brought no update.
+        reports: by client, what it measured of the model that it was sent, and reported with its update.
         remarks: guarantees that the run does not have, a sentence each; of the first line.
         influences: how far liars could have moved each aggregate of this step; empty unless the run measures it.
     """
@@ -58,6 +59,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
     not_enrolled: Mapping[int, str] = {}
     invalid: Mapping[int, str] = {}
     lost: Mapping[int, str] = {}
+    reports: Mapping[int, ClientReport] = {}
     remarks: tuple[str, ...] = ()
     influences: tuple[Influence, ...] = ()
 

@@ -189,16 +189,15 @@ class AttackerExecutor:
     """
 
     def __init__(self, adversary: Adversary, trainer: LocalTrainer, *, exact: bool) -> None:
-        adversary.attack.check_trainer(trainer)
-        self.adversary, self.trainer, self.exact = adversary, trainer, exact
+        adversary.attack.check_trainer(trainer.base)
+        self.adversary, self.trainer, self.exact = adversary, trainer.base, exact
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterator[tuple[LocalTask, float]]:
         """See `Executor`."""
         for task in tasks:
-            client, turn, version, start, row, correction = task
-            part, previous = self.adversary.part(client, version), self.adversary.previous.get(client)
-            data = self.adversary.data(client, part)
+            part = self.adversary.part(task.client, task.version)
+            previous, data = self.adversary.previous.get(task.client), self.adversary.data(task.client, part)
             trainer, measured = self.trainer, self.exact and len(data)
-            before = evaluate(trainer.model, start, data, trainer.task).loss if measured else None
-            loss = part.train(Lesson(client, turn, version, start, previous, data, row, correction), trainer)
+            before = evaluate(trainer.model, task.start, data, trainer.task).loss if measured else None
+            loss = part.train(Lesson(task, data, previous), trainer)
             yield task, loss if before is None else before

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from phalanx.attacks import Answer, Knowledge, Update
-from phalanx.core import Local, Reply, Vector
+from phalanx.core import ClientReport, Local, Reply, Vector
 
 
 class Trained(NamedTuple):
@@ -17,6 +17,7 @@ class Trained(NamedTuple):
     local: Local | None  # local state of the client after the task, if its role has one
     asked: float  # time of the download, in virtual seconds
     wait: int  # number of earlier waits of the server
+    report: ClientReport | None = None  # of the model that it used before it trained
 
 
 class Finished(NamedTuple):

@@ -8,7 +8,18 @@ import torch
 from torch import Tensor
 
 from phalanx.attacks import Attack, Update
-from phalanx.core import Algorithm, AnyState, Arrivals, Download, InfeasibleError, Local, Reply, Vector
+from phalanx.core import (
+    Algorithm,
+    AnyState,
+    Arrivals,
+    ClientReport,
+    Download,
+    InfeasibleError,
+    Local,
+    Reply,
+    Served,
+    Vector,
+)
 from phalanx.data import Dataset
 from phalanx.numerics.memory import ReusedRoom
 from phalanx.rng import numpy_generator
@@ -19,6 +30,7 @@ from phalanx.simulation.deadline import Deadline
 from phalanx.simulation.events import Back, Broken, Comes, Event, Finished, Released, Trained, Underway, Wait
 from phalanx.simulation.executor import AheadExecutor, DividedExecutor, Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
+from phalanx.training.evaluation import report
 from phalanx.training.local import LocalTask, LocalTrainer, check_correctable, correction_of
 
 NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
@@ -45,6 +57,8 @@ class Simulation:
         seed: seed of the run.
         elsewhere: makes an executor from the clients' data, which trains them in place of the trainer, with the same
             results to the bit. Asynchronous algorithms need an `AheadExecutor`, since they train clients one by one.
+        held_out: by client, the examples on which it measures the model that it uses at a download, before it trains.
+            Attackers report what they measure, too. None: nobody measures.
         most_examples: makes, from the sizes that clients report, the largest number of examples that each honest client
             trains on; those are drawn at random, by the stream "truncated" of the client. None: they train on all.
 
@@ -66,11 +80,12 @@ class Simulation:
         deadline: Deadline | None = None,
         seed: int = 0,
         elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None = None,
+        held_out: Mapping[int, Dataset] | None = None,
         most_examples: Callable[[Mapping[int, object]], Mapping[int, int]] | None = None,
     ) -> None:
         self.algorithm, self.trainer, self.seed = algorithm, trainer, seed
         sizes = {client: len(held) for client, held in data.items()}
-        model = trainer.model.values
+        model = trainer.model.values[: trainer.model.size]
         check_correctable(algorithm, trainer)
         self.adversary = Adversary(attack, byzantine, algorithm=algorithm, sizes=sizes, model=model, seed=seed)
         self.reported = self.adversary.reported
@@ -87,6 +102,7 @@ class Simulation:
         self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
+        self._held_out, self._reports = held_out or {}, dict[int, ClientReport]()  # by client, of its last download
         self._flying = OrderedDict[int, Trained]()  # the task of each client that has one, in the order of downloads
         self._begun = dict[int, LocalTask]()  # the tasks among these that train ahead
         self._others = 0  # honest clients among these that have not answered
@@ -157,9 +173,9 @@ class Simulation:
         """See `Transport`: the clients that take part from the start."""
         return {i: size for i, size in self.reported.items() if self.joining.get(i, 0) <= 0}
 
-    def model_of(self, client: int, download: Download) -> Vector:
+    def model_of(self, client: int, download: Download) -> Served:
         """Return the model that `client` would be served with this download.  Changes nothing."""
-        return self.algorithm.integrate(self._locals.get(client), download)
+        return self.trainer.served(client, self.algorithm.integrate(self._locals.get(client), download))
 
     # Availability
 
@@ -224,6 +240,10 @@ class Simulation:
             local = self._locals.get(client)
             start = self.algorithm.integrate(local, download)
             held = len(self.data[client])
+            kept = self._held_out.get(client)
+            if kept is not None and len(kept):
+                served = self.trainer.served(client, start)
+                self._reports[client] = report(self.trainer.model, served, kept, self.trainer.task)
             correction = correction_of(self.algorithm, self.trainer, local, download, held=held, version=version)
             yield LocalTask(client, turn, version, start, row, correction)
 
@@ -232,7 +252,9 @@ class Simulation:
         client, base = task.client, download[: self.trainer.model.size]
         update = Update(client, task.version, base, task.row, self.adversary.follow(client, base))
         self._others += client not in self.adversary
-        self._flying[client] = Trained(update, task.turn, math.nan, None, self.now, self._waits)
+        self._flying[client] = Trained(
+            update, task.turn, math.nan, None, self.now, self._waits, self._reports.get(client)
+        )
         return self._schedule(task, download.nbytes)
 
     def _learn(self, task: LocalTask, loss: float) -> None:
@@ -373,7 +395,7 @@ class Simulation:
         if self.adversary.sees(trained):
             self._fetch(self._flying)
         answers = self.adversary.answers(trained, self._flying, wait)
-        wait.replies += [Reply(client, answered, delta, trained.loss) for answered, delta in answers]
+        wait.replies += [Reply(client, answered, delta, trained.loss, trained.report) for answered, delta in answers]
         if any(answered == version for answered, _ in answers):
             self._settle(client, wait)
 

@@ -1,7 +1,9 @@
 """Local training, models as flat vectors, and evaluation."""
 
 from phalanx.training.augmentation import Compose, Flip, PadAndCrop, Transform
+from phalanx.training.ditto import Ditto
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.fedper import FedPer
 from phalanx.training.local import LocalTrainer, LocalTraining
 from phalanx.training.optimizer import LocalOptimizer
 from phalanx.training.sgd import ExponentialLR, LocalSGD, Schedule, ServerTraining, StepLR, Trainer
@@ -11,8 +13,10 @@ from phalanx.training.vector import FlatModule
 __all__ = [
     "Classification",
     "Compose",
+    "Ditto",
     "Evaluation",
     "ExponentialLR",
+    "FedPer",
     "FlatModule",
     "Flip",
     "LocalOptimizer",

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from phalanx.core import Vector
+from phalanx.core import ClientReport, Vector
 from phalanx.data import Dataset
 from phalanx.rng import stream
-from phalanx.training.local import LocalTraining
+from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import batches
 from phalanx.training.task import CLASSIFICATION, Measures, Task, apply
 from phalanx.training.vector import FlatModule
@@ -61,6 +61,13 @@ def evaluate(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLAS
     return Score(accuracy, loss, by_class, measures.results(loss))
 
 
+def report(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLASSIFICATION) -> ClientReport:
+    """Return what a client reports of a model that it evaluates on `data`."""
+    score = evaluate(model, vector, data, task)
+    loss, accuracy = (value if math.isfinite(value) else None for value in (score.loss, score.accuracy))
+    return ClientReport(len(data), loss, accuracy)
+
+
 def least_loss(model: FlatModule, offers: Mapping[int, Vector], data: Dataset, task: Task = CLASSIFICATION) -> int:
     """Return the number of the model with the smallest loss on some examples; at a tie the last one.
 
@@ -101,10 +108,13 @@ class Evaluation:
         local_epochs: number of epochs for which each client fine-tunes its model on its own data before the test, for
             the evaluation only. 0 tests models without fine-tuning. Xu and Lyu, "Towards Building a Robust and Fair
             Federated Learning System", 2020, use 1 for algorithms that send all clients the same model.
+        by_clients: whether each client measures the model that it uses at a download, on the examples that it keeps
+            from training (`validation` of the run), and reports that with its update.
     """
 
     every: int = 1
     local_epochs: int = 0
+    by_clients: bool = False
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -143,7 +153,7 @@ class FineTuning:
         if not len(data):
             return vector
         change = torch.empty_like(vector)
-        self._trainer.train(vector, data, client=client, turn=version, version=version, out=change)
+        self._trainer.train(LocalTask(client, version, version, vector, change), data)
         return vector + change
 
 

@@ -5,10 +5,10 @@ Flower's clients all train by that, so that a subclass of your own works in all 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Vector
+from phalanx.core import Algorithm, Correction, Download, InfeasibleError, Local, Served, Vector
 from phalanx.data import Dataset
 from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
@@ -39,16 +39,12 @@ class LocalTrainer(ABC):
         self.model, self.task = model, task
 
     @abstractmethod
-    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
-        """Train from `start`, and write the change of the parameters to `out`.
+    def train(self, task: LocalTask, data: Dataset) -> float:
+        """Train from `task.start`, and write the change of the parameters to `task.row`.
 
         Args:
-            start: (d,), the initial parameters.
+            task: whose client and turn name the random streams, and whose version sets the rate of a schedule.
             data: data of the client, on the device of the model.
-            client: id of the client, which names the random streams.
-            turn: number of earlier tasks of the client, which names the random streams.
-            version: version of the downloaded model, for a schedule of the learning rate.
-            out: (d,), receives trained minus initial parameters.
 
         Returns:
             Mean loss over the minibatches of the first epoch, per label; NaN if there are no examples.
@@ -61,19 +57,16 @@ class LocalTrainer(ABC):
             tasks: theirs.
             data: examples of each client, on the device of the model.
         """
-        return [
-            train_client(
-                self,
-                task.start,
-                data[task.client],
-                task.correction,
-                client=task.client,
-                turn=task.turn,
-                version=task.version,
-                out=task.row,
-            )
-            for task in tasks
-        ]
+        return [self.train(task, data[task.client]) for task in tasks]
+
+    @property
+    def base(self) -> "LocalTrainer":
+        """The trainer that makes the update: this one, if it has no other within."""
+        return self
+
+    def served(self, client: int, vector: Vector) -> Served:
+        """Return the parameters that a client uses if it is served a model: its own ones where it has any."""
+        return vector
 
     def snapshot(self) -> Mapping[int, Any]:
         """Return what each client remembers from turn to turn, of values that `phalanx.runs.packing` takes.
@@ -88,25 +81,11 @@ class LocalTrainer(ABC):
 
 
 class CorrectableTrainer(LocalTrainer):
-    """A trainer by gradient descent, whose gradients an algorithm can correct."""
+    """A trainer by gradient descent, whose `train` adds the correction of a task to each gradient."""
 
     @abstractmethod
     def reach(self, held: int, version: int) -> float:
         """Return the number of steps of a task on so many examples, times the learning rate."""
-
-    @abstractmethod
-    def train(
-        self,
-        start: Vector,
-        data: Dataset,
-        *,
-        client: int,
-        turn: int,
-        version: int,
-        out: Vector,
-        correction: Correction | None = None,
-    ) -> float:
-        """See `LocalTrainer`: with a correction of each gradient."""
 
 
 def check_correctable(algorithm: Algorithm, trainer: LocalTrainer) -> None:
@@ -135,32 +114,34 @@ def correction_of(
     return algorithm.correction(local, download, reach) if reach else None
 
 
-def train_client(
-    trainer: LocalTrainer,
-    start: Vector,
-    data: Dataset,
-    correction: Correction | None,
-    *,
-    client: int,
-    turn: int,
-    version: int,
-    out: Vector,
-) -> float:
-    """Train a client with or without a correction; arguments and result are those of `LocalTrainer.train`."""
-    if correction is None or not isinstance(trainer, CorrectableTrainer):
-        return trainer.train(start, data, client=client, turn=turn, version=version, out=out)
-    return trainer.train(start, data, client=client, turn=turn, version=version, out=out, correction=correction)
-
-
 class LocalTraining(ABC):
     """The settings of local training.  A subclass is a frozen dataclass."""
 
     default_of: ClassVar[type | None] = None  # fields of this type do not name the class; see `phalanx.runs.canonical`
 
+    personalizes: ClassVar[bool] = False  # whether `LocalTrainer.served` depends on the client
+
     @property
     def remembers(self) -> bool:
         """Whether clients remember something of their training from turn to turn."""
         return False
+
+    @property
+    def base(self) -> "LocalTraining":
+        """The training that makes the update: this one, if it is not around another."""
+        return self
+
+    def personal(self, names: Sequence[str]) -> Collection[str]:
+        """Return, of the names of a model's trainable parameters, those that stay at the client; see `FlatModule`.
+
+        Raises:
+            ValueError: the model has no such parameters.
+        """
+        return ()
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Raise `InfeasibleError` if clients of the algorithm cannot train in this way."""
+        return None
 
     @abstractmethod
     def learning_rate(self, version: int) -> float:

@@ -10,12 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
 from phalanx.training.augmentation import Transform
-from phalanx.training.local import LocalTrainer, LocalTraining
+from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.sgd import LocalSGD, Schedule, in_pairs, split
 from phalanx.training.task import Task, apply
 from phalanx.training.vector import FlatModule
@@ -150,13 +149,13 @@ class OptimizerTrainer(LocalTrainer):
         self._pairs = in_pairs(model.module)
         self._states = dict[int, Any]()  # of the optimizer, by client
 
-    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+    def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`."""
-        recipe, model, key = self.recipe, self.model, (client, turn)
-        lr = recipe.learning_rate(version)
-        model.load(start)
+        recipe, model, key = self.recipe, self.model, (task.client, task.turn)
+        lr = recipe.learning_rate(task.version)
+        model.load(task.start)
         model.module.train()
-        optimizer = self._optimizer(client, lr)
+        optimizer = self._optimizer(task.client, lr)
         noise = generator(self.seed, "augment", *key)
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), self.task.count(data.y[:0])
         minibatches = recipe.minibatches.minibatches(data, generator(self.seed, "batches", *key), alone=not self._pairs)
@@ -171,8 +170,8 @@ class OptimizerTrainer(LocalTrainer):
                     total += loss
                     seen += self.task.count(y)
         if recipe.remember:
-            self._states[client] = optimizer.state_dict()["state"]
-        model.write_change(start, out)
+            self._states[task.client] = optimizer.state_dict()["state"]
+        model.write_change(task.start, task.row)
         return float(total) / int(seen) if seen else math.nan
 
     def _optimizer(self, client: int, lr: float) -> torch.optim.Optimizer:

@@ -18,7 +18,7 @@ from phalanx.core import Correction, Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
-from phalanx.training.local import CorrectableTrainer, LocalTrainer, LocalTraining
+from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.stacked import StackedTrainer
 from phalanx.training.task import CLASSIFICATION, Task, apply
 from phalanx.training.vector import FlatModule
@@ -258,39 +258,34 @@ class Trainer(CorrectableTrainer):
         """See `CorrectableTrainer`."""
         return self.recipe.count(held, alone=self._alone) * self.recipe.learning_rate(version)
 
-    def train(
-        self,
-        start: Vector,
-        data: Dataset,
-        *,
-        client: int,
-        turn: int,
-        version: int,
-        out: Vector,
-        correction: Correction | None = None,
-    ) -> float:
+    def train(self, task: LocalTask, data: Dataset) -> float:
         """See `CorrectableTrainer`: clipping leaves the correction as it is, momentum does not."""
-        recipe, model, task, lr = self.recipe, self.model, self.task, self.recipe.learning_rate(version)
-        model.load(start)
+        recipe, model, key, lr = (
+            self.recipe,
+            self.model,
+            (task.client, task.turn),
+            self.recipe.learning_rate(task.version),
+        )
+        model.load(task.start)
         model.module.train()
         if self._velocity is not None:
             self._velocity.zero_()
         if self._received is not None:
             self._received.copy_(self._parameters)
-        added = None if correction is None else Added.of(correction, self._parameters)
+        added = None if task.correction is None else Added.of(task.correction, self._parameters)
         # Sums stay on the device: a GPU is read only once, at the end.
-        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), task.count(data.y[:0])
-        minibatches = recipe.minibatches(data, generator(self.seed, "batches", client, turn), alone=self._alone)
-        with borrowed(self.seed, "dropout", client, turn, device=model.device):
+        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), self.task.count(data.y[:0])
+        minibatches = recipe.minibatches(data, generator(self.seed, "batches", *key), alone=self._alone)
+        with borrowed(self.seed, "dropout", *key, device=model.device):
             for epoch, x, y in minibatches:
-                loss = task.loss(apply(model.module, x), y)
+                loss = self.task.loss(apply(model.module, x), y)
                 model.gradient.zero_()
                 loss.backward()  # type: ignore[no-untyped-call]
                 self.descend(lr, added)
                 if epoch == 0:
-                    total += loss.detach() * task.count(y)
-                    seen += task.count(y)
-        model.write_change(start, out)
+                    total += loss.detach() * self.task.count(y)
+                    seen += self.task.count(y)
+        model.write_change(task.start, task.row)
         return float(total) / int(seen) if seen else math.nan
 
     def descend(self, lr: float, added: "Added | None") -> None:
@@ -350,5 +345,5 @@ class ServerTraining:
     def __call__(self, model: Vector, version: int) -> Vector:
         """Return the change of the model of this version by training."""
         change = torch.empty_like(model)
-        self.trainer.train(model, self.data, client=SERVER, turn=version, version=version, out=change)
+        self.trainer.train(LocalTask(SERVER, version, version, model, change), self.data)
         return change

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from phalanx.core import Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
 from phalanx.training.layers import Dropout, stack_of
@@ -52,9 +51,9 @@ class StackedTrainer(LocalTrainer):
         self._first = next(number for number, layer in enumerate(layers) if layer.size)  # no gradient before it
         self._values = self._targets = model.values.new_empty(0, 0)
 
-    def train(self, start: Vector, data: Dataset, *, client: int, turn: int, version: int, out: Vector) -> float:
+    def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`."""
-        return self.train_together([LocalTask(client, turn, version, start, out)], {client: data})[0]
+        return self.train_together([task], {task.client: data})[0]
 
     def train_together(self, tasks: Sequence[LocalTask], data: Mapping[int, Dataset]) -> list[float]:
         """See `LocalTrainer`."""

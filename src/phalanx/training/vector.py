@@ -6,13 +6,13 @@ gradients are views of two flat tensors, so loading a model is a copy, and a ste
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from phalanx.core import Vector
+from phalanx.core import Served, Vector
 from phalanx.models import Model
 from phalanx.numerics.memory import check_fits, room
 from phalanx.wording import shown
@@ -60,29 +60,49 @@ class FlatModule:
             buffers is an error. "average": floating-point buffers are sent after the parameters and aggregated like
             them; the others keep their current values. "freeze": all keep their current values.
         device: device for the computations.
+        personal: returns, of the names of the trainable parameters, those that stay at a client. They are not sent;
+            vectors that have them have them at the end.
 
     Raises:
         ValueError: if the module has no trainable parameters, several dtypes, or buffers and no policy for them.
     """
 
-    def __init__(self, module: nn.Module, buffers: BufferPolicy = "refuse", device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        buffers: BufferPolicy = "refuse",
+        device: torch.device | str = "cpu",
+        personal: Callable[[Sequence[str]], Collection[str]] = lambda names: (),
+    ) -> None:
         self.module = module.to(device)
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
-        travelling = sent_tensors(self.module, buffers)
-        self.size = sum(p.numel() for p in travelling)
-        self.trainable = sum(p.numel() for p in parameters)
-        self.dtype, self.device = parameters[0].dtype, parameters[0].device
-        self.convolutional = any(p.ndim == 4 for p in parameters)
-        self.values = torch.empty(self.size, dtype=self.dtype, device=self.device)
+        tensors = sent_tensors(self.module, buffers)
+        parameters = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        names = personal([*parameters])
+        shared, own = ([p for n, p in parameters.items() if (n in names) is kept] for kept in (False, True))
+        travelling = tensors[len(parameters) :]
+        self.size = sum(t.numel() for t in [*shared, *travelling])
+        self.trainable = sum(p.numel() for p in parameters.values())
+        self.dtype, self.device = tensors[0].dtype, tensors[0].device
+        self.convolutional = any(p.ndim == 4 for p in parameters.values())
+        self.values = torch.empty(sum(t.numel() for t in tensors), dtype=self.dtype, device=self.device)
         self.gradient = torch.zeros(self.trainable, dtype=self.dtype, device=self.device)
-        self._entries = _bind(travelling, self.values, self.gradient)
-        self._plain = all(t.ndim != 4 for t in travelling)  # whether the values lie as in a vector that is sent
+        views = _bind([*shared, *own, *travelling], self.values, self.gradient)
+        self._entries = _numbered([*views[: len(shared)], *views[len(parameters) :], *views[len(shared) :][: len(own)]])
+        self._own = torch.cat([self.values[:0], *(p.detach().flatten() for p in own)])
+        self._plain = not own and all(
+            t.ndim != 4 for t in tensors
+        )  # whether the values lie as in a vector that is sent
         self._frozen = [
             (b, b.clone()) for b in self.module.buffers() if buffers == "freeze" or not b.is_floating_point()
         ]
 
-    def load(self, vector: Vector) -> None:
-        """Set all parameters, and reset the buffers that are not part of the vector."""
+    def load(self, vector: Served) -> None:
+        """Set all parameters, and reset the buffers that are not part of the vector.
+
+        Personal parameters that the vector does not have get their initial values.
+        """
+        if len(vector) < len(self.values):
+            vector = self.whole(vector)
         with torch.no_grad():
             if self._plain:
                 self.values.copy_(vector)
@@ -92,17 +112,22 @@ class FlatModule:
             for buffer, value in self._frozen:
                 buffer.copy_(value)
 
-    def read(self, out: Vector | None = None) -> Vector:
-        """Return all parameters as a vector, in `out` if it is given."""
+    def read(self, out: Served | None = None) -> Served:
+        """Return all parameters as a vector, in `out` if it is given; personal ones only if it has room for them."""
         out = torch.empty(self.size, dtype=self.dtype, device=self.device) if out is None else out
         if self._plain:
             return out.copy_(self.values)
         with torch.no_grad():
             for view, (start, stop) in self._entries:
-                out[start:stop].view(view.shape).copy_(view)
+                if stop <= len(out):
+                    out[start:stop].view(view.shape).copy_(view)
         return out
 
-    def write_change(self, start: Vector, out: Vector) -> None:
+    def whole(self, vector: Served, own: Served | None = None) -> Served:
+        """Return a sent vector with personal parameters, the initial ones if they are not given."""
+        return torch.cat((vector, self._own if own is None else own))
+
+    def write_change(self, start: Served, out: Served) -> None:
         """Write the parameters minus `start` to `out`."""
         if self._plain:
             torch.sub(self.values, start, out=out)
@@ -139,13 +164,13 @@ def _travelling_buffers(module: nn.Module, policy: BufferPolicy) -> list[Tensor]
     return [b for b in buffers.values() if b.is_floating_point()] if policy == "average" else []
 
 
-def _bind(tensors: Iterable[Tensor], values: Tensor, gradient: Tensor) -> list[tuple[Tensor, tuple[int, int]]]:
+def _bind(tensors: Iterable[Tensor], values: Tensor, gradient: Tensor) -> list[Tensor]:
     """Make each tensor a view of its part of `values`, and its gradient, if any, a view of its part of `gradient`.
 
     Convolution weights are stored channels last inside their part, the fastest layout for convolutions; the vectors
     that are loaded and read are row-major nevertheless.
     """
-    entries, start = [], 0
+    views, start = [], 0
     for tensor in tensors:
         stop = start + tensor.numel()
         view = _shaped(values[start:stop], tensor.shape)
@@ -153,8 +178,16 @@ def _bind(tensors: Iterable[Tensor], values: Tensor, gradient: Tensor) -> list[t
         tensor.data = view
         if isinstance(tensor, nn.Parameter):
             tensor.grad = _shaped(gradient[start:stop], tensor.shape)
-        entries.append((view, (start, stop)))
+        views.append(view)
         start = stop
+    return views
+
+
+def _numbered(views: Iterable[Tensor]) -> list[tuple[Tensor, tuple[int, int]]]:
+    """Return each view with its range in a vector that holds them in this order."""
+    entries, at = [], 0
+    for view in views:
+        entries.append((view, (at, at := at + view.numel())))
     return entries
 
 

@@ -1,0 +1,94 @@
+"""Models of which only a part is trained: some parameters by name, or adapters of low rank."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import torch
+from torch import nn
+
+from phalanx.installation import installation
+from phalanx.models.model import Model
+
+
+@dataclass(frozen=True)
+class PartlyTrained(Model):
+    """A model of which only some parameters are trained and sent; the others keep their initial values.
+
+    Clients of one process share the others, which are in memory once.
+
+    Args:
+        model: the whole model; `GivenModule` for one that was trained before.
+        trained: patterns of the names of parameters that are trained, with * for any text: ["score.*"].
+    """
+
+    model: Model
+    trained: tuple[str, ...]
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `Model.build`.
+
+        Raises:
+            ValueError: no parameter has such a name.
+        """
+        module = self.model.build(shape, classes)
+        train_only(module, self.trained)
+        return module
+
+
+def train_only(module: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Let only parameters be trained whose names fit one of the patterns; raise `ValueError` if there are none."""
+    found = False
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(any(fnmatchcase(name, pattern) for pattern in patterns))
+        found |= parameter.requires_grad
+    if not found:
+        names = ", ".join(name for name, _ in module.named_parameters())
+        raise ValueError(f"No parameter has a name like {', '.join(patterns)}. Choose some of: {names}.")
+
+
+@dataclass(frozen=True)
+class LoRA(Model):
+    """A model with adapters of low rank, which alone are trained and sent: W x becomes W x + alpha / rank B A x.
+
+    Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022, by the package `peft` (extra `lora`).
+    A (rank, inputs) begins at random, B (outputs, rank) at 0.  Clients of one process share W, which is in memory once.
+    The algorithm `LowRankProducts` aggregates B A.
+
+    Args:
+        model: the whole model; `GivenModule` for one that was trained before.
+        layers: last parts of the names of the layers that get an adapter, such as ["query", "value"].
+        rank: of the adapters.
+        alpha: factor of the adapters, times their rank.
+        base: type of the parameters that are not trained; "bfloat16" halves their memory. For models of texts.
+    """
+
+    model: Model
+    layers: tuple[str, ...]
+    rank: int = 4
+    alpha: int = 8
+    base: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or not self.alpha > 0:
+            raise ValueError(f"rank must be at least 1 and alpha positive, got {self.rank} and {self.alpha}.")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `Model.build`.
+
+        Raises:
+            ValueError: no layer has such a name.
+            ModuleNotFoundError: peft is not installed.
+        """
+        try:
+            from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415  (optional, and slow to import)
+        except ImportError as error:
+            raise ModuleNotFoundError(f"LoRA needs the package peft: {installation('lora')}.") from error
+        module = self.model.build(shape, classes).to(getattr(torch, self.base))
+        settings = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=list(self.layers))
+        adapted: nn.Module = inject_adapter_in_model(settings, module)
+        train_only(adapted, ("*.lora_A.*", "*.lora_B.*"))
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+        return adapted
