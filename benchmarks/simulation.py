@@ -4,6 +4,8 @@ python benchmarks/simulation.py here        # 100 clients x 600 examples, a perc
 python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
 python benchmarks/simulation.py flower      # the same, Flower's run_simulation, with the same local training
 python benchmarks/simulation.py engines     # plain PyTorch, one process, stacked, two processes, both, in turns
+python benchmarks/simulation.py ahead       # an asynchronous run in one and two processes, in turns
+python benchmarks/simulation.py matrix      # memory of a round of 10,000 clients, and the cost of a client's turn
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
 Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
@@ -16,6 +18,7 @@ peer/bin/python benchmarks/simulation.py flower
 
 import argparse
 import os
+import resource
 import secrets
 import statistics
 import time
@@ -28,10 +31,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import FedAvg
+from phalanx.algorithms import Catalyst, FedAvg
+from phalanx.core import Progress
 from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
 from phalanx.numerics.memory import keep_freed_memory
+from phalanx.simulation import Normal
 from phalanx.simulation.executor import Blueprint
 from phalanx.simulation.parallel import ProcessExecutors
 from phalanx.training.evaluation import Evaluation
@@ -142,6 +147,52 @@ WAYS = (
 )
 
 
+def ahead(steps: int = 400, repeats: int = 3) -> None:
+    """Time Catalyst with 40 clients, as in Table 1 of its paper at the scale quick; the ways take turns.
+
+    The figures leave out the first quarter of a run, in which processes start.
+    """
+    keep_freed_memory()
+    recipe = LocalSGD(batch_size=10, lr=0.05, momentum=0.5, clip_norm=5.0)
+    for _ in range(repeats):
+        shown = list[str]()
+        for name, stacked, jobs in WAYS:
+            small = plan(clients=40, held=150, recipe=replace(recipe, stacked=stacked))
+            evaluation = Evaluation(every=10)
+            run = replace(
+                small, algorithm=Catalyst(10), latency=Normal(100.0, 20.0), until=Until(steps), evaluation=evaluation
+            )
+            mark = os.environ[MARK] = secrets.token_hex(8)
+            seen = list[tuple[float, float, float]]()
+
+            def look(progress: Progress, mark: str = mark, seen: list[tuple[float, float, float]] = seen) -> None:
+                if progress.step in (steps // 4, steps):
+                    seen.append((time.perf_counter(), cpu_seconds(mark), time.process_time()))
+
+            with ProcessExecutors(jobs, after=0.0) as processors:
+                simulate(run, executors=processors, observers=[look])
+            wall, cpu, here = (after - before for before, after in zip(*seen, strict=True))
+            shown.append(f"{name} {wall:.2f} s, CPU time {cpu:.2f} s, of it {here:.2f} s here")
+        print("; ".join(shown), f"; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def matrix(clients: int) -> None:
+    """Show the peak memory of rounds of clients that take one step on one example, and the CPU time of a turn."""
+    page, seen = resource.getpagesize(), list[tuple[float, int]]()
+
+    def look(_: object) -> None:
+        held = int(Path("/proc/self/statm").read_text().split()[1]) * page
+        seen.append((time.process_time(), held))
+
+    run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1))
+    simulate(run, observers=[look])
+    size = clients * 4 * sum(p.numel() for p in MODEL.build((INPUTS,), CLASSES).parameters())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - seen[0][1]
+    turn = statistics.median((b[0] - a[0]) / clients for a, b in pairwise(seen[1:]))
+    print(f"{clients} clients: peak {peak / size:.2f} x the matrix of {size / 1e6:.0f} MB, ", end="")
+    print(f"{1e6 * turn:.0f} microseconds of CPU time a turn; load {os.getloadavg()[0]:.1f}")
+
+
 def task() -> None:
     """Time rounds of clients with one example, so that training takes almost no time."""
     from phalanx.ray import RayExecutors  # noqa: PLC0415
@@ -204,9 +255,11 @@ def flower() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["here", "ray", "flower", "engines", "task"])
+    parser.add_argument("what", choices=["here", "ray", "flower", "engines", "ahead", "matrix", "task"])
     parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
+    parser.add_argument("--clients", type=int, default=10_000, help="of the matrix")
     options = parser.parse_args()
     torch.set_num_threads(1)
     measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
-    (measured | {"flower": flower, "engines": engines, "task": task})[options.what]()
+    measured |= {"flower": flower, "engines": engines, "task": task, "ahead": ahead}
+    (measured | {"matrix": lambda: matrix(options.clients)})[options.what]()

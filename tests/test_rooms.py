@@ -24,6 +24,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("runs",),
     ("fairness", "observers"),
     ("report",),
+    ("studies",),
     ("phalanx",),  # what `import phalanx` offers
     ("reproduce",),
     ("ray", "flower"),

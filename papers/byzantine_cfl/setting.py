@@ -20,11 +20,11 @@ from phalanx.attacks import AllLabelsTo, Attack, Gaussian, NoiseInputs
 from phalanx.core import Algorithm, Until
 from phalanx.data import CIFAR10, MNIST, FashionMNIST, Source
 from phalanx.models import Model, SattlerCNN, SattlerVGG
-from phalanx.reproduce.drawing import curves
 from phalanx.reproduce.experiment import Context, Scale
 from phalanx.reproduce.results import Cell, Table, compared
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.drawing import curves
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Ignore

@@ -11,9 +11,9 @@ from phalanx.core import Algorithm, Until
 from phalanx.data import MNIST
 from phalanx.models import MLP, CoxCNN
 from phalanx.reproduce.experiment import Scale
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.simulation import Normal
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 
 LABELS = (8, 9)

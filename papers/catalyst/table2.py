@@ -13,8 +13,8 @@ from phalanx.models import MLP, CoxCNN
 from phalanx.reproduce.experiment import Context, Scale
 from phalanx.reproduce.published import Published
 from phalanx.reproduce.results import Cell, Comparison, Rendering, Sample, Table
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 
 TITLE = "A backdoor on MNIST, 4 of 10 clients: four bright pixels make a 3 a 1"

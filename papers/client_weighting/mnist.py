@@ -9,11 +9,11 @@ from phalanx.attacks import Attack, LabelShift, ModelNegation, ReportSize, Toget
 from phalanx.core import Until
 from phalanx.data import MNIST, DirichletMultinomialSizes, LognormalSizes
 from phalanx.models import MLP
-from phalanx.reproduce.drawing import Panels
 from phalanx.reproduce.experiment import Context
 from phalanx.reproduce.results import Cell, Table, compared
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.drawing import Panels
+from phalanx.studies.trace import Trace
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 

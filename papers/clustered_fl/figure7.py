@@ -10,11 +10,11 @@ from phalanx.algorithms import ClusteredFL
 from phalanx.core import Until
 from phalanx.data import MNIST, ClassSplit, SwappedLabels
 from phalanx.models import MLP, LeNet
-from phalanx.reproduce.drawing import COLOURS, DASHES
 from phalanx.reproduce.experiment import Context, Scale
 from phalanx.reproduce.results import Plot, Rendering, Sample, Table
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.drawing import COLOURS, DASHES
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

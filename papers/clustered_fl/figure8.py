@@ -21,8 +21,8 @@ from phalanx.data import CIFAR10, MNIST, PermutedLabels
 from phalanx.models import MLP, SattlerCifarCNN
 from phalanx.reproduce.experiment import Context, Scale
 from phalanx.reproduce.results import Cell, Plot, Rendering, Sample, Table, compared
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

@@ -9,8 +9,8 @@ from phalanx.data import AGNews, Natural, Topics
 from phalanx.models import WordLSTM
 from phalanx.reproduce.experiment import Context, Scale
 from phalanx.reproduce.results import Cell, Plot, Rendering, Sample, Table
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

@@ -13,9 +13,9 @@ from phalanx.algorithms import ClusteredFL
 from phalanx.core import Until
 from phalanx.data import CIFAR10, MNIST, Dataset, Dirichlet, Partition, Source, SwappedLabels, Uniform
 from phalanx.models import LeNet, Model, SattlerCifarCNN
-from phalanx.reproduce.trace import Trace
 from phalanx.rng import numpy_generator
 from phalanx.runs.plan import Run
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

@@ -23,8 +23,8 @@ from papers.rffl.setting import (
 from phalanx.fairness import detection
 from phalanx.reproduce.experiment import Context, Scale
 from phalanx.reproduce.results import Rendering, Table
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.trace import Trace
 
 TITLE = "What RFFL should do, and whether it does: fairness, gains and removals, MNIST, 10 participants"
 CLAIM = (

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from papers.rffl.measured import Records, attackers_removed, honest_removed, traces
 from papers.rffl.setting import FEW, FLIP, RAMP, RIDE, SMALLER_MNIST, UNIFORM, Enemy, Federation, cells
 from phalanx.fairness import detection
-from phalanx.reproduce.drawing import COLOURS, MUTED
 from phalanx.reproduce.experiment import Context, Scale
 from phalanx.reproduce.results import Plot, Rendering, Table
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.drawing import COLOURS, MUTED
+from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

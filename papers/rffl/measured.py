@@ -9,7 +9,7 @@ from papers.rffl.setting import REPUTATION, STANDALONE, Enemy, Federation, cell
 from phalanx.fairness import Correlation, collaborative_fairness, detection, gains
 from phalanx.reproduce.published import Published
 from phalanx.reproduce.results import Comparison, Sample
-from phalanx.reproduce.trace import Trace
+from phalanx.studies.trace import Trace
 
 Records = Mapping[str, Sequence[Trace]]
 

@@ -33,8 +33,8 @@ from papers.rffl.setting import (
 from phalanx.reproduce.experiment import Context, Exhibit, Scale
 from phalanx.reproduce.published import Published
 from phalanx.reproduce.results import Cell, Rendering, Table
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.trace import Trace
 
 HONEST = 10
 MINUTES: Mapping[int, Mapping[Scale, float]] = {  # by number of attackers

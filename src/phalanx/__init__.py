@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from phalanx.runs.plan import Run
     from phalanx.runs.record import Record
     from phalanx.runs.session import simulate
+    from phalanx.studies.study import Study
     from phalanx.training.sgd import LocalSGD
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Run",
     "StalledError",
     "Stop",
+    "Study",
     "Transport",
     "Until",
     "Updates",
@@ -59,6 +61,7 @@ HOMES = {  # the modules of the names above that are not in `phalanx.core`: torc
     "LocalSGD": "phalanx.training.sgd",
     "Record": "phalanx.runs.record",
     "Run": "phalanx.runs.plan",
+    "Study": "phalanx.studies.study",
     "run": "phalanx.engine.loop",
     "simulate": "phalanx.runs.session",
 }

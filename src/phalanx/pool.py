@@ -143,5 +143,9 @@ class Pool(ABC):
             case Said():
                 yield message
             case Done(job) | Failed(job):
-                next(jobs for jobs in self.workers.values() if job in jobs).remove(job)
+                self.close_job(job)
                 yield message
+
+    def close_job(self, job: int) -> None:
+        """Note that a worker does not have a job any more."""
+        next(jobs for jobs in self.workers.values() if job in jobs).remove(job)

@@ -89,6 +89,13 @@ def test_a_liar_is_removed_and_the_class_is_named():
     assert rounds(replace(ASKED, agreement=None), [HONEST, HONEST, HONEST, LIAR])[1] == {0, 1, 2, 3}
 
 
+def test_who_agrees_by_the_least_that_is_asked_stays():
+    aside = [1.0, 1.0, 0.0, 0.0, 1.0]  # the row of class 1 is (0, 1), that of the others (1, 0)
+    for least, left in ((0.0, {0, 1, 2, 3}), (0.01, {0, 1, 2})):
+        algorithm = replace(ASKED, agreement=replace(TWO, least=least))
+        assert rounds(algorithm, [HONEST, HONEST, HONEST, aside])[1] == left
+
+
 def test_patience_and_probation():
     patient = replace(ASKED, agreement=replace(TWO, patience=2))
     assert rounds(patient, [HONEST, HONEST, HONEST, LIAR], 2)[1] == {0, 1, 2, 3}

@@ -103,3 +103,8 @@ def test_too_few_clients():
 def test_tolerates_an_inversion_on_the_digits():
     assert accuracy(AsyncMomentum()) > 0.7
     assert accuracy(AsyncMomentum(), Rescale(-10.0)) > 0.6
+
+
+def test_a_client_remembers_a_momentum_only_if_it_sends_one():
+    assert AsyncMomentum(momentum=0.9).remembers
+    assert not AsyncMomentum(momentum=0.0).remembers

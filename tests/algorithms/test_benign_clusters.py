@@ -54,6 +54,14 @@ def test_two_that_are_alike_are_excluded_if_there_may_be_two_attackers():
         assert state.excluded.keys() == gone
 
 
+def test_nobody_is_judged_by_a_report_of_which_attackers_may_be_half():
+    algorithm = small(f=2)
+    state, _ = algorithm.step(begin(algorithm, 8), updates([RIGHT, RIGHT, RIGHT, UP], clients=[0, 1, 2, 6]))
+    assert not state.excluded
+    state, _ = algorithm.step(begin(algorithm, 8), updates([RIGHT, RIGHT, RIGHT, RIGHT, UP], clients=[0, 1, 2, 3, 6]))
+    assert state.excluded.keys() == {6}
+
+
 def test_one_strange_round_leaves_a_client_out_and_it_goes_on_in_the_cluster_of_its_own_kind():
     """Client 6 belongs to the right; in the round of the split it sends something else, and is compared with both."""
     algorithm = small(regular=ClusteredFL(eps1=0.5, eps2=1.0, min_round=1))

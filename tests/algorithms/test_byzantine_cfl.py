@@ -41,6 +41,7 @@ def test_removed_clients_are_ignored_for_good():
     state, _ = algorithm.step(state, updates([[1.0, 0.0], [100.0, 0.0], [1.0, 0.0]]))
     assert close(state.model, [3.0, 0.0])
     assert state.verdicts.keys() == {0, 2}
+    assert algorithm.weights(state, [0, 1, 2]) == {0: 1.0, 1: 0.0, 2: 1.0}
 
 
 @few_parameters

@@ -14,7 +14,7 @@ from phalanx.aggregators import Krum, Median
 from phalanx.algorithms import ClusteredFL, FedAvg, Relative
 from phalanx.attacks import SignFlip
 from phalanx.clustering import bipartition
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, Verdict
 from phalanx.data import PermutedLabels
 from phalanx.runs.schema import plain
 from phalanx.weighting import AsReported, Truncate
@@ -394,7 +394,9 @@ def test_a_new_client_without_a_direction_stays_where_it_is():
     state = algorithm.join(state, 9, 10)
     state, _ = algorithm.step(state, updates([*rows, [0.0, 0.0]], clients=[0, 1, 2, 3, 9]))
     assert state.newcomers == {9: 0}
-    assert state.verdicts[9].reason == "new client stays at cluster 0: a zero update has no direction"
+    assert state.verdicts[9] == Verdict(
+        False, 0.0, None, "new client stays at cluster 0: a zero update has no direction"
+    )
     state, _ = algorithm.step(state, updates([*rows, [-0.1, 0.0]], clients=[0, 1, 2, 3, 9]))
     assert state.clusters == {1: (0, 1), 2: (2, 3, 9)}
 

@@ -202,6 +202,7 @@ def test_a_cap_for_each_client_lets_two_attackers_take_turns():
         Kardam(f=2, frequency="each"), begin(Kardam(f=2), 7)._replace(recent=(0, 1, 0, 1)), [(0, 0, 0, 0.0)]
     )
     assert state.verdicts[0].reason == "computed 2 of the last 4 gradients used, allowed: 1"
+    assert (state.verdicts[0].accepted, state.verdicts[0].weight) == (False, 0.0)
 
 
 def test_liveness_is_a_rule_and_shows():

@@ -122,6 +122,15 @@ def test_a_fast_client_does_not_hasten_a_split():
     assert state.clusters == {1: (0, 1, 2, 3), 2: (4, 5, 6, 7)}, "six of eight have sent two"
 
 
+def test_the_steps_in_which_a_late_answer_is_recognised_are_bounded(monkeypatch):
+    monkeypatch.setattr("phalanx.algorithms.per_cluster.OLDEST", 3)
+    algorithm = PerCluster(FedAsync(), min_turns=99)
+    state, _ = begin(algorithm)
+    for i in range(5):
+        state, _ = algorithm.step(state, sent(state, [i], algorithm))
+    assert state.trained[0].advanced == (3, 4, 5)
+
+
 def test_who_stays_away_prevents_no_split_and_goes_down_the_tree_later():
     """A quarter never reports until the others have been split; then each finds its group by its own update."""
     state, _ = rounds(TWO, 2, clients=[0, 1, 2, 4, 5, 6])

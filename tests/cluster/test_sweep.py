@@ -13,9 +13,9 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Digits
 from phalanx.models import MLP
 from phalanx.ray import RayExecutors, ray_workers
-from phalanx.reproduce.store import Store
-from phalanx.reproduce.trace import Trace
-from phalanx.reproduce.workers import Advanced, Began, Ended, Means, Warned
+from phalanx.studies.store import Store
+from phalanx.studies.trace import Trace
+from phalanx.studies.workers import Advanced, Began, Ended, Means, Warned
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 
 from phalanx.clustering import agglomerate
+from phalanx.clustering.kernels import spanning_tree
 
 LINKAGES = ("single", "complete", "average", "ward")
 
@@ -81,3 +82,14 @@ def test_no_distances(far, monkeypatch):
     monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
     with pytest.raises(ValueError, match="square matrix of finite distances"):
         agglomerate(far, clusters=1)
+
+
+@pytest.mark.parametrize("m", [2, 3, 65])
+def test_the_compiled_spanning_tree_writes_an_edge_less_than_there_are_items_and_nothing_beyond(m):
+    """Compiled code checks no bounds."""
+    points = np.arange(m, dtype=float) ** 2
+    order, parent, strength = np.full(m + 1, -7), np.full(m + 1, -7), np.full(m + 1, 7.0)
+    assert spanning_tree(-abs(points[:, None] - points), order[: m - 1], parent[: m - 1], strength[: m - 1])
+    assert order.tolist() == [*range(1, m), -7, -7]
+    assert parent.tolist() == [*range(m - 1), -7, -7]
+    assert strength.tolist() == [*(float(1 - 2 * i) for i in range(1, m)), 7.0, 7.0]

@@ -73,7 +73,10 @@ def test_unknown_client_duplicate_replay_and_stale():
     assert torch.equal(checked.updates.deltas, GOOD[None]), "the first answer counts, the second changes nothing"
     window = Guard(max_staleness=3)
     assert inspect(Reply(0, 2, GOOD, 1.0), guard=window, version=5).updates is not None
-    assert "4 server updates old, allowed are 3" in refusal(Reply(0, 2, GOOD, 1.0), guard=window, version=6)
+    for most, allowed in ((3, "allowed are 3"), (1, "allowed is 1"), (0, "allowed are 0")):
+        assert f"4 server updates old, {allowed}" in refusal(
+            Reply(0, 2, GOOD, 1.0), guard=Guard(max_staleness=most), version=6
+        )
 
 
 def test_an_unrequested_reply_does_not_settle_the_open_question():

@@ -25,10 +25,10 @@ from phalanx.fairness import (
     spread,
 )
 from phalanx.models import MLP
-from phalanx.reproduce.trace import Trace
 from phalanx.rng import numpy_generator
 from phalanx.runs.record import Record
 from phalanx.runs.schema import StepRecord
+from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Metrics
 from summaries import summary
 

@@ -68,6 +68,7 @@ def test_nobody_takes_part_twice():
         ("clients: [{id: zero, key: abc}]", "id must be int, got 'zero'"),
         ("clients: [{id: -1, key: abc}]", "id must be at least 0"),
         ("clients: [{id: 0, key: abc, rank: 3}]", "unknown rank"),
+        ("clients: [{id: 0, key: abc, rank: 3, 1: 2}]", "unknown 1, rank"),
         ("clients: [{id: 0, key: abc, revoked: 1}]", "revoked must be bool, got 1"),
         ("!!python/object/apply:os.system [exit]", "is not a roster"),
     ],

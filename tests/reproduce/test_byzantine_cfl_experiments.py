@@ -6,11 +6,11 @@ import pytest
 from made import trace
 
 from papers.byzantine_cfl import figure2, figure3, setting, tables
-from phalanx.reproduce.drawing import styled
-from phalanx.reproduce.experiment import SCALES, Context, studies
+from phalanx.reproduce.experiment import SCALES, Context, reproductions
 from phalanx.reproduce.output import flat
-from phalanx.reproduce.trace import Excluded
 from phalanx.runs.session import simulate
+from phalanx.studies.drawing import styled
+from phalanx.studies.trace import Excluded
 
 table1, table2 = tables.EXPERIMENTS.values()
 MODULES = {table1: 100, table2: 10, figure2: 100}
@@ -19,11 +19,11 @@ every_module = pytest.mark.parametrize("module", MODULES, ids=("table1", "table2
 
 @pytest.fixture(scope="module")
 def context() -> Context:
-    return Context("quick", (0,), studies()["byzantine-cfl"].published)
+    return Context("quick", (0,), reproductions()["byzantine-cfl"].published)
 
 
 def test_both_tables_and_figures_are_there():
-    assert studies()["byzantine-cfl"].experiments.keys() == {"figure2", "figure3", "table1", "table2"}
+    assert reproductions()["byzantine-cfl"].experiments.keys() == {"figure2", "figure3", "table1", "table2"}
 
 
 @every_module

@@ -11,7 +11,7 @@ from papers.catalyst import figure1, figure2, figure3, grid, late_labels, rare, 
 from phalanx.algorithms import BASGD, Catalyst, FedAsync, Kardam
 from phalanx.algorithms.staleness import Polynomial
 from phalanx.attacks import Rescale
-from phalanx.reproduce.experiment import SCALES, Context, studies
+from phalanx.reproduce.experiment import SCALES, Context, reproductions
 from phalanx.reproduce.output import flat
 from phalanx.reproduce.results import Comparison
 from phalanx.simulation import Normal
@@ -30,12 +30,12 @@ BLOCKS = {table1_mnist: "MNIST", table1_cifar10: "CIFAR-10", table1_wikitext2: "
 
 @pytest.fixture(scope="module")
 def context() -> Context:
-    return Context("quick", (0,), studies()["catalyst"].published)
+    return Context("quick", (0,), reproductions()["catalyst"].published)
 
 
 def test_all_tables_and_figures_of_the_paper_are_there():
     """Table 1 has a name for each data set; Table 3 compares assumptions, and is a page of the documentation."""
-    found = studies()["catalyst"].experiments
+    found = reproductions()["catalyst"].experiments
     assert {f"figure{k}" for k in range(1, 9)} | {"table2"} <= found.keys()
     assert {"table1-mnist", "table1-cifar10", "table1-wikitext2", "late-labels"} <= found.keys()
 

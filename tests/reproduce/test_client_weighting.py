@@ -7,18 +7,18 @@ import pytest
 
 from papers.client_weighting import described, figure1, figure3, figure4, figure5, figure6, mnist, ties
 from papers.client_weighting.populations import described_sizes, program_sizes
-from phalanx.reproduce.experiment import Context, studies
+from phalanx.reproduce.experiment import Context, reproductions
 from phalanx.reproduce.output import flat
 from phalanx.weighting import truncation_bound
 
 
 @pytest.fixture(scope="module")
 def context() -> Context:
-    return Context("quick", (0,), studies()["client-weighting"].published)
+    return Context("quick", (0,), reproductions()["client-weighting"].published)
 
 
 def test_all_figures_of_the_paper_are_there():
-    found = studies()["client-weighting"].experiments
+    found = reproductions()["client-weighting"].experiments
     assert {f"figure{k}" for k in range(1, 7)} <= found.keys()
 
 

@@ -16,13 +16,13 @@ from phalanx.clustering import separation_gap
 from phalanx.data import Dataset, Digits, InMemory, PermutedLabels, SwappedLabels
 from phalanx.models import MLP
 from phalanx.numerics.linalg import cosine_similarity
-from phalanx.reproduce.drawing import styled
-from phalanx.reproduce.experiment import SCALES, Context, studies
+from phalanx.reproduce.experiment import SCALES, Context, reproductions
 from phalanx.reproduce.output import flat
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.federation import Federation
 from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
+from phalanx.studies.drawing import styled
+from phalanx.studies.trace import Trace
 from phalanx.training.sgd import LocalSGD, Trainer
 from toys import updates
 
@@ -32,14 +32,14 @@ TWO = SwappedLabels(((0, 1), (2, 3)))  # clients 0 and 1 are of one group, 2 and
 
 @pytest.fixture(scope="module")
 def context() -> Context:
-    return Context("quick", (0,), studies()["clustered-fl"].published)
+    return Context("quick", (0,), reproductions()["clustered-fl"].published)
 
 
 # Runs
 
 
 def test_all_figures_with_numbers_are_there():
-    assert {f"figure{k}" for k in (3, 5, 6, 7, 8, 9)} <= studies()["clustered-fl"].experiments.keys()
+    assert {f"figure{k}" for k in (3, 5, 6, 7, 8, 9)} <= reproductions()["clustered-fl"].experiments.keys()
 
 
 @pytest.mark.parametrize("module", FIGURES, ids=lambda m: m.__name__.rpartition(".")[2])

@@ -7,10 +7,10 @@ import torch
 from papers.clustered_fl import PAPER, figure3
 from phalanx.clustering import bipartition, correct, max_noise_for_correct_clustering, separation_gap
 from phalanx.numerics.linalg import cosine_similarity
-from phalanx.reproduce.drawing import save, styled
-from phalanx.reproduce.experiment import Context, studies
+from phalanx.reproduce.experiment import Context, reproductions
 from phalanx.reproduce.published import PublishedPaper
 from phalanx.rng import numpy_generator
+from phalanx.studies.drawing import save, styled
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def context(scale="quick", seeds=(0,)):
 
 
 def test_it_is_found_and_trains_nothing():
-    experiment = studies()["clustered-fl"].experiments["figure3"]
+    experiment = reproductions()["clustered-fl"].experiments["figure3"]
     assert experiment.paper == PAPER
     assert experiment.exhibit.runs("paper", 0) == {}
 

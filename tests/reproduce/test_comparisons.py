@@ -9,7 +9,8 @@ from made import trace
 from rich.console import Console
 
 from phalanx.reproduce import Comparison, Plot, Published, Rendering, Sample, Table, compared
-from phalanx.reproduce.output import csv_text, flat, markdown_table, terminal_table
+from phalanx.reproduce.output import csv_text, flat
+from phalanx.studies.text import markdown_table, terminal_table
 
 THEIRS = Published(84.0, where="Toy 2020, Table 1", whose="A. Toy")
 READ = Published(55.0, 1.5, "Toy 2020, Figure 2", "read off the figure", 1.0, "A. Toy")

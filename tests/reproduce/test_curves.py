@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from made import trace
 
-from phalanx.reproduce.drawing import Axis, curves, save, spread, styled, together
+from phalanx.studies.drawing import Axis, curves, save, spread, styled, together
 
 
 @pytest.fixture(autouse=True)

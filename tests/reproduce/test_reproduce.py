@@ -17,7 +17,7 @@ import pytest
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError
 from phalanx.reproduce import Trace, experiment
-from phalanx.reproduce.experiment import chosen, studies
+from phalanx.reproduce.experiment import chosen, reproductions
 from phalanx.reproduce.published import published
 from phalanx.runs.provenance import NUMERICS
 
@@ -51,19 +51,19 @@ def traces(folder):
 
 
 def test_experiments_are_found_by_looking():
-    found = studies(PACKAGE)
+    found = reproductions(PACKAGE)
     assert set(found) == {"other", "toy-paper"}
     assert list(found["toy-paper"].experiments) == ["figure1", "figure10", "table2"]
     assert found["toy-paper"].experiments["figure10"].title == "toy-paper figure10"
     assert found["other"].experiments == {}
     assert found["other"].published.tables == {}
-    study, all_of_it = chosen(found, "toy-paper", "all")
+    reproduction, all_of_it = chosen(found, "toy-paper", "all")
     assert [e.name for e in all_of_it] == ["figure1", "figure10", "table2"]
-    assert study.paper.title == "On Toys"
+    assert reproduction.paper.title == "On Toys"
 
 
 def test_those_of_the_library_are_found_without_being_named():
-    assert all(study.paper.name == name for name, study in studies().items())
+    assert all(reproduction.paper.name == name for name, reproduction in reproductions().items())
 
 
 PAPER = 'from phalanx.reproduce import Paper\nPAPER = Paper("p", "P", "P, 2020")\n'
@@ -90,7 +90,7 @@ def test_a_module_that_is_half_an_experiment_is_an_error(tmp_path, monkeypatch, 
     (tmp_path / package / "p" / "shared.py").write_text("RULES = 3")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(InfeasibleError, match=why):
-        studies(package)
+        reproductions(package)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_papers_of_a_clone_are_found_from_within(tmp_path, monkeypatch):
     (clone / "p" / "__init__.py").write_text(PAPER)
     (clone / "p" / "figure1.py").write_text(WHOLE)
     monkeypatch.chdir(clone.parent)
-    assert studies()["p"].experiments.keys() == {"figure1"}
+    assert reproductions()["p"].experiments.keys() == {"figure1"}
     for name in ("papers.p.figure1", "papers.p", "papers"):
         sys.modules.pop(name)
 
@@ -154,7 +154,7 @@ def test_a_module_can_hold_several_experiments_each_with_a_name_of_its_own(tmp_p
     (tmp_path / "several" / "p" / "tables.py").write_text(SEVERAL)
     (tmp_path / "several" / "p" / "figure_1.py").write_text(WHOLE)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    found = studies("several")["p"].experiments
+    found = reproductions("several")["p"].experiments
     assert {name: e.exhibit.title for name, e in found.items()} == {"figure-1": "x", "table-2": "two", "table10": "ten"}
     assert [e.name for e in found.values()] == list(found)
 
@@ -167,7 +167,7 @@ def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
     (tmp_path / "twice" / "p" / "table10.py").write_text(WHOLE)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(InfeasibleError, match=r"twice\.p has several experiments named table10\. Rename all but one\."):
-        studies("twice")
+        reproductions("twice")
 
 
 # --- what is wrong, in a sentence
@@ -385,7 +385,7 @@ def test_numerics_versions_are_mixed_only_on_request(capsys, finished, tmp_path)
     folder = copied(finished, tmp_path)
     page = folder / "toy-paper" / "figure1-quick.md"
     before = page.read_text()
-    figure = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 0)
+    figure = reproductions(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 0)
     of_another_numerics_version(
         [folder / "toy-paper" / "records" / f"{plan.identity}.json" for plan in figure.values()]
     )
@@ -427,7 +427,7 @@ def test_without_training_and_seeds_the_page_is_that_of_the_manifest(capsys, fin
 
 def test_a_record_that_came_later_is_not_on_the_page_of_the_manifest(capsys, finished, tmp_path):
     folder = copied(finished, tmp_path) / "toy-paper"
-    plan = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 1)["median, noise"]
+    plan = reproductions(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 1)["median, noise"]
     later = folder / "records" / f"{plan.identity}.json"
     form = later.read_text()
     later.unlink()
@@ -465,7 +465,7 @@ def test_a_record_that_does_not_come_out_again_is_named_with_the_difference(
     capsys, finished, tmp_path, version, status
 ):
     folder = copied(finished, tmp_path)
-    plan = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 0)["median, noise"]
+    plan = reproductions(PACKAGE)["toy-paper"].experiments["figure1"].exhibit.runs("quick", 0)["median, noise"]
     for path in folder.rglob("records/*.json"):
         trace = Trace.load(path)
         if trace.identity != plan.identity:
@@ -524,7 +524,7 @@ def test_data_that_are_not_there_stop_before_any_work(capsys, tmp_path, monkeypa
 
 
 def test_what_the_record_says_is_what_was_asked_for(finished):
-    module = studies(PACKAGE)["toy-paper"].experiments["figure1"].exhibit
+    module = reproductions(PACKAGE)["toy-paper"].experiments["figure1"].exhibit
     plans = {plan.identity: plan for seed in (0, 1) for plan in module.runs("quick", seed).values()}
     found = traces(finished[0])
     assert plans.keys() <= found.keys()

@@ -9,13 +9,13 @@ import torch
 from rich.console import Console
 
 from phalanx.cli.reproduce import Options, reproduce
-from phalanx.reproduce.experiment import SCALES, studies
+from phalanx.reproduce.experiment import SCALES, reproductions
 from phalanx.reproduce.manifest import Manifest
-from phalanx.reproduce.store import Store
-from phalanx.reproduce.trace import Trace
 from phalanx.reproduce.verify import conditions, differences, stored
 from phalanx.runs.provenance import NUMERICS
 from phalanx.runs.session import simulate
+from phalanx.studies.store import Store
+from phalanx.studies.trace import Trace
 
 RESULTS = Path(__file__).parents[2] / "results"
 PAPERS = sorted(folder.name for folder in RESULTS.iterdir() if folder.is_dir())
@@ -33,7 +33,7 @@ def pages():
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_manifest_names_the_pages_that_are_there(paper):
     manifest, folder = Manifest(RESULTS / paper), RESULTS / paper
-    named = {f"{name}-{s}" for name in studies()[paper].experiments for s in SCALES if manifest.page(name, s)}
+    named = {f"{name}-{s}" for name in reproductions()[paper].experiments for s in SCALES if manifest.page(name, s)}
     assert named == {path.stem for path in folder.glob("*.md")}
 
 
@@ -50,7 +50,7 @@ def test_every_record_can_be_read_and_is_of_a_known_numerics_version(paper):
 def test_every_record_is_of_a_run_that_an_experiment_has(paper):
     plans = {
         plan.identity
-        for experiment in studies()[paper].experiments.values()
+        for experiment in reproductions()[paper].experiments.values()
         for scale in SCALES
         for seed in range(5)
         for plan in experiment.exhibit.runs(scale, seed).values()
@@ -75,8 +75,8 @@ def test_a_committed_page_is_what_its_records_give(tmp_path, paper, page):
 
 def cheap():
     """Cheap records of this numerics version, some of each paper; without data those that need none."""
-    for paper, study in studies().items():
-        found = stored(list(study.experiments.values()), Store(RESULTS / paper))
+    for paper, reproduction in reproductions().items():
+        found = stored(list(reproduction.experiments.values()), Store(RESULTS / paper))
         ours = [one for one in found if one.trace.provenance.numerics == NUMERICS and one.trace.provenance.clean]
         usable = [one for one in ours if DATA or type(one.plan.data).__module__.startswith("papers.")]
         yield from sorted(usable, key=lambda one: one.trace.wall_seconds)[:EACH]

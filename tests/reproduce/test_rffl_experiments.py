@@ -30,27 +30,27 @@ from papers.rffl.setting import (
 from phalanx.aggregators import MultiKrum
 from phalanx.fairness import collaborative_fairness
 from phalanx.models import XuLyuMnistCNN
-from phalanx.reproduce.experiment import Context, studies
+from phalanx.reproduce.experiment import Context, reproductions
 from phalanx.reproduce.output import flat
 from phalanx.reproduce.results import Comparison
-from phalanx.reproduce.trace import Excluded
 from phalanx.rng import numpy_generator
+from phalanx.studies.trace import Excluded
 
 MNIST = Federation("MNIST", 10, "uniform")
 
 
 @pytest.fixture(scope="module")
-def study():
-    return studies()["rffl"]
+def reproduction():
+    return reproductions()["rffl"]
 
 
 @pytest.fixture(scope="module")
-def context(study):
-    return Context("quick", (0,), study.published)
+def context(reproduction):
+    return Context("quick", (0,), reproduction.published)
 
 
-def table(study, number):
-    return study.experiments[f"table{number}"].exhibit
+def table(reproduction, number):
+    return reproduction.experiments[f"table{number}"].exhibit
 
 
 @cache
@@ -58,21 +58,23 @@ def identities(module, scale="quick", seed=0):
     return {run.identity for run in module.runs(scale, seed).values()}
 
 
-def test_all_tables_and_figures_of_the_paper_are_there(study):
+def test_all_tables_and_figures_of_the_paper_are_there(reproduction):
     named = {f"table{k}" for k in range(1, 23)} | {"figure1", "figure2"}
-    assert set(study.experiments) == named | {"claims"}
-    assert set(study.published.tables) == named - {"table10"}
+    assert set(reproduction.experiments) == named | {"claims"}
+    assert set(reproduction.published.tables) == named - {"table10"}
 
 
-def test_experiments_share_their_runs(study):
-    runs = {k: identities(table(study, k)) for k in range(1, 23)}
+def test_experiments_share_their_runs(reproduction):
+    runs = {k: identities(table(reproduction, k)) for k in range(1, 23)}
     assert (runs[1], runs[2], runs[11]) == (runs[3], runs[4], runs[12])
     assert identities(figure1) <= runs[1]
     assert identities(figure2) <= runs[5] | runs[13] | runs[14] | runs[18]
     own = {run.identity for name, run in claims.runs("quick", 0).items() if BY_CLASS in name}
     assert len(own) == 6, "plain, with free riders, and with label flippers, on two splits"
     assert identities(claims) - own <= runs[1] | identities(figure2)
-    assert identities(figure2, "paper") <= set.union(*(identities(table(study, k), "paper") for k in (5, 13, 14, 18)))
+    assert identities(figure2, "paper") <= set.union(
+        *(identities(table(reproduction, k), "paper") for k in (5, 13, 14, 18))
+    )
     for k in tables.ATTACKED:
         assert len(runs[k]) == len(ROBUST)
         assert len(runs[k] & runs[1]) == 1, "everybody alone is everybody alone, whoever attacks"
@@ -120,12 +122,12 @@ def test_there_are_enough_examples_of_the_class_that_everybody_holds(data, clien
         assert classes == [1, 3, 5, 7, 10]
 
 
-def test_attackers_are_beside_the_honest(study):
+def test_attackers_are_beside_the_honest(reproduction):
     for k in tables.ATTACKED:
-        module = table(study, k)
+        module = table(reproduction, k)
         split, attack, number = tables.ATTACKED[k]
         assert f"{number} {attack}" in module.title
-        told = study.published.tables[f"table{k}"].setting
+        told = reproduction.published.tables[f"table{k}"].setting
         assert f"({number})" in told
         assert f"{split} split" in told
         assert attack.split("-")[0] in told
@@ -140,10 +142,10 @@ def test_multi_krum_averages_four_fifths(number, f, m):
     assert rule(torch.randn(10 + number, 3)).shape == (3,)
 
 
-def test_the_runs_are_those_of_the_records(study):
+def test_the_runs_are_those_of_the_records(reproduction):
     """A changed hyper-parameter is another run: the records that the documentation cites would not be of it."""
     records = {path.stem for path in (Path(__file__).parents[2] / "results/rffl/records").glob("*.json")}
-    runs = set.union(*(identities(e.exhibit) for e in study.experiments.values()))
+    runs = set.union(*(identities(e.exhibit) for e in reproduction.experiments.values()))
     runs |= set.union(*(identities(claims, seed=seed) for seed in range(5)))
     assert records
     assert records <= runs
@@ -198,22 +200,22 @@ def rows_of(module, records, context, column="method"):
     return {row[where]: dict(zip(shown.columns, row, strict=True)) for row in shown.rows}
 
 
-def test_without_records_everything_is_missing(study, context):
-    for experiment in study.experiments.values():
+def test_without_records_everything_is_missing(reproduction, context):
+    for experiment in reproduction.experiments.values():
         for shown in experiment.exhibit.render({}, context).tables:
             compared = [c for row in shown.rows for c in row if isinstance(c, Comparison)]
             assert {c.text for c in compared} <= {"missing"}
             flat(shown)
 
 
-def test_a_table_with_attackers_has_gains_removals_and_reasons(study, context):
+def test_a_table_with_attackers_has_gains_removals_and_reasons(reproduction, context):
     enemy = Enemy(RIDE, FEW)
     records = {
         cell(MNIST, STANDALONE): [run_of([0.8, 0.9] * 5)],
         cell(MNIST, "RFFL", enemy): [run_of([0.85, 0.9] * 5, byzantine=(10, 11), removed=[(10, 2), (11, 3)])],
         cell(MNIST, "Median", enemy): [run_of([0.9] * 10, byzantine=(10, 11))],
     }
-    rows = rows_of(table(study, 13), records, context)
+    rows = rows_of(table(reproduction, 13), records, context)
     assert list(rows) == list(ROBUST)
     rffl, median = rows["RFFL"], rows["Median"]
     assert (rffl["gain, points"], rffl["adversaries excluded"], rffl["honest excluded"]) == (
@@ -226,25 +228,25 @@ def test_a_table_with_attackers_has_gains_removals_and_reasons(study, context):
     assert (median["gain, points"], median["adversaries excluded"]) == ("+5.0", "-")
     assert rows[OURS]["mean accuracy, %"].published is None
     assert rows[FIXED]["mean accuracy, %"].published.value == 92.5
-    (shown,) = table(study, 13).render(records, context).tables
+    (shown,) = table(reproduction, 13).render(records, context).tables
     assert any("RFFL 92.5 %, Standalone 92.4 %" in note for note in shown.notes)
     assert f"Median: {REVERSED}" in shown.notes
 
 
-def test_a_published_row_that_is_standalones_is_called_that(study, context):
+def test_a_published_row_that_is_standalones_is_called_that(reproduction, context):
     individual = [k for k in tables.ATTACKED if k not in (5, 6, 14)]
-    notes = {k: table(study, k).render({}, context).tables[0].notes for k in individual}
+    notes = {k: table(reproduction, k).render({}, context).tables[0].notes for k in individual}
     assert {k for k in individual if any(ALIKE in note for note in notes[k])} == set(individual) - {15, 16, 18}
     assert {k for k in individual if any(SMALL_ONES in note for note in notes[k])} == {15, 16, 18}
 
 
-def test_the_table_of_label_flippers_has_three_figures(study, context):
+def test_the_table_of_label_flippers_has_three_figures(reproduction, context):
     curves = {"attack_success": (0.0, 0.004), "class_accuracy 1": (0.0, 0.97)}
     records = {
         cell(MNIST, STANDALONE): [run_of([0.8, 0.9] * 5)],
         cell(MNIST, "FedAvg", Enemy(FLIP, FEW)): [run_of([0.9, 0.92] * 5, byzantine=(10, 11), **curves)],
     }
-    row = rows_of(table(study, 5), records, context)["FedAvg"]
+    row = rows_of(table(reproduction, 5), records, context)["FedAvg"]
     figures = [row[f"{name}, %"] for name in ("max accuracy", "attack success", "target accuracy")]
     assert [c.ours.mean for c in figures] == pytest.approx([92.0, 0.4, 97.0])
     assert [c.published.value for c in figures] == [96.8, 0.2, 98.8]
@@ -264,26 +266,28 @@ REMARKS = {  # where each of these stands, and nowhere else
 }
 
 
-def test_numbers_that_cannot_be_have_their_reason(study, context):
-    shown = {k: table(study, k).render({}, context).tables[0] for k in tables.ATTACKED}
+def test_numbers_that_cannot_be_have_their_reason(reproduction, context):
+    shown = {k: table(reproduction, k).render({}, context).tables[0] for k in tables.ATTACKED}
     for (method, why), where in REMARKS.items():
         assert {k for k in tables.ATTACKED if f"{method}: {why}" in shown[k].notes} == where
     for k in tables.ATTACKED:
         label = "max accuracy" if k in (5, 6, 14) else "1"
-        value = study.published.of(f"table{k}", "Median", label).value
+        value = reproduction.published.of(f"table{k}", "Median", label).value
         assert (value <= 1) == (f"Median: {REVERSED}" in shown[k].notes), "every 1 % has its reason, nothing else"
 
 
-def test_fairness_and_accuracy_come_from_the_same_runs(study, context):
+def test_fairness_and_accuracy_come_from_the_same_runs(reproduction, context):
     alone, given = run_of([0.5, 0.6, 0.7, 0.8, 0.9]), run_of([0.6, 0.6, 0.8, 0.8, 0.9])
     records = {cell(MNIST, STANDALONE): [alone], cell(MNIST, "RFFL"): [given], cell(MNIST, OURS): [given]}
-    fair = table(study, 1).render(records, context).tables[0].rows[0]
+    fair = table(reproduction, 1).render(records, context).tables[0].rows[0]
     assert fair[:2] == ["MNIST, 10, uniform", "RFFL"]
     fairness = collaborative_fairness(alone.received_accuracy, given.received_accuracy)
     assert fair[2].ours.mean == pytest.approx(100 * fairness.coefficient)
     assert fair[2].published.value == 83.36
     assert fair[4:] == ["+4.0", "0"]
-    rows = [row for row in table(study, 3).render(records, context).tables[0].rows if row[0] == "MNIST, 10, uniform"]
+    rows = [
+        row for row in table(reproduction, 3).render(records, context).tables[0].rows if row[0] == "MNIST, 10, uniform"
+    ]
     assert [row[1] for row in rows] == ["RFFL", OURS, "FedAvg", "q-FFL", STANDALONE]
     assert (rows[0][2].ours.mean, rows[0][2].published.value) == (pytest.approx(90.0), 93.7)
     assert rows[0][3:] == ["74.0", "+0.0", "+4.0"]

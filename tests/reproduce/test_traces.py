@@ -13,11 +13,11 @@ from phalanx.core import Until
 from phalanx.data import Digits
 from phalanx.models import MLP
 from phalanx.reproduce import Trace
-from phalanx.reproduce.store import Store
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import Provenance
 from phalanx.runs.schema import Exclusion
 from phalanx.runs.session import simulate
+from phalanx.studies.store import Store
 from phalanx.training.evaluation import Evaluation
 
 PLAN = Run(

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from phalanx.reproduce.trace import Excluded
 from phalanx.reproduce.verify import conditions, differences, distance
 from phalanx.runs.provenance import Provenance
+from phalanx.studies.trace import Excluded
 from reproduce.made import trace
 
 STORED = trace([0.5, 0.75], loss=(2.0, None))

@@ -8,10 +8,10 @@ import torch
 from toy_papers.toy_paper.setting import Broken, Deadly, Noise, base
 
 from phalanx import simulate
-from phalanx.reproduce.store import Store
-from phalanx.reproduce.trace import Trace
-from phalanx.reproduce.workers import Began, Ended, Means, local_workers
 from phalanx.runs.checkpoint import Checkpoint, peek
+from phalanx.studies.store import Store
+from phalanx.studies.trace import Trace
+from phalanx.studies.workers import Began, Ended, Means, local_workers
 from phalanx.training.sgd import LocalSGD
 
 

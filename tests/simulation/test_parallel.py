@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from phalanx import Run, Until, simulate
-from phalanx.algorithms import FedAsync, QFedAvg
+from phalanx.algorithms import QFedAvg
 from phalanx.core import InfeasibleError
 from phalanx.models import MLP
 from phalanx.simulation.parallel import Learners, ProcessExecutors
-from phalanx.training import LocalSGD
+from phalanx.training import LocalOptimizer, LocalSGD
 
 
 @pytest.fixture(autouse=True)
@@ -101,8 +101,8 @@ def test_a_short_run_starts_none():
 def test_what_cannot_be_spread_is_refused():
     with pytest.raises(InfeasibleError, match="jobs must be at least 1, got 0"):
         ProcessExecutors(0)
-    with ProcessExecutors(2) as processors, pytest.raises(InfeasibleError, match="trains its clients one by one"):
-        simulate(Run(clients=4, algorithm=FedAsync()), executors=processors)
+    with ProcessExecutors(2) as processors, pytest.raises(InfeasibleError, match="is to remember its state"):
+        simulate(Run(clients=4, training=LocalOptimizer(remember=True)), executors=processors)
 
 
 def test_the_threads_of_torch_leave_fewer_processors(monkeypatch):

@@ -83,6 +83,8 @@ def test_the_axis_is_logarithmic_where_sizes_are_more_than_a_hundredfold_apart(l
     assert axes.get_yscale() == scale
     low, high = axes.get_ylim()
     assert low < min(curve) <= max(curve) < high
+    if scale == "log":
+        assert high > 2 * max(curve), "there is room for the legend above the curve"
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

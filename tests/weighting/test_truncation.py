@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from phalanx.core import InfeasibleError
 from phalanx.data import DirichletMultinomialSizes
 from phalanx.weighting import TradeOff, mwp, truncation_bound, truncation_curve
+from phalanx.weighting.truncation import shortest, top
 
 POPULATIONS = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 SHARES = st.sampled_from([0.0, 0.1, 0.2, 0.25, 1 / 3, 0.4, 0.5, 0.7, 0.9])
@@ -120,6 +121,12 @@ def test_impossible_sizes_name_their_client(size):
         truncation_bound({1: 10, 7: size}, 0.1, 0.5)
 
 
+@pytest.mark.parametrize("size", [0, -0.5, math.nan, math.inf])
+def test_a_share_of_impossible_weights_is_refused(size):
+    with pytest.raises(ValueError, match="a positive, finite number for each client"):
+        mwp({1: 10, 7: size}, 0.5)
+
+
 def test_no_clients():
     for call in (lambda: truncation_bound({}, 0.1, 0.5), lambda: truncation_curve({}, 0.5), lambda: mwp({}, 0.5)):
         with pytest.raises(ValueError, match="at least one client"):
@@ -151,6 +158,16 @@ def test_a_million_clients_take_less_than_a_second():
     clipped = np.sort(draws.clip(max=U))
     following = np.sort(draws.clip(max=U + 1))
     assert clipped[-100_000:].sum() / clipped.sum() <= 0.5 < following[-100_000:].sum() / following.sum()
+
+
+@pytest.mark.parametrize("K", [3, 10, 101, 1999])
+def test_the_decimal_fraction_for_a_number_of_clients_is_the_shortest_one(K):
+    assert (shortest(1, 3), shortest(7, 150)) == ("0.3", "0.046")
+    for t in range(1, K, max(1, K // 50)):
+        text = shortest(t, K)
+        digits = len(text) - 2
+        assert top(float(text), K) == t
+        assert all(top(n / 10 ** (digits - 1), K) != t for n in range(10 ** (digits - 1))), "with a digit less, none is"
 
 
 @pytest.mark.parametrize("K", range(2, 60))

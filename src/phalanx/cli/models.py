@@ -35,7 +35,7 @@ def evaluate_command(options: Options, console: Console) -> int:
     """Print how good the models of a run are: on all examples, by class, by client; return the exit status."""
     record, given = _loaded(options.folder), options.draft.make(Evaluating)
     models = _kept(record, best=given.best)
-    plan = _plan(record, with_data=given.data is None)
+    plan = plan_of(record, with_data=given.data is None)
     _, test = (given.data or plan.data).load(data_dir(given.data_dir))
     inputs = models.index.inputs
     if inputs is not None and (test.shape, test.classes) != (inputs.shape, inputs.classes):
@@ -63,7 +63,7 @@ def _kept(record: Record, *, best: bool) -> Models:
         raise InfeasibleError(str(error.args[0])) from error
 
 
-def _plan(record: Record, *, with_data: bool) -> Run:
+def plan_of(record: Record, *, with_data: bool = True) -> Run:
     """Return the run as far as its record describes it; of real clients, only what its server knows.
 
     Raises:

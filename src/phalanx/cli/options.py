@@ -20,7 +20,7 @@ class Execution:
         folder: where results go; null: runs/<name and identity of the run>.
         device: where it computes: cpu, cuda, cuda:1.
         threads: CPU threads. More are faster for large models, and can change the last bits of results.
-        jobs: processes that train the clients of a round; the bits are the same. Null: one for each processor, started
+        jobs: processes that train the clients; the bits are the same. Null: one for each processor, started
             when training has taken 5 seconds.
         ray: train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or
             HOST:PORT. The bits are the same.
@@ -202,6 +202,43 @@ def reproduce() -> Parser:
     help_ = "Where papers are looked for: the import path of a package; papers if not given."
     parser.add_argument("--package", help=help_)
     _add_data_dir(parser)
+    return parser
+
+
+STUDY = "Compare runs along axes, for several seeds: carry out what is missing, and show tables, tests and curves."
+
+
+def study() -> Parser:
+    """Return the parser of `phalanx study`."""
+    parser = Parser("phalanx study", STUDY, missing="Name the file of a study, such as examples/study.yaml.")
+    parser.add_argument("file", type=path, help="A YAML file of base, grid, seeds and more; see docs/studies.md.")
+    help_ = "Runs at a time, each in a process of one thread. 1 if not given; with --ray one for each CPU that is free."
+    parser.add_argument("--jobs", type=int, help=help_)
+    help_ = "Carry out runs on a Ray cluster: auto for this machine's, local for one of its own, or HOST:PORT."
+    parser.add_argument("--ray", help=help_)
+    parser.add_argument("--folder", type=path, help="Where records and results go; studies/NAME if not given.")
+    parser.add_argument("--device", default="cpu", help="Where runs compute: cpu, cuda, cuda:1. (default: %(default)s)")
+    parser.add_argument(
+        "--estimate", action="store_true", help="Only say what it would cost; steps are timed for that."
+    )
+    parser.add_argument("--no_training", action="store_true", help="Show what is there, and say how much is missing.")
+    parser.add_argument("--again", action="store_true", help="Repeat runs that are done already.")
+    _add_data_dir(parser)
+    return parser
+
+
+COMPARE = "Compare runs that exist: tables, tests and curves by the settings in which they differ."
+
+
+def compare() -> Parser:
+    """Return the parser of `phalanx compare`."""
+    parser = Parser("phalanx compare", COMPARE, missing="Name the folders of runs, such as runs/*.")
+    parser.add_argument("runs", nargs="+", type=path, help="Folders of runs, or of studies.")
+    help_ = "Where the results go. (default: %(default)s)"
+    parser.add_argument("--folder", type=path, default=Path("comparison"), help=help_)
+    parser.add_argument("--name", default="Comparison", help="Title of the page. (default: %(default)s)")
+    help_ = "Accuracy for the time to accuracy, from 0 to 1; 95 %% of the best mean if not given."
+    parser.add_argument("--target", type=float, help=help_)
     return parser
 
 

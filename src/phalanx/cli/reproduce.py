@@ -4,7 +4,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
@@ -19,23 +18,36 @@ from rich.table import Table
 from phalanx.cli import parser
 from phalanx.cli.checks import check_device, check_folder
 from phalanx.cli.options import data_dir
+from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
 from phalanx.report.words import duration
-from phalanx.reproduce.display import Display, first_line
-from phalanx.reproduce.drawing import styled
-from phalanx.reproduce.experiment import ALL, PACKAGE, SCALES, Context, Experiment, Scale, Study, chosen, named, studies
+from phalanx.reproduce.experiment import (
+    ALL,
+    PACKAGE,
+    SCALES,
+    Context,
+    Experiment,
+    Reproduction,
+    Scale,
+    chosen,
+    named,
+    reproductions,
+)
 from phalanx.reproduce.files import shortened, write
 from phalanx.reproduce.manifest import Manifest, Page
 from phalanx.reproduce.needed import Needed, Traces
-from phalanx.reproduce.output import flat, terminal_table
+from phalanx.reproduce.output import flat
 from phalanx.reproduce.results import Rendering
-from phalanx.reproduce.store import Store
-from phalanx.reproduce.trace import Trace
 from phalanx.reproduce.verify import Stored, conditions, differences, stored
-from phalanx.reproduce.workers import Ended, Means, Workers, local_workers
-from phalanx.runs.canonical import digest
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
+from phalanx.studies.carrying_out import carry_out
+from phalanx.studies.display import first_line
+from phalanx.studies.drawing import styled
+from phalanx.studies.store import Store
+from phalanx.studies.text import terminal_table
+from phalanx.studies.trace import Trace
+from phalanx.studies.workers import Means
 from phalanx.wording import plural
 
 
@@ -133,13 +145,16 @@ def reproduce(options: Options, console: Console) -> int:
         InfeasibleError: a name is wrong, or there is nothing to render.
         ValueError: a file that should hold a record holds something else.
     """
-    found = studies(options.package)
+    found = reproductions(options.package)
     if options.verify is not None:
         return verify(found, options, console)
     if options.paper is None or options.experiment is None:
         return _list(found, options, console)
-    study, experiments = chosen(found, options.paper, options.experiment)
-    store, manifest = Store(options.folder / study.paper.name), Manifest(options.folder / study.paper.name)
+    reproduction, experiments = chosen(found, options.paper, options.experiment)
+    store, manifest = (
+        Store(options.folder / reproduction.paper.name),
+        Manifest(options.folder / reproduction.paper.name),
+    )
     pages = _pages(experiments, manifest, options)
     experiments = [e for e in experiments if e.name in pages]
     needed = Needed.by(experiments, options.scale, pages)
@@ -154,7 +169,7 @@ def reproduce(options: Options, console: Console) -> int:
         raise InfeasibleError(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
     for experiment in experiments:
         records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
-        context = Context(options.scale, pages[experiment.name].seeds, study.published, options.data_dir)
+        context = Context(options.scale, pages[experiment.name].seeds, reproduction.published, options.data_dir)
         with styled():
             rendering = experiment.exhibit.render(records, context)
             files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
@@ -250,32 +265,8 @@ def _train(needed: Needed, new: set[str], store: Store, options: Options, consol
 
 def computed(plans: Mapping[str, Run], store: Store, options: Options, console: Console) -> dict[str, Trace]:
     """Carry out runs, and return their traces, by identity; runs by name."""
-    if not plans:
-        return {}
-    _load(list(plans.values()), options.data_dir)
-    names, out = {plan.identity: name for name, plan in plans.items()}, dict[str, Trace]()
     means = Means(options.data_dir, options.device, resume=not options.again)
-    with Display(console, names) as display, _workers(options, store, means) as workers:
-        for event in workers.events(list(plans.values())):
-            display.show(event)
-            if isinstance(event, Ended):
-                out[event.trace.identity] = event.trace
-    return out
-
-
-def _workers(options: Options, store: Store, means: Means) -> AbstractContextManager[Workers]:
-    """Return the workers that carry out the runs: processes of this machine, or a Ray cluster."""
-    if options.ray is None:
-        return local_workers(options.jobs or 1, store, means)
-    from phalanx.ray import ray_workers  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
-
-    return ray_workers(options.ray, options.jobs, store, means)
-
-
-def _load(plans: Sequence[Run], data_dir: Path | None) -> None:
-    """Load each data set once, so that errors show before any work, and only one process downloads it."""
-    for data in {digest(plan.config["data"]): plan.data for plan in plans}.values():
-        data.load(data_dir)
+    return carry_out(plans, means, console, workers_of(options.jobs, options.ray, store, means))
 
 
 def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], console: Console) -> None:
@@ -308,31 +299,33 @@ def _complain(needed: Needed, known: Mapping[str, Trace], console: Console) -> i
 # The list of experiments
 
 
-def _list(found: Mapping[str, Study], options: Options, console: Console) -> int:
+def _list(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
     """Print papers and their experiments: contents, costs, and numbers of existing records."""
     shown = list(found.values()) if options.paper is None else [named(found, options.paper, "paper")]
     if not shown:
         raise InfeasibleError(f"{options.package} holds no papers.")
-    for study in shown:
-        console.print(f"[bold]{escape(study.paper.name)}[/]: {escape(study.paper.citation)}", soft_wrap=True)
-        console.print(_listed(study, options) if study.experiments else "  (no experiments)\n")
+    for reproduction in shown:
+        console.print(
+            f"[bold]{escape(reproduction.paper.name)}[/]: {escape(reproduction.paper.citation)}", soft_wrap=True
+        )
+        console.print(_listed(reproduction, options) if reproduction.experiments else "  (no experiments)\n")
         if options.paper is not None:
-            for experiment in study.experiments.values():
+            for experiment in reproduction.experiments.values():
                 console.print(f"[bold]{experiment.name}[/]: {escape(experiment.exhibit.claim)}", soft_wrap=True)
-    examples = [experiment.title for study in shown for experiment in study.experiments.values()]
+    examples = [experiment.title for reproduction in shown for experiment in reproduction.experiments.values()]
     if examples:
         hint = f"Times are of one process. To compute one: phalanx reproduce {examples[0]} --seeds 3 --jobs 2"
         console.print(hint, soft_wrap=True)
     return 0
 
 
-def _listed(study: Study, options: Options) -> Table:
+def _listed(reproduction: Reproduction, options: Options) -> Table:
     """Return a table with a line for each experiment of a paper."""
     table = Table(box=SIMPLE_HEAD)
     for heading in ("experiment", "what it shows", *(f"{scale} scale" for scale in SCALES)):
         table.add_column(heading)
-    store = Store(options.folder / study.paper.name)
-    for experiment in study.experiments.values():
+    store = Store(options.folder / reproduction.paper.name)
+    for experiment in reproduction.experiments.values():
         cost = [_cost(experiment, store, scale, options) for scale in SCALES]
         table.add_row(experiment.name, escape(experiment.exhibit.title), *cost)
     return table
@@ -358,7 +351,7 @@ def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) 
 # Verification of stored records
 
 
-def verify(found: Mapping[str, Study], options: Options, console: Console) -> int:
+def verify(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
     """Compute stored records again, and say by how much they differ.
 
     Returns:
@@ -385,16 +378,16 @@ def verify(found: Mapping[str, Study], options: Options, console: Console) -> in
     return 1 if wrong else 0
 
 
-def _drawn(found: Mapping[str, Study], options: Options) -> list[Stored]:
+def _drawn(found: Mapping[str, Reproduction], options: Options) -> list[Stored]:
     """Return random records among those that the options allow."""
     shown = found.values() if options.paper is None else [named(found, options.paper, "paper")]
     within = math.inf if options.within is None else options.within
     there = [
         one
-        for study in shown
+        for reproduction in shown
         for one in stored(
-            chosen({study.paper.name: study}, study.paper.name, options.experiment or ALL)[1],
-            Store(options.folder / study.paper.name),
+            chosen({reproduction.paper.name: reproduction}, reproduction.paper.name, options.experiment or ALL)[1],
+            Store(options.folder / reproduction.paper.name),
         )
         if one.trace.wall_seconds <= within
     ]

@@ -149,7 +149,7 @@ def _carry_out(
 
 
 def _executors(execution: Execution) -> AbstractContextManager[ExecutorFactory | None]:
-    """Return where the clients of a round train: on a Ray cluster if one is given, or else on this machine."""
+    """Return where the clients of a run train: on a Ray cluster if one is given, or else on this machine."""
     if execution.ray is None:
         return ProcessExecutors() if execution.jobs is None else ProcessExecutors(execution.jobs, after=0.0)
     from phalanx.ray import RayExecutors  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
@@ -158,14 +158,13 @@ def _executors(execution: Execution) -> AbstractContextManager[ExecutorFactory |
 
 
 def _spreads(plan: Run, execution: Execution) -> bool:
-    """Return whether the clients of a round can train in several processes.
+    """Return whether the clients of a run can train in several processes.
 
     Raises:
         InfeasibleError: they cannot, and several are requested.
     """
     reasons = {
         "it computes on a GPU": execution.device != "cpu",
-        f"{plan.algorithm.title} trains its clients one by one": not plan.algorithm.synchronous,
         f"{plan.algorithm.title} corrects their gradients": plan.algorithm.corrects,
         "its clients remember something of their training": plan.training.remembers,
     }

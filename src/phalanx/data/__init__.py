@@ -7,6 +7,7 @@ clients.  An example has one label or a sequence of labels.
 from phalanx.data.agnews import AGNews
 from phalanx.data.dataset import NO_LABEL, Dataset
 from phalanx.data.groups import Groups, PermutedLabels, RotatedImages, SwappedLabels, Topics
+from phalanx.data.held_out import HeldOut
 from phalanx.data.holdings import holdings, plot_holdings
 from phalanx.data.partition import (
     ClassImbalance,
@@ -43,6 +44,7 @@ __all__ = [
     "DirichletMultinomialSizes",
     "FashionMNIST",
     "Groups",
+    "HeldOut",
     "HuggingFace",
     "InMemory",
     "LinearRamp",

@@ -182,8 +182,12 @@ class Dataset:
             indices = torch.from_numpy(np.array(indices))
         if indices.dtype == torch.bool:
             indices = torch.nonzero(indices).flatten()
-        owners = None if self.owners is None else self.owners[indices]
-        return Dataset(each_input(partial(_rows, indices), self.x), self.y[indices], self.classes, owners)
+        owners = None if self.owners is None else _rows(indices, self.owners)
+        part = object.__new__(Dataset)  # without checks: examples of a valid data set are valid
+        fields = {"x": each_input(partial(_rows, indices), self.x), "y": _rows(indices, self.y)}
+        for name, value in (fields | {"classes": self.classes, "owners": owners}).items():
+            object.__setattr__(part, name, value)
+        return part
 
     def label_counts(self) -> Tensor:
         """Return the number of labels of each class, int64 of shape (classes,)."""

@@ -143,6 +143,7 @@ def run(
         loop.check_lost()
         if updates is None:
             loop.check_hope(arrivals, state)
+        del updates, arrivals  # so that the next round can use their memory
     loop.check_lost(over=state.version == 0)
     return state
 

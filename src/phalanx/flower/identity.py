@@ -214,7 +214,7 @@ class Roster:
             if type(coordinator := content.get("coordinator", "")) is not str:
                 raise ValueError(f"coordinator must be str, got {coordinator!r}")
             return cls(tuple(_member(entry) for entry in content["clients"]), coordinator)
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise ValueError(f"{path} is not a roster: {error}") from error
 
     def save(self, path: Path) -> None:
@@ -254,8 +254,8 @@ def _entry(member: Member) -> Iterator[tuple[str, Any]]:
 
 def _member(entry: Any) -> Member:
     """Return the member that an entry describes; raise `ValueError` if it is invalid."""
-    if not isinstance(entry, Mapping) or (unknown := sorted(entry.keys() - set(FIELDS))):
-        what = f"unknown {', '.join(map(str, unknown))}" if isinstance(entry, Mapping) else type(entry).__name__
+    if not isinstance(entry, Mapping) or (unknown := sorted(map(str, entry.keys() - set(FIELDS)))):
+        what = f"unknown {', '.join(unknown)}" if isinstance(entry, Mapping) else type(entry).__name__
         raise ValueError(f"an entry has {', '.join(FIELDS)}, got {what}")
     kinds: Sequence[tuple[str, type, Any]] = (
         ("id", int, None), ("name", str, ""), ("key", str, None), ("term", int, 1), ("revoked", bool, False),

@@ -17,9 +17,9 @@ from ray.exceptions import RayError
 
 from phalanx.pool import Message, Said
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, stated
-from phalanx.reproduce.store import Store
-from phalanx.reproduce.workers import Means, Outcome, SoFar, Workers, carried_out
 from phalanx.runs.plan import Run
+from phalanx.studies.store import Store
+from phalanx.studies.workers import Means, Outcome, SoFar, Workers, carried_out
 
 TALKING = {"max_concurrency": 2}  # options of Ray: a worker reports its progress while it computes
 

@@ -66,7 +66,11 @@ def write(records: "Sequence[Record]", path: Path, title: str) -> Path:
         ValueError: there are no records.
         OSError: the file cannot be written.
     """
-    text = render(records, title)
+    return put(render(records, title), path)
+
+
+def put(text: str, path: Path) -> Path:
+    """Write the text of a page, whole or not at all, and return its path; missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -90,22 +94,13 @@ def render(records: "Sequence[Record]", title: str) -> str:
     if not records:
         raise ValueError("A report needs at least one run record, got none.")
     records = distinct(records)
-    import jinja2  # noqa: PLC0415
-    from markupsafe import Markup  # noqa: PLC0415
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["ids"] = ids
-    environment.filters["svg"] = Markup
-    template = environment.from_string(files("phalanx.report").joinpath("template.html").read_text(encoding="utf-8"))
     looks, ledgers = styles(records), [Ledger(record) for record in records]
     runs = [
         section(ledger, look, records, f"run-{number}")
         for number, (ledger, look) in enumerate(zip(ledgers, looks, strict=True), 1)
     ]
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    return template.render(
+    return filled(
+        files("phalanx.report").joinpath("template.html").read_text(encoding="utf-8"),
         title=title,
         facts=_facts(ledgers),
         runs=runs,
@@ -114,10 +109,27 @@ def render(records: "Sequence[Record]", title: str) -> str:
         late_columns=lateness.COLUMNS,
         columns=columns([run.row for run in runs], clock(record.config for record in records)),
         unfolded=len(runs) <= OPEN,
+        version=records[0].summary.provenance.phalanx or "",
+    )
+
+
+def filled(template: str, **values: object) -> str:
+    """Return a template of Jinja with these values, and those that all pages have: style, script, policy, dash."""
+    import jinja2  # noqa: PLC0415
+    from markupsafe import Markup  # noqa: PLC0415
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["ids"] = ids
+    environment.filters["svg"] = Markup
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    return environment.from_string(template).render(
         dash=NONE,
+        style=Markup(files("phalanx.report").joinpath("style.css").read_text(encoding="utf-8")),
         script=Markup(SCRIPT),  # a constant of this file
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
-        version=records[0].summary.provenance.phalanx or "",
+        **values,
     )
 
 

@@ -9,7 +9,7 @@
 from phalanx.reproduce.experiment import Context, Exhibit, Experiment, Paper, Scale
 from phalanx.reproduce.published import Published
 from phalanx.reproduce.results import Comparison, Plot, Rendering, Sample, Table, compared
-from phalanx.reproduce.trace import Trace
+from phalanx.studies.trace import Trace
 
 __all__ = [
     "Comparison",

@@ -30,8 +30,8 @@ from typing import Literal, TypeVar, get_args
 from phalanx.core import InfeasibleError
 from phalanx.reproduce.published import FILE, PublishedPaper, published
 from phalanx.reproduce.results import Rendering
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.trace import Trace
 
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -123,7 +123,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Study:
+class Reproduction:
     """A paper with its experiments, by name.
 
     Args:
@@ -137,7 +137,7 @@ class Study:
     published: PublishedPaper
 
 
-def studies(package: str = PACKAGE) -> dict[str, Study]:
+def reproductions(package: str = PACKAGE) -> dict[str, Reproduction]:
     """Return all papers of a package, by name.
 
     Args:
@@ -148,11 +148,11 @@ def studies(package: str = PACKAGE) -> dict[str, Study]:
     """
     inner = [module for module in _below(_imported(package)) if hasattr(module, "__path__")]
     numbers = published(package)
-    found = [_study(module, numbers) for module in inner]
-    return {study.paper.name: study for study in found}
+    found = [_reproduction(module, numbers) for module in inner]
+    return {reproduction.paper.name: reproduction for reproduction in found}
 
 
-def _study(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Study:
+def _reproduction(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Reproduction:
     paper = getattr(module, "PAPER", None)
     if not isinstance(paper, Paper):
         raise InfeasibleError(
@@ -165,7 +165,7 @@ def _study(module: ModuleType, numbers: Mapping[str, PublishedPaper]) -> Study:
         raise InfeasibleError(
             f"{module.__name__} has several experiments named {', '.join(twice)}. Rename all but one."
         )
-    return Study(paper, by_name, numbers.get(paper.name) or PublishedPaper(paper.name, paper.citation, {}))
+    return Reproduction(paper, by_name, numbers.get(paper.name) or PublishedPaper(paper.name, paper.citation, {}))
 
 
 def _experiments(paper: Paper, module: ModuleType) -> list[Experiment]:
@@ -214,19 +214,19 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 
 # Search by name
 
-Named = TypeVar("Named", Study, Experiment)
+Named = TypeVar("Named", Reproduction, Experiment)
 
 
-def chosen(found: Mapping[str, Study], paper: str, experiment: str) -> tuple[Study, list[Experiment]]:
+def chosen(found: Mapping[str, Reproduction], paper: str, experiment: str) -> tuple[Reproduction, list[Experiment]]:
     """Return the paper of that name, and its experiment of that name, or all of them.
 
     Raises:
         InfeasibleError: there is none of that name; the message lists all names, the most similar first.
     """
-    study = named(found, paper, "paper")
+    reproduction = named(found, paper, "paper")
     if experiment == ALL:
-        return study, list(study.experiments.values())
-    return study, [named(study.experiments, experiment, f"experiment of {paper}", (ALL,))]
+        return reproduction, list(reproduction.experiments.values())
+    return reproduction, [named(reproduction.experiments, experiment, f"experiment of {paper}", (ALL,))]
 
 
 def named(known: Mapping[str, Named], name: str, what: str, others: Iterable[str] = ()) -> Named:

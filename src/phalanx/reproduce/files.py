@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from phalanx.report.words import duration
-from phalanx.reproduce.drawing import save
 from phalanx.reproduce.experiment import Context, Experiment
-from phalanx.reproduce.output import csv_text, flat, markdown_table
+from phalanx.reproduce.output import csv_text, flat
 from phalanx.reproduce.results import Plot, Rendering
-from phalanx.reproduce.trace import Trace
+from phalanx.studies.drawing import save
+from phalanx.studies.text import markdown_table
+from phalanx.studies.trace import Trace
 from phalanx.wording import plural
 
 Records = Mapping[str, Sequence[Trace]]

@@ -9,9 +9,9 @@ from phalanx.core import InfeasibleError
 from phalanx.reproduce.experiment import Experiment, Scale
 from phalanx.reproduce.files import shortened
 from phalanx.reproduce.manifest import Page
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
+from phalanx.studies.trace import Trace
 
 Traces = Mapping[str, Trace]  # by identity
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phalanx.reproduce.published import Published
-from phalanx.reproduce.trace import Trace
+from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +117,7 @@ class Plot:
     """A figure.
 
     Args:
-        figure: drawn; see `phalanx.reproduce.drawing`.
+        figure: drawn; see `phalanx.studies.drawing`.
         part: distinguishes it from other figures of the same experiment, in its file's name; "" if it is alone.
         caption: explains the figure.
     """

@@ -7,9 +7,9 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from phalanx.reproduce.experiment import SCALES, Experiment, Scale
-from phalanx.reproduce.store import Store
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
+from phalanx.studies.store import Store
+from phalanx.studies.trace import Trace
 
 CONDITIONS = ("torch", "numpy", "numba", "instructions", "device", "threads")  # of a provenance
 LATER = "received_accuracy"  # a figure that older records lack

@@ -64,7 +64,7 @@ class History:
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
-        before, self._last = self._last, progress
+        before, self._last = self._last, progress._replace(updates=None)  # which are the memory of the next round
         if self.lines and not self._begun:
             self._begin()
             return

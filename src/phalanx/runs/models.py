@@ -335,7 +335,7 @@ class ModelKeeper:
 
     def __call__(self, progress: Progress) -> None:
         """See `Observer`."""
-        self._last = progress
+        self._last = progress._replace(updates=None)  # which are the memory of the next round
         accuracy = None if progress.metrics is None else progress.metrics.accuracy
         if not self._settings.best or accuracy is None or math.isnan(accuracy):
             return

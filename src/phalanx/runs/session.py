@@ -297,7 +297,7 @@ def simulate(
         device: where it computes.
         observers: are shown each step; of a run that goes on, those that are left. One that raises `Stop` ends it.
         checkpoint: when the run is saved on its way in `folder`, so that it can go on; None for never.
-        executors: has the clients of a round train elsewhere, to the same bits, such as `phalanx.ray.RayExecutors`.
+        executors: has clients train elsewhere, to the same bits: `phalanx.simulation.parallel.ProcessExecutors`, say.
         models: which models are kept, in `folder` and for `Record.model`; None for none.
 
     Returns:

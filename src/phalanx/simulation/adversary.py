@@ -107,6 +107,11 @@ class Adversary:
             self.held[client] = trained
         return held
 
+    def sees(self, trained: Trained) -> bool:
+        """Return whether the answer of a client depends on the updates of others."""
+        client, version = trained.update.client, trained.update.version
+        return client in self and self.part(client, version).omniscient
+
     def release(self, version: int, others: int) -> list[Trained]:
         """Release the tasks whose answers are sent now, by increasing client.
 

@@ -9,7 +9,7 @@ from phalanx.core import Local, Reply, Vector
 
 
 class Trained(NamedTuple):
-    """A client has finished a task; its honest update arrives."""
+    """A task of a client, with its honest update; until the client has trained, that and the loss are empty."""
 
     update: Update
     turn: int  # number of earlier tasks of the client
@@ -19,10 +19,18 @@ class Trained(NamedTuple):
     wait: int  # number of earlier waits of the server
 
 
+class Finished(NamedTuple):
+    """A client has finished a task; its update arrives."""
+
+    client: int
+    turn: int
+
+
 class Released(NamedTuple):
     """An attacker sends the answer that it held back."""
 
-    trained: Trained
+    client: int
+    turn: int
 
 
 class Broken(NamedTuple):
@@ -46,7 +54,7 @@ class Comes(NamedTuple):
     client: int
 
 
-Event = Trained | Released | Broken | Back | Comes
+Event = Finished | Released | Broken | Back | Comes
 
 
 class Underway(NamedTuple):

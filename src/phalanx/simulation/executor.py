@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from phalanx.data import Dataset
 from phalanx.models import Model
@@ -18,6 +18,8 @@ from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.task import Task
 from phalanx.training.vector import BufferPolicy, FlatModule
 
+T = TypeVar("T")
+
 
 @runtime_checkable
 class Executor(Protocol):
@@ -25,6 +27,20 @@ class Executor(Protocol):
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterable[tuple[LocalTask, float]]:
         """Yield each task with its loss, in their order; its row is written by then."""
+
+
+@runtime_checkable
+class AheadExecutor(Executor, Protocol):
+    """An executor whose clients train while the run goes on, until their results are needed."""
+
+    def begin(self, tasks: Iterable[tuple[LocalTask, float]], /) -> None:
+        """Begin tasks, each with the time at which its result is needed; infinite if it may never be."""
+
+    def result(self, task: LocalTask, /) -> float:
+        """Wait until a task has trained, and return its loss; its row is written by then.  Called once for a task."""
+
+    def forget(self, task: LocalTask, /) -> None:
+        """Drop a task: its result is not needed any more."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,7 @@ def learnt(
     return [before.get(task.client, loss) for task, loss in zip(tasks, losses, strict=True)]
 
 
-def together(tasks: Iterable[LocalTask], width: int) -> Iterator[list[LocalTask]]:
+def together(tasks: Iterable[T], width: int) -> Iterator[list[T]]:
     """Yield the tasks in their order, `width` at a time; none is made before it is needed."""
     source = iter(tasks)
     while some := list(islice(source, width)):

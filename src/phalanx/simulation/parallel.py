@@ -1,7 +1,10 @@
-"""The clients of one round in several processes of this machine, with the same results to the bit as in one.
+"""The clients of one run in several processes of this machine, with the same results to the bit as in one.
 
 Examples lie once in memory that all processes share, and so does a desk for each process: what its clients start from,
 and what they have learnt.  Starting a process takes seconds, so that a short run never does.
+
+The clients of a round train at one time.  Those of an asynchronous run train ahead: what a client learns depends on its
+download alone, so that the run goes on until the clock has come to the client's answer.
 """
 
 import math
@@ -22,12 +25,15 @@ from torch import Tensor
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
-from phalanx.pool import Died, Done, Failed, Ready
+from phalanx.pool import Died, Done, Failed, Message, Ready
 from phalanx.processes import Processes
+from phalanx.simulation.backlog import Backlog
 from phalanx.simulation.executor import Blueprint, Executor, SerialExecutor, learnt, together
 from phalanx.training.local import LocalTask, LocalTrainer
 
 AHEAD = 2  # jobs that a process is given at a time, so that it need not wait for the next one
+FAR_AHEAD = 16  # the same of an asynchronous run, which gives jobs only between its steps and evaluations
+DESK = 1 << 26  # bytes of a desk on which more than `AHEAD` jobs have place
 PAUSE = 1.0  # seconds for which results are waited for at a time
 SHARED_MEMORY = Path("/dev/shm")
 AFTER = 5.0  # seconds of training after which processes are worth their start
@@ -72,7 +78,7 @@ def _part(x: Inputs, start: int, stop: int) -> Inputs:
 
 
 class Desk(NamedTuple):
-    """Memory that a process shares with the parent: (AHEAD, width, d) each."""
+    """Memory that a process shares with the parent: (jobs, width, d) each."""
 
     starts: Tensor
     rows: Tensor
@@ -120,16 +126,23 @@ class Learners(Processes):
         data: the examples of each client.
         exact: see `ExecutorFactory.executor`.
         trainer: as theirs.
+        ahead: number of jobs that a process has at one time.
     """
 
-    ahead = AHEAD
-
     def __init__(
-        self, count: int, blueprint: Blueprint, data: Mapping[int, Dataset], exact: bool, trainer: LocalTrainer
+        self,
+        count: int,
+        blueprint: Blueprint,
+        data: Mapping[int, Dataset],
+        exact: bool,
+        trainer: LocalTrainer,
+        *,
+        ahead: int,
     ) -> None:
         super().__init__(count, None, torch.get_num_threads())
+        self.ahead = ahead
         self._make = (blueprint, Shared.of(data), exact)
-        self._size = (AHEAD, trainer.width, trainer.model.size)
+        self._size = (ahead, trainer.width, trainer.model.size)
         self._like = trainer.model.values
         self._desks, self._places = dict[Connection, Desk](), dict[int, tuple[Connection, int]]()
 
@@ -152,14 +165,32 @@ class Learners(Processes):
     def give(self, worker: Connection, number: int, job: Sequence[LocalTask]) -> None:
         """See `Pool`."""
         used = {place for owner, place in self._places.values() if owner == worker}
-        place = next(free for free in range(AHEAD) if free not in used)
+        place = next(free for free in range(self.ahead) if free not in used)
         self._places[number] = worker, place
         for start, task in zip(self._desks[worker].starts[place], job, strict=False):
             start.copy_(task.start)
         super().give(worker, number, Job(place, tuple((task.client, task.turn, task.version) for task in job)))
 
+    def feed(self, backlog: Backlog) -> None:
+        """Give processes jobs that were begun, as many as they may have."""
+        while (worker := self._free()) is not None and (number := backlog.pop()) is not None:
+            self.workers[worker].append(number)
+            self.give(worker, number, backlog.jobs[number].tasks)
+
+    def exchange(self, backlog: Backlog, seconds: float) -> Iterator[Message]:
+        """Give out jobs that were begun, wait for messages for at most so many seconds, and yield these."""
+        self.feed(backlog)
+        for message in self.wait(seconds):
+            match message:
+                case Ready(worker):
+                    self.workers[worker] = []
+                case Done(job) | Failed(job):
+                    self.close_job(job)
+            yield message
+        self.feed(backlog)
+
     def collect(self, number: int, job: Sequence[LocalTask]) -> None:
-        """Write the changes that a job has made to the rows of its tasks."""
+        """Write the changes that a job has made to the rows of its tasks, which may be none any more."""
         worker, place = self._places.pop(number)
         for row, task in zip(self._desks[worker].rows[place], job, strict=False):
             task.row.copy_(row)
@@ -182,6 +213,8 @@ class ParallelExecutor:
         self.count, self.after, self.blueprint, self.data, self.exact = count, after, blueprint, data, exact
         self.serial = SerialExecutor(blueprint.trainer(), data, exact)
         self.learners: Learners | None = None
+        self.backlog = Backlog()  # of an asynchronous run
+        self._ahead = AHEAD
         self._spent = 0.0  # seconds of training so far
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterable[tuple[LocalTask, float]]:
@@ -196,8 +229,9 @@ class ParallelExecutor:
     def _ready(self) -> Learners | None:
         """Return the processes if they can be given clients now; start them if it is time."""
         if self.learners is None and self._spent >= self.after:
-            check_shared_memory(self.data, self.count, self.serial.trainer)
-            self.learners = Learners(self.count, self.blueprint, self.data, self.exact, self.serial.trainer)
+            check_shared_memory(self.data, self.count, self.serial.trainer, self._ahead)
+            settings = (self.blueprint, self.data, self.exact, self.serial.trainer)
+            self.learners = Learners(self.count, *settings, ahead=self._ahead)
             self.learners.start(self.count)
         if self.learners is None or self.after == 0 or self.learners.workers:
             return self.learners
@@ -228,6 +262,59 @@ class ParallelExecutor:
             losses |= {task.client: loss for task, loss in self.serial(left)}
         return [(task, losses[task.client]) for job in jobs for task in job]
 
+    # Ahead
+
+    def begin(self, tasks: Iterable[tuple[LocalTask, float]], /) -> None:
+        """See `AheadExecutor`: those that train together in one process do so here."""
+        trainer = self.serial.trainer
+        place = 2 * trainer.width * trainer.model.values.nbytes
+        self._ahead = min(FAR_AHEAD, max(AHEAD, DESK // place))
+        for some in together(tasks, trainer.width):
+            self.backlog.add([task for task, _ in some], min(due for _, due in some))
+        self._advance(0.0)
+
+    def result(self, task: LocalTask, /) -> float:
+        """See `AheadExecutor`: where processes cannot be had, the client trains in this one."""
+        job = self.backlog.job(task)
+        while job.losses is None:
+            if not self._advance(PAUSE):
+                job.losses = {task.client: loss for task, loss in self._here(job.tasks)}
+        self.backlog.forget(task)
+        return job.losses[task.client]
+
+    def forget(self, task: LocalTask, /) -> None:
+        """See `AheadExecutor`."""
+        self.backlog.forget(task)
+
+    def _advance(self, seconds: float) -> bool:
+        """Exchange jobs and results with the processes, and return whether they go on."""
+        try:
+            there = self._ready()
+        except Exception as error:  # as above
+            self._give_up(str(error))
+            there = None
+        if there is None:
+            return False
+        for message in there.exchange(self.backlog, seconds):
+            match message:
+                case Done(number, (losses, texts)):
+                    self._collect(there, number, losses, texts)
+                case Died(_, why):
+                    self._give_up(why)
+                    return False
+                case Failed(_, mistake):
+                    raise mistake
+        return True
+
+    def _collect(self, there: Learners, number: int, losses: Sequence[float], texts: Sequence[str]) -> None:
+        """Take in the results of a job that was begun, unless they are not needed any more."""
+        job = self.backlog.jobs.get(number)
+        there.collect(number, job.tasks if job else ())
+        if job is not None:
+            job.losses = {task.client: loss for task, loss in zip(job.tasks, losses, strict=True)}
+        for text in texts:
+            warnings.warn(text, stacklevel=2)
+
     def _give_up(self, why: str) -> None:
         """Go on in this process alone."""
         warnings.warn(f"Clients train in one process from here on, to the same bits. {why}", stacklevel=2)
@@ -241,7 +328,7 @@ class ParallelExecutor:
 
 
 class ProcessExecutors:
-    """The processors of this machine, on which the clients of a round train: `executors` of `phalanx.simulate`.
+    """The processors of this machine, on which the clients of a run train: `executors` of `phalanx.simulate`.
 
     A context.  A script of your own that uses it needs `if __name__ == "__main__":`, since processes import it.
 
@@ -290,12 +377,12 @@ class ProcessExecutors:
         return made
 
 
-def check_shared_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer) -> None:
+def check_shared_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer, ahead: int) -> None:
     """Raise `OSError` if the memory that processes can share is too small; a container often has 64 MB only."""
     if not SHARED_MEMORY.is_dir():
         return
     examples = [tensor for held in data.values() for tensor in (*held.inputs.values(), held.y)]
-    desks = 2 * count * AHEAD * trainer.width * trainer.model.values.nbytes
+    desks = 2 * count * ahead * trainer.width * trainer.model.values.nbytes
     needed, free = sum(tensor.nbytes for tensor in examples) + desks, disk_usage(SHARED_MEMORY).free
     if needed > free:
         raise OSError(

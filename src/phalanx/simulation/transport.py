@@ -1,8 +1,8 @@
-"""The in-process transport: clients train at once, and their answers arrive on the virtual clock."""
+"""The in-process transport: clients train, and their answers arrive on the virtual clock."""
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 import torch
 from torch import Tensor
@@ -10,14 +10,14 @@ from torch import Tensor
 from phalanx.attacks import Attack, Update
 from phalanx.core import Algorithm, AnyState, Arrivals, Download, InfeasibleError, Local, Reply, Vector
 from phalanx.data import Dataset
-from phalanx.numerics.memory import room
+from phalanx.numerics.memory import ReusedRoom
 from phalanx.rng import numpy_generator
 from phalanx.simulation.adversary import Adversary, AttackerExecutor
 from phalanx.simulation.availability import Attendance, Availability
 from phalanx.simulation.clock import Clock
 from phalanx.simulation.deadline import Deadline
-from phalanx.simulation.events import Back, Broken, Comes, Event, Released, Trained, Underway, Wait
-from phalanx.simulation.executor import DividedExecutor, Executor, SerialExecutor
+from phalanx.simulation.events import Back, Broken, Comes, Event, Finished, Released, Trained, Underway, Wait
+from phalanx.simulation.executor import AheadExecutor, DividedExecutor, Executor, SerialExecutor
 from phalanx.simulation.latency import SHORTEST, Constant, Latency, Workload
 from phalanx.training.local import LocalTask, LocalTrainer, check_correctable, correction_of
 
@@ -27,7 +27,8 @@ NO_GRACE = "Set grace to 0, or choose a synchronous algorithm."
 class Simulation:
     """Clients in this process.
 
-    A client trains when it is sent a download, and its reply is put on the clock.  A Byzantine client forges its reply
+    A client trains when it is sent a download, and its reply is put on the clock.  With an executor that trains ahead,
+    an asynchronous run goes on meanwhile, and waits when a result is needed.  A Byzantine client forges its reply
     when it is delivered, so that an omniscient attack can know every honest update of its round, or in flight.  After
     a deadline a client drops its task.
 
@@ -43,7 +44,7 @@ class Simulation:
         deadline: when the server stops waiting for an answer.
         seed: seed of the run.
         elsewhere: makes an executor from the clients' data, which trains them in place of the trainer, with the same
-            results to the bit. Synchronous algorithms only: others train clients one by one.
+            results to the bit. Asynchronous algorithms need an `AheadExecutor`, since they train clients one by one.
         most_examples: makes, from the sizes that clients report, the largest number of examples that each honest client
             trains on; those are drawn at random, by the stream "truncated" of the client. None: they train on all.
 
@@ -77,13 +78,19 @@ class Simulation:
         data = {client: self._cut(client, held, most.get(client)) for client, held in data.items()}
         self.data = {client: self.adversary.poisoned(client, held) for client, held in data.items()}
         self._sizes = {client: len(held) for client, held in self.data.items()}
-        self._cohort = self._cohort_of(elsewhere)
+        honest = self._honest_executor(elsewhere)
+        self._ahead = honest if isinstance(honest, AheadExecutor) and not algorithm.synchronous else None
+        exact, trains = algorithm.exact_losses, self.adversary.trains
+        self._theirs = AttackerExecutor(self.adversary, trainer, exact=exact) if trains else None
+        self._cohort = DividedExecutor(self.adversary.clients, self._theirs, honest) if self._theirs else honest
         self.clock = Clock[Event]()
         self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
         self._locals = dict[int, Local]()
         self._flying = OrderedDict[int, Trained]()  # the task of each client that has one, in the order of downloads
+        self._begun = dict[int, LocalTask]()  # the tasks among these that train ahead
         self._others = 0  # honest clients among these that have not answered
+        self._room = ReusedRoom()  # for the changes of a round
         self._waits = self._version = 0  # waits so far, and the newest version that was sent
 
     def _cut(self, client: int, held: Dataset, most: int | None) -> Dataset:
@@ -119,13 +126,6 @@ class Simulation:
             if seconds > 0:
                 self.clock.schedule(seconds, Comes(client))
 
-    def _cohort_of(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
-        honest, adversary = self._honest_executor(elsewhere), self.adversary
-        if not adversary.trains:
-            return honest
-        theirs = AttackerExecutor(adversary, self.trainer, exact=self.algorithm.exact_losses)
-        return DividedExecutor(adversary.clients, theirs, honest)
-
     def _honest_executor(self, elsewhere: Callable[[Mapping[int, Dataset]], Executor] | None) -> Executor:
         if elsewhere is None:
             return SerialExecutor(self.trainer, self.data, self.algorithm.exact_losses)
@@ -134,12 +134,14 @@ class Simulation:
                 f"{self.algorithm.title} corrects the gradients of its clients, which only this process does. Train "
                 "here; `phalanx reproduce --ray` spreads whole runs."
             )
-        if not self.algorithm.synchronous:
+        made = elsewhere(self.data)
+        if not self.algorithm.synchronous and not isinstance(made, AheadExecutor | SerialExecutor):
             raise InfeasibleError(
                 f"{type(self.algorithm).__name__} trains its clients one by one, so there is no round whose clients "
-                "could train elsewhere at one time. Train here; `phalanx reproduce --ray` spreads whole runs."
+                "could train elsewhere at one time. Train on the cores of this machine; `phalanx reproduce --ray` "
+                "spreads whole runs."
             )
-        return elsewhere(self.data)
+        return made
 
     @property
     def now(self) -> float:
@@ -187,12 +189,32 @@ class Simulation:
         self.adversary.state = state
 
     def send(self, downloads: Mapping[int, Vector], version: int) -> None:
-        """See `Transport`.  All clients train, and their changes are the rows of one matrix."""
+        """See `Transport`.  The changes of all clients are the rows of one matrix."""
         model = self.trainer.model
-        rows = room((len(downloads), model.size), model.dtype, model.device)
+        rows = self._room((len(downloads), model.size), model.dtype, model.device)
         self._version = version
-        for task, loss in self._cohort(self._lessons(downloads, version, rows)):
-            self._set_out(task, downloads[task.client], loss)
+        tasks = self._lessons(downloads, version, rows)
+        if self._ahead is None:
+            self._train(self._cohort(tasks), downloads)
+        else:
+            self._begin(self._ahead, tasks, downloads)
+
+    def _train(self, trained: Iterable[tuple[LocalTask, float]], downloads: Mapping[int, Vector]) -> None:
+        """Let clients train one after the other, and schedule their answers."""
+        for task, loss in trained:
+            self._set_out(task, downloads[task.client])
+            self._learn(task, loss)
+
+    def _begin(self, ahead: AheadExecutor, tasks: Iterable[LocalTask], downloads: Mapping[int, Vector]) -> None:
+        """Let clients train ahead; attackers that train by their attack do so now, in this process."""
+        begun = list[tuple[LocalTask, float]]()
+        for task in tasks:
+            if self._theirs is not None and task.client in self.adversary:
+                self._train(self._theirs([task]), downloads)
+            else:
+                begun.append((task, self._set_out(task, downloads[task.client])))
+                self._begun[task.client] = task
+        ahead.begin(begun)
 
     def _lessons(self, downloads: Mapping[int, Vector], version: int, rows: Tensor) -> Iterator[LocalTask]:
         """Yield the task of each client, made when it is needed."""
@@ -205,27 +227,38 @@ class Simulation:
             correction = correction_of(self.algorithm, self.trainer, local, download, held=held, version=version)
             yield LocalTask(client, turn, version, start, row, correction)
 
-    def _set_out(self, task: LocalTask, download: Vector, loss: float) -> None:
-        """Schedule the answer of a client that has trained."""
+    def _set_out(self, task: LocalTask, download: Vector) -> float:
+        """Schedule the answer of a client, and return the time at which its result is needed."""
+        client, base = task.client, download[: self.trainer.model.size]
+        update = Update(client, task.version, base, task.row, self.adversary.follow(client, base))
+        self._others += client not in self.adversary
+        self._flying[client] = Trained(update, task.turn, math.nan, None, self.now, self._waits)
+        return self._schedule(task, download.nbytes)
+
+    def _learn(self, task: LocalTask, loss: float) -> None:
+        """Note what a client has learnt, and sends."""
         client, local = task.client, self._locals.get(task.client)
         delta, memory = self.algorithm.upload(task.row, local.memory if local else None)
         then = Local(task.start, delta, memory) if self.algorithm.remembers else None
-        base = download[: self.trainer.model.size]
-        update = Update(client, task.version, base, delta, self.adversary.follow(client, base))
-        self._others += client not in self.adversary
-        trained = Trained(update, task.turn, loss, then, self.now, self._waits)
-        self._flying[client] = trained
-        self._schedule(trained, download.nbytes, delta.nbytes)
+        trained = self._flying[client]
+        self._flying[client] = trained._replace(update=trained.update._replace(delta=delta), loss=loss, local=then)
 
-    def _schedule(self, trained: Trained, download: int, upload: int) -> None:
-        """Schedule the end of a task."""
-        client, turn = trained.update.client, trained.turn
-        task = Workload(client, turn, self._sizes[client], download, upload, len(self.data))
-        seconds = self.adversary.seconds(client, turn, trained.update.version, self.latency.seconds(task, self.seed))
-        end: Event = trained
-        if self.availability is not None and (broken := self._broken(self.availability, task, seconds)):
+    def _fetch(self, clients: Iterable[int]) -> None:
+        """Wait for the results of those clients that train ahead."""
+        for client in clients:
+            if self._ahead is not None and (task := self._begun.pop(client, None)) is not None:
+                self._learn(task, self._ahead.result(task))
+
+    def _schedule(self, task: LocalTask, download: int) -> float:
+        """Schedule the end of a task, and return the time of its answer; infinite if it has none."""
+        client, turn = task.client, task.turn
+        work = Workload(client, turn, self._sizes[client], download, task.row.nbytes, len(self.data))
+        seconds = self.adversary.seconds(client, turn, task.version, self.latency.seconds(work, self.seed))
+        end: Event = Finished(client, turn)
+        if self.availability is not None and (broken := self._broken(self.availability, work, seconds)):
             seconds, end = broken
         self.clock.schedule(seconds, end)
+        return self.now + seconds if isinstance(end, Finished) else math.inf
 
     def _broken(self, availability: Availability, task: Workload, seconds: float) -> tuple[float, Broken] | None:
         """Return when and why a task ends without an answer; None if it does not."""
@@ -279,7 +312,7 @@ class Simulation:
         """Handle events until enough has arrived, or none is left before the limit."""
         while not enough():
             for late in self.adversary.release(self._version, self._others):
-                self.clock.schedule(SHORTEST, Released(late))
+                self.clock.schedule(SHORTEST, Released(late.update.client, late.turn))
             upcoming, overdue = self.clock.upcoming, self._overdue()
             if min(upcoming, overdue) > limit or min(upcoming, overdue) == math.inf:
                 return
@@ -297,11 +330,11 @@ class Simulation:
 
     def _happen(self, event: Event, wait: Wait) -> None:
         match event:
-            case Trained():
+            case Finished():
                 self._finish(event, wait)
-            case Released(trained):
-                if self._outstanding(trained.update.client, trained.turn, wait):
-                    self._answer(trained, wait)
+            case Released(client, turn):
+                if self._outstanding(client, turn, wait):
+                    self._answer(self._flying[client], wait)
             case Broken(client, turn, why, away):
                 if self._outstanding(client, turn, wait):
                     self._down[client] = self.now + away
@@ -317,11 +350,13 @@ class Simulation:
         trained = self._flying.get(client)
         return trained is not None and trained.turn == turn and client not in wait.done
 
-    def _finish(self, trained: Trained, wait: Wait) -> None:
+    def _finish(self, event: Finished, wait: Wait) -> None:
         """End a client's task; it answers, if it is available and does not hold its answer back."""
-        client = trained.update.client
-        if not self._outstanding(client, trained.turn, wait):
+        client = event.client
+        if not self._outstanding(client, event.turn, wait):
             return
+        self._fetch([client])
+        trained = self._flying[client]
         if trained.local is not None:
             self._locals[client] = trained.local
         if self.now >= self._silent.get(client, math.inf):
@@ -329,12 +364,14 @@ class Simulation:
         reached = self._reached(client)
         if reached > self.now:
             if reached < math.inf:
-                self.clock.at(reached, trained)
+                self.clock.at(reached, event)
         elif not self.adversary.holds_back(trained):
             self._answer(trained, wait)
 
     def _answer(self, trained: Trained, wait: Wait) -> None:
         client, version = trained.update.client, trained.update.version
+        if self.adversary.sees(trained):
+            self._fetch(self._flying)
         answers = self.adversary.answers(trained, self._flying, wait)
         wait.replies += [Reply(client, answered, delta, trained.loss) for answered, delta in answers]
         if any(answered == version for answered, _ in answers):
@@ -347,6 +384,8 @@ class Simulation:
     def _settle(self, client: int, wait: Wait) -> None:
         """Close a task."""
         wait.done.add(client)
+        if self._ahead is not None and (task := self._begun.pop(client, None)) is not None:
+            self._ahead.forget(task)
         self.adversary.held.pop(client, None)
         self._others -= client not in self.adversary
 
@@ -365,7 +404,8 @@ class Simulation:
     # Snapshots
 
     def snapshot(self) -> Underway:
-        """See `Resumable`."""
+        """See `Resumable`.  Waits for all clients that train ahead."""
+        self._fetch([*self._begun])
         clock = self.clock
         return Underway(
             clock.now,

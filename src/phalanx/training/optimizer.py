@@ -172,8 +172,7 @@ class OptimizerTrainer(LocalTrainer):
                     seen += self.task.count(y)
         if recipe.remember:
             self._states[client] = optimizer.state_dict()["state"]
-        model.read(out)
-        out -= start
+        model.write_change(start, out)
         return float(total) / int(seen) if seen else math.nan
 
     def _optimizer(self, client: int, lr: float) -> torch.optim.Optimizer:

@@ -290,8 +290,7 @@ class Trainer(CorrectableTrainer):
                 if epoch == 0:
                     total += loss.detach() * task.count(y)
                     seen += task.count(y)
-        model.read(out)
-        out -= start
+        model.write_change(start, out)
         return float(total) / int(seen) if seen else math.nan
 
     def descend(self, lr: float, added: "Added | None") -> None:

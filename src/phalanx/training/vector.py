@@ -76,6 +76,7 @@ class FlatModule:
         self.values = torch.empty(self.size, dtype=self.dtype, device=self.device)
         self.gradient = torch.zeros(self.trainable, dtype=self.dtype, device=self.device)
         self._entries = _bind(travelling, self.values, self.gradient)
+        self._plain = all(t.ndim != 4 for t in travelling)  # whether the values lie as in a vector that is sent
         self._frozen = [
             (b, b.clone()) for b in self.module.buffers() if buffers == "freeze" or not b.is_floating_point()
         ]
@@ -83,18 +84,30 @@ class FlatModule:
     def load(self, vector: Vector) -> None:
         """Set all parameters, and reset the buffers that are not part of the vector."""
         with torch.no_grad():
-            for view, (start, stop) in self._entries:
-                view.copy_(vector[start:stop].view(view.shape))
+            if self._plain:
+                self.values.copy_(vector)
+            else:
+                for view, (start, stop) in self._entries:
+                    view.copy_(vector[start:stop].view(view.shape))
             for buffer, value in self._frozen:
                 buffer.copy_(value)
 
     def read(self, out: Vector | None = None) -> Vector:
         """Return all parameters as a vector, in `out` if it is given."""
         out = torch.empty(self.size, dtype=self.dtype, device=self.device) if out is None else out
+        if self._plain:
+            return out.copy_(self.values)
         with torch.no_grad():
             for view, (start, stop) in self._entries:
                 out[start:stop].view(view.shape).copy_(view)
         return out
+
+    def write_change(self, start: Vector, out: Vector) -> None:
+        """Write the parameters minus `start` to `out`."""
+        if self._plain:
+            torch.sub(self.values, start, out=out)
+        else:
+            self.read(out).sub_(start)
 
 
 def sent_tensors(module: nn.Module, buffers: BufferPolicy = "refuse") -> list[Tensor]:

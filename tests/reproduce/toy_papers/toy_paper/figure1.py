@@ -5,7 +5,7 @@ from dataclasses import replace
 from phalanx.aggregators import Mean, Median
 from phalanx.algorithms import FedAvg
 from phalanx.reproduce import Plot, Rendering, Table, compared
-from phalanx.reproduce.drawing import curves
+from phalanx.studies.drawing import curves
 
 from .setting import Noise, base
 

@@ -77,6 +77,7 @@ class Trace:
         reported: number of examples that each client reported.
         held: number of examples that each client holds.
         received_accuracy: at the last evaluation, the accuracy of each honest client's model; empty in older records.
+        uploads: number of updates that reached the server, invalid ones included; None in older records.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Trace:
     reported: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     received_accuracy: Mapping[int, float] = field(default_factory=dict)
+    uploads: int | None = None
 
     @property
     def failed(self) -> bool:
@@ -122,13 +124,18 @@ class Trace:
     @classmethod
     def of(cls, plan: Run, record: Record) -> "Trace":
         """Return the short form of the record of a run."""
+        return cls.of_record(record, plan.settings, plan.seed, plan.population)
+
+    @classmethod
+    def of_record(cls, record: Record, settings: Mapping[str, Any], seed: int, population: int) -> "Trace":
+        """Return the short form of a record, with what is known of its run."""
         summary, clients = record.summary, record.summary.clients
         state, left_out = _state(record)
         return cls(
             name=record.name,
-            settings=plan.settings,
-            seed=plan.seed,
-            clients=plan.population,
+            settings=settings,
+            seed=seed,
+            clients=population,
             **{name: getattr(summary, name) for name in SUMMARY},
             data={} if summary.data is None else msgspec.to_builtins(summary.data),
             curves=_curves(record),
@@ -143,6 +150,7 @@ class Trace:
             reported=tuple(c.reported or 0 for c in clients.values()),
             held=tuple(c.size or 0 for c in clients.values()),
             received_accuracy=_received_accuracy(record),
+            uploads=sum(len({*step.decided, *step.invalid}) for step in record.history),
         )
 
     @classmethod
@@ -190,6 +198,7 @@ class Trace:
         if not identity_of(form["settings"]) == form["identity"] == path.stem:
             raise _unusable(path, "its name, its identity and its settings do not agree")
         try:
+            form.setdefault("uploads", None)
             trace = cls(**{f.name: READ.get(f.name, _same)(form[f.name]) for f in fields(cls)})
         except (TypeError, ValueError, KeyError) as error:
             raise _unusable(path, f"{type(error).__name__}: {error}") from error

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
 from phalanx.report.words import duration, percent
-from phalanx.reproduce.trace import Trace
-from phalanx.reproduce.workers import Advanced, Began, Ended, Event, Warned
+from phalanx.studies.trace import Trace
+from phalanx.studies.workers import Advanced, Began, Ended, Event, Warned
 
 
 class Display:

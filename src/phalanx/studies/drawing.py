@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx.reproduce.trace import Trace
+from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

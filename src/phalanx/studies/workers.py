@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from phalanx.core import InfeasibleError, Progress, StalledError
 from phalanx.pool import Again, Done, Failed, Given, Pool, Said
 from phalanx.processes import Processes
-from phalanx.reproduce.store import Store
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.plan import Run
 from phalanx.runs.session import simulate
+from phalanx.studies.store import Store
+from phalanx.studies.trace import Trace
 
 PAUSE = 0.2  # seconds between two reports of a run's progress
 

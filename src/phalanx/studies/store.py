@@ -4,9 +4,9 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from phalanx.reproduce.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.runs.summary import unusable
+from phalanx.studies.trace import Trace
 
 
 class Store:

@@ -1,0 +1,124 @@
+"""`phalanx study` and `phalanx compare`: many runs, side by side."""
+
+import shlex
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from phalanx.cli.checks import check_device, check_folder
+from phalanx.cli.models import plan_of
+from phalanx.cli.options import data_dir
+from phalanx.cli.parser import Options
+from phalanx.cli.study_file import read_study
+from phalanx.cli.workers import workers_of
+from phalanx.core import InfeasibleError
+from phalanx.runs.record import Record
+from phalanx.studies import tables
+from phalanx.studies.display import first_line
+from phalanx.studies.existing import compared
+from phalanx.studies.page import write
+from phalanx.studies.results import Results
+from phalanx.studies.store import Store
+from phalanx.studies.study import Study
+from phalanx.studies.text import terminal_table
+from phalanx.studies.trace import Trace
+from phalanx.studies.workers import Means
+from phalanx.wording import plural
+
+
+def study_command(options: Options, console: Console) -> int:
+    """Carry out the runs of a study that have no record yet, and write its pages; return the exit status."""
+    study = read_study(options.file)
+    folder = options.folder or study.folder
+    _check(options, folder)
+    where = data_dir(options.data_dir)
+    if not options.no_training:
+        jobs = options.jobs or 1
+        if not options.again:
+            console.print(f"{study.name}: {study.cost(folder, data_dir=where).text(jobs)}", soft_wrap=True)
+        if options.estimate:
+            return 0
+        _train(study, folder, options, console)
+    results = study.results(folder)
+    if not results.rows:
+        raise InfeasibleError(f"{folder} holds no record of the study. Leave out --no_training to make them.")
+    return _show(results, folder, f"phalanx study {shlex.quote(str(options.file))}", console)
+
+
+def _check(options: Options, folder: Path) -> None:
+    check_device(options.device)
+    check_folder(folder)
+    if options.jobs is not None and options.jobs < 1:
+        raise InfeasibleError(f"--jobs must be at least 1, got {options.jobs}.")
+    if options.no_training and (options.again or options.estimate):
+        raise InfeasibleError("--no_training shows what is there. Leave out --again and --estimate, or this.")
+    if options.ray is not None and options.device != "cpu":
+        raise InfeasibleError(f"--ray computes on CPUs, and --device is {options.device}: give one of them.")
+
+
+def _train(study: Study, folder: Path, options: Options, console: Console) -> None:
+    """Carry out the missing runs.
+
+    Raises:
+        KeyboardInterrupt: the user stopped it; its notes say what is kept.
+    """
+    store, where = Store(folder), data_dir(options.data_dir)
+    means = Means(where, options.device, resume=not options.again)
+    workers = partial(workers_of, options.jobs, options.ray, store, means)
+    try:
+        study.run(folder, data_dir=where, device=options.device, again=options.again, console=console, workers=workers)
+    except KeyboardInterrupt as stop:
+        kept = len(list(store.folder.glob("*.json")))
+        stop.add_note(f"{plural(kept, 'record')} are kept in {store.folder}.")
+        stop.add_note("Runs on their way are saved every minute. The same command goes on from there.")
+        raise
+
+
+def compare_command(options: Options, console: Console) -> int:
+    """Write the pages of runs that are on disk; return the exit status."""
+    check_folder(options.folder)
+    if options.target is not None and not 0 < options.target <= 1:
+        raise InfeasibleError(f"--target must be an accuracy in (0, 1], got {options.target}.")
+    traces = [trace for folder in options.runs for trace in _traces(folder)]
+    results = compared(traces, options.name, options.target)
+    return _show(results, options.folder, shlex.join(["phalanx", "compare", *map(str, options.runs)]), console)
+
+
+def _traces(folder: Path) -> list[Trace]:
+    """Return the records in a folder: that of a run, or of a study."""
+    if not folder.is_dir():
+        raise InfeasibleError(f"There is no folder {folder}. Name that of a run, or of a study.")
+    if found := sorted((folder / "records").glob("*.json")):
+        return [Trace.load(path) for path in found]
+    record = Record.load(folder)
+    try:
+        plan = plan_of(record)
+    except ValueError:  # of real clients, or with a class that is not here: what its server knew
+        return [Trace.of_record(record, record.config, record.config.get("seed", 0), len(record.summary.clients))]
+    return [Trace.of(plan, record)]
+
+
+def _show(results: Results, folder: Path, command: str, console: Console) -> int:
+    """Print the tables, and write all files; return 1 if a run failed, else 0."""
+    files = write(results, folder, command)
+    shown = [tables.estimates(results, "accuracy", at) for at in tables.panels(results)]
+    shown += [tables.estimates(results, "steps_to_target", at) for at in tables.panels(results)]
+    shown += [table for table in (tables.paired_tests(results), tables.costs(results)) if table is not None]
+    for table in shown:
+        console.print(terminal_table(table))
+        for note in table.notes:
+            console.print(escape(note), soft_wrap=True)
+    for line in results.notes:
+        console.print(escape(line), soft_wrap=True)
+    failed = [row for row in results.rows if row.trace.failed]
+    for row in failed:
+        name = f"{', '.join(row.labels.values())} (seed {row.trace.seed})"
+        console.print(f"[red]Failed:[/] {escape(name)}: {escape(first_line(row.trace.error))}", soft_wrap=True)
+    if results.missing:
+        console.print(f"{plural(results.missing, 'run')} without a record.", soft_wrap=True)
+    console.print(
+        f"Page: {files[0]}; next to it study.md, runs.csv, tables.csv, tests.csv and figures.", soft_wrap=True
+    )
+    return 1 if failed else 0

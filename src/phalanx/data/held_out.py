@@ -1,0 +1,42 @@
+"""A data set whose test part is held out from the training part of another."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from phalanx.data.dataset import Dataset
+from phalanx.data.sources import Source
+from phalanx.rng import numpy_generator
+
+
+@dataclass(frozen=True)
+class HeldOut(Source):
+    """Tests on random training examples, which are held out from training; the test part of the source is not used.
+
+    Hyper-parameters that are chosen on it have not seen the test examples.
+
+    Args:
+        source: the data set.
+        share: of its training examples that are held out, between 0 and 1.
+        seed: of the choice.
+    """
+
+    source: Source
+    share: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ValueError(f"share must be between 0 and 1, both excluded, got {self.share}.")
+
+    def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
+        """See `Source`; raise `ValueError` if one of the parts would be empty."""
+        train, _ = self.source.load(data_dir)
+        held = round(self.share * len(train))
+        if not 0 < held < len(train):
+            raise ValueError(f"A share of {self.share} of {len(train)} examples leaves a part empty. Choose another.")
+        chosen = numpy_generator(self.seed, "held out").choice(len(train), held, replace=False)
+        test = torch.zeros(len(train), dtype=torch.bool)
+        test[torch.from_numpy(chosen)] = True
+        return train.of(~test), train.of(test)
