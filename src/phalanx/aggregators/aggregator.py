@@ -129,11 +129,11 @@ class Aggregator(ABC):
 
         Example:
             >>> from phalanx.aggregators import Mean, Median
-            >>> rows = torch.tensor([[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [5.0, 7.0], [6.0, 7.0]])
+            >>> rows = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [5.0, 0.0], [6.0, 0.0]])
             >>> Median().influence(rows, f=1)
-            Influence(value=3.0, kind='bound', length=7.28...)
-            >>> Mean().influence(rows, f=1)
-            Influence(value=inf, kind='unbounded', length=7.53...)
+            Influence(value=3.0, kind='bound', length=2.0)
+            >>> Mean().influence(rows, f=1).kind
+            'unbounded'
         """
         with audited(f) as found:
             self(deltas, weights, turn=turn, previous=previous)

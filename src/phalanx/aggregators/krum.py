@@ -195,7 +195,7 @@ def _reach(rule: "Krum | MultiKrum", points: Points, products: Square, liars: in
         return UNKNOWN
     others = squares.clone().fill_diagonal_(torch.inf)
     reached = torch.zeros_like(squares)
-    for own in weights.unique().tolist():  # the rest of the neighbourhood of a row of this weight
+    for own in sorted(set(weights.tolist())):  # the rest of the neighbourhood of a row of this weight
         alike = weights == own
         reached[alike] = nearest(others[alike], weights, held + mass - own)
     scores = ((reached - nearest(others, weights, held)) * squares).sum(1)
