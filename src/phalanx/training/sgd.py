@@ -260,12 +260,8 @@ class Trainer(CorrectableTrainer):
 
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `CorrectableTrainer`: clipping leaves the correction as it is, momentum does not."""
-        recipe, model, key, lr = (
-            self.recipe,
-            self.model,
-            (task.client, task.turn),
-            self.recipe.learning_rate(task.version),
-        )
+        recipe, model, key = self.recipe, self.model, (task.client, task.turn)
+        lr = recipe.learning_rate(task.version)
         model.load(task.start)
         model.module.train()
         if self._velocity is not None:
