@@ -89,9 +89,7 @@ class FlatModule:
         views = _bind([*shared, *own, *travelling], self.values, self.gradient)
         self._entries = _numbered([*views[: len(shared)], *views[len(parameters) :], *views[len(shared) :][: len(own)]])
         self._own = torch.cat([self.values[:0], *(p.detach().flatten() for p in own)])
-        self._plain = not own and all(
-            t.ndim != 4 for t in tensors
-        )  # whether the values lie as in a vector that is sent
+        self._plain = not own and all(t.ndim != 4 for t in tensors)  # the values lie as in a sent vector
         self._frozen = [
             (b, b.clone()) for b in self.module.buffers() if buffers == "freeze" or not b.is_floating_point()
         ]
