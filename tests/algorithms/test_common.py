@@ -37,6 +37,7 @@ from phalanx.algorithms import (
     FoolsGold,
     IfUnlike,
     Kardam,
+    LowRankProducts,
     PerCluster,
     Permuted,
     Private,
@@ -150,6 +151,12 @@ ALGORITHMS = [
 ]
 M, D = 6, 40_000
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+
+
+def needed(algorithm, examples=10):
+    """The fields that a run with an algorithm needs: examples of the server, and the training whose steps it counts."""
+    own = {"training": algorithm.training} if isinstance(algorithm, FedNova) else {}
+    return own | {"server_examples": examples * algorithm.needs_reference}
 
 
 def start(algorithm):

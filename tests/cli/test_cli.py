@@ -145,7 +145,7 @@ def test_what_cannot_begin_says_what_would_have_been_right(capsys, tmp_path, opt
         ("demo --device gpu", "phalanx demo: --device must be cpu"),
         (
             "run --config group.yaml",
-            "phalanx run: training must be one of LocalOptimizer, LocalSGD",
+            "phalanx run: training must be one of Ditto, FedPer, LocalOptimizer, LocalSGD",
         ),
     ],
 )

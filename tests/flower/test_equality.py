@@ -5,10 +5,10 @@ import inspect
 
 import pytest
 
-from algorithms.test_common import ALGORITHMS
+from algorithms.test_common import ALGORITHMS, needed
 from flower.federations import KEYS, SMALL, states_in_simulation, states_over_flower
 from phalanx import algorithms
-from phalanx.algorithms import FedAsync, FedAvg, FedNova
+from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import LazyFreeRider, Rescale
 from phalanx.core import InfeasibleError, Until
 from phalanx.flower import participant_of
@@ -24,8 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 
 
 def planned(algorithm, **changes):
-    own = {"server_examples": 8, "model": MLP((4,))} if algorithm.needs_reference else {}  # see above
-    own |= {"training": algorithm.training} if isinstance(algorithm, FedNova) else {}
+    own = needed(algorithm, 8) | ({"model": MLP((4,))} if algorithm.needs_reference else {})  # see above
     until = Until(5 if algorithm.synchronous else 15)
     return dataclasses.replace(SMALL, algorithm=algorithm, until=until, **own, **changes)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import phalanx
-from algorithms.test_common import ALGORITHMS
+from algorithms.test_common import ALGORITHMS, needed
 from flower.federations import FIRST_NODE, QUICK, SMALL, at_nodes, examples, honest, roster_of
 from phalanx import LocalSGD
 from phalanx.algorithms import RFFL, AsyncRFFL, ClusteredFL
@@ -64,8 +64,9 @@ def joined(plan, folder):
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def test_who_comes_late_takes_part_from_the_next_round_on_or_is_refused(algorithm, tmp_path, caplog):
     until = phalanx.Until(4 if algorithm.synchronous else 25)
-    own = {"server_examples": 8} if algorithm.needs_reference else {}
-    lines = joined(dataclasses.replace(SMALL, algorithm=algorithm, model=MLP((4,)), until=until, **own), tmp_path)
+    lines = joined(
+        dataclasses.replace(SMALL, algorithm=algorithm, model=MLP((4,)), until=until, **needed(algorithm, 8)), tmp_path
+    )
     served = [LATE in line.updates.clients for line in lines if line.updates is not None]
     refused = [line.invalid[LATE] for line in lines if LATE in line.invalid]
     if isinstance(algorithm, CANNOT) or isinstance(getattr(algorithm, "algorithm", None), CANNOT):

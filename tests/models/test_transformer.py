@@ -94,7 +94,7 @@ def test_bfloat16_computes_nearly_the_same():
     for precision in ("float32", "bfloat16"):
         training = LocalOptimizer("Adam", 0.01, precision=precision)
         plan = Run(
-            data=data, model=CausalTransformer(16, 1, 2), clients=3, task=NextToken(), training=training, until=3
+            data=data, model=CausalTransformer(16, 1, 2), clients=3, task=NextToken(), training=training, until=Until(3)
         )
         losses.append(simulate(plan).summary.final.loss)
     assert losses[0] == pytest.approx(losses[1], rel=0.05)

@@ -26,9 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
-from algorithms.test_common import ALGORITHMS
+from algorithms.test_common import ALGORITHMS, needed
 from phalanx import LocalSGD, Run, Until
-from phalanx.algorithms import FedNova
 from phalanx.attacks import Gaussian, LazyFreeRider
 from phalanx.cli import progress
 from phalanx.cli import run as cli
@@ -51,9 +50,8 @@ PLANS = [
     dataclasses.replace(
         SMALL,
         algorithm=algorithm,
-        server_examples=20 * algorithm.needs_reference,
         **({} if algorithm.synchronous else {"until": Until(20), **SCATTERED}),
-        **({"training": algorithm.training} if isinstance(algorithm, FedNova) else {}),
+        **needed(algorithm, 20),
     )
     for algorithm in ALGORITHMS
 ] + [

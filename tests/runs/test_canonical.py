@@ -48,6 +48,7 @@ OTHER = {
     "form": "strict",
     "start": "glorot",
     "byzantine_per_round": 1,
+    "influence": 1,
     "availability": OnOff(),
     "deadline": Deadline(),
     "then": "wait",
@@ -61,6 +62,7 @@ RICH = Run(
     byzantine=2,
     participation=0.5,
     latency=Lognormal(),
+    validation=0.1,
 )
 
 

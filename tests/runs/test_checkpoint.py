@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import phalanx
-from algorithms.test_common import ALGORITHMS
+from algorithms.test_common import ALGORITHMS, needed
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Mean
 from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, FedBuff, Quorum
@@ -126,12 +126,12 @@ LOSSES = {
 }
 PLANS = {
     **{
-        str(algorithm): {"algorithm": algorithm, "server_examples": 10 * algorithm.needs_reference}
+        str(algorithm): {"algorithm": algorithm, **needed(algorithm)}
         for algorithm in ALGORITHMS
         if algorithm.synchronous
     },
     **{
-        str(algorithm): {**ARRIVALS, "algorithm": algorithm, "server_examples": 10 * algorithm.needs_reference}
+        str(algorithm): {**ARRIVALS, "algorithm": algorithm, **needed(algorithm)}
         for algorithm in ALGORITHMS
         if not algorithm.synchronous
     },

@@ -101,7 +101,7 @@ def test_a_short_run_starts_none():
 def test_what_cannot_be_spread_is_refused():
     with pytest.raises(InfeasibleError, match="jobs must be at least 1, got 0"):
         ProcessExecutors(0)
-    with ProcessExecutors(2) as processors, pytest.raises(InfeasibleError, match="is to remember its state"):
+    with ProcessExecutors(2) as processors, pytest.raises(InfeasibleError, match="remembers something of each client"):
         simulate(Run(clients=4, training=LocalOptimizer(remember=True)), executors=processors)
 
 

@@ -30,6 +30,7 @@ from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.weighting import AsReported, Preprocess
 
+Row = Shaped[Tensor, "_"]
 Rows = Shaped[Tensor, "m _"]  # vectors of one length
 
 
@@ -61,7 +62,7 @@ class Adapter:
         a, b = self.factors(rows)
         return (b @ a).flatten(1)
 
-    def write(self, product: Vector, model: Vector) -> None:
+    def write(self, product: Row, model: Row) -> None:
         """Write the factors of the best approximation of a product to a model's vector, in place."""
         u, s, v = torch.linalg.svd(product.view(self.outputs, self.inputs).double(), full_matrices=False)
         a, b = self.factors(model[None])
