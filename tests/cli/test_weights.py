@@ -8,11 +8,16 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from phalanx.cli import weights_files
 from phalanx.cli.main import main
 from phalanx.cli.weights import _points
 from phalanx.cli.weights_files import read_sizes, shown
@@ -41,12 +46,33 @@ def weights(capsys, *arguments):
     return status, *capsys.readouterr()
 
 
-def given(monkeypatch, content):
+def piped(monkeypatch, content):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
 
 
 def cells(line):
     return re.split(r"\s{2,}", line.strip())
+
+
+# --- two ways to read
+
+SIZE = ["1", "07", "2000", "10" + "0" * 14, "1" + "0" * 15, "0", "", " 3 ", "+4", "5.0", "1e3", "x", '"a"', "a b"]
+LINE = st.one_of(st.just(""), st.just(" "), st.lists(st.sampled_from(SIZE), min_size=1, max_size=3).map(",".join))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=st.sampled_from(["client,examples", "examples", "a,12", "3", ""]), lines=st.lists(LINE, max_size=6))
+def test_a_file_without_faults_is_read_at_once_with_the_same_result(first, lines, tmp_path):
+    path = tmp_path / "some.csv"
+    path.write_text("\n".join([first, *lines]))
+    found = []
+    for way in (nullcontext(), patch.object(weights_files, "_clean", lambda *_: None)):
+        with way:
+            try:
+                found.append(read_sizes(path))
+            except ValueError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
 
 
 # --- the page
@@ -60,7 +86,7 @@ def test_the_page_shows_commands():
 def test_what_the_page_shows_is_what_comes_out(command, output, capsys, monkeypatch, tmp_path):
     (tmp_path / "sizes.csv").write_bytes((ROOT / "examples" / "sizes.csv").read_bytes())
     if found := re.match(r"printf '(.*)' \| (.*)", command):
-        given(monkeypatch, found[1].replace("\\n", "\n"))
+        piped(monkeypatch, found[1].replace("\\n", "\n"))
         command = found[2]
     _, *arguments = shlex.split(command)[1:]
     _, out, err = weights(capsys, *arguments)
@@ -282,7 +308,7 @@ FORMS = {
 def test_forms_of_files(form, from_file, tmp_path, monkeypatch):
     path = tmp_path / ("three.json" if "JSON" in form else "three.csv")
     path.write_bytes(FORMS[form].encode())
-    given(monkeypatch, FORMS[form])
+    piped(monkeypatch, FORMS[form])
     reported = read_sizes(path if from_file else Path("-"))
     assert {name: reported.sizes[k] for k, name in enumerate(reported.names)} == THREE
 
@@ -291,7 +317,7 @@ def test_forms_of_files(form, from_file, tmp_path, monkeypatch):
     "content", ["5\n60\n700\n", "size\n5\n60\n\n700\n", "[5, 60, 700]", '[{"n":5},{"n":60},{"n":700}]']
 )
 def test_clients_without_names_are_numbered(content, monkeypatch):
-    given(monkeypatch, content)
+    piped(monkeypatch, content)
     assert read_sizes(Path("-")) == (("0", "1", "2"), {0: 5, 1: 60, 2: 700})
 
 
@@ -352,7 +378,7 @@ def test_bad_rows_are_named_all_with_line_content_and_reason(capsys, tmp_path):
 
 
 def test_bad_rows_after_one_that_spans_lines(monkeypatch):
-    given(monkeypatch, 'client,size\n"two\nlines",5\nx,y\n')
+    piped(monkeypatch, 'client,size\n"two\nlines",5\nx,y\n')
     with pytest.raises(ValueError, match=r"1 row is no client.*\n  line 4: `x,y`: the size is not a number"):
         read_sizes(Path("-"))
 
@@ -379,14 +405,14 @@ def test_bad_rows_after_one_that_spans_lines(monkeypatch):
     ],
 )
 def test_what_is_no_size(size, why, monkeypatch):
-    given(monkeypatch, f"client,size\na,{size}\nb,3\n")
+    piped(monkeypatch, f"client,size\na,{size}\nb,3\n")
     with pytest.raises(ValueError, match=rf"line 2: .*{why}"):
         read_sizes(Path("-"))
 
 
 @pytest.mark.parametrize("size", ["1", "1000000000000000", "0" * 5000 + "7"])
 def test_what_is_a_size(size, monkeypatch):
-    given(monkeypatch, f"client,size\na,{size}\n")
+    piped(monkeypatch, f"client,size\na,{size}\n")
     assert read_sizes(Path("-")).sizes == {0: int(size.lstrip("0"))}
 
 
@@ -420,7 +446,7 @@ def test_what_is_a_size(size, monkeypatch):
     ],
 )
 def test_files_that_are_none(content, why, monkeypatch):
-    given(monkeypatch, content)
+    piped(monkeypatch, content)
     with pytest.raises(ValueError, match=why):
         read_sizes(Path("-"))
 

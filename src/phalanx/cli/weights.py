@@ -1,11 +1,11 @@
 """`phalanx weights`: the effect of truncation on a file of sizes, before any training."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import isfinite
 from shlex import join
 from statistics import median_low
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
@@ -16,7 +16,15 @@ from phalanx.cli.parser import Options
 from phalanx.cli.weights_files import ReportedSizes, check_target, read_sizes, write_weights
 from phalanx.weighting.certificate import Certificate, certify
 from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
-from phalanx.weighting.truncation import TradeOff, mwp, shortest, top, truncation_bound, truncation_curve
+from phalanx.weighting.truncation import (
+    TradeOff,
+    most_tolerated,
+    mwp,
+    shortest,
+    top,
+    truncation_bound,
+    truncation_curve,
+)
 from phalanx.wording import percent, shown
 
 LISTED = 20  # number of clients in the table of truncated sizes
@@ -48,13 +56,9 @@ def weights_command(options: Options, console: Console) -> int:
     reported = read_sizes(options.sizes, options.client_column, options.size_column, repeats=sampled)
     if sampled:
         return _certify(reported, options, console)
-    curve = truncation_curve(reported.sizes, options.alpha_star)
-    if options.alpha is None:
-        _show_curve(reported, curve, options, console)
-    else:
-        _show_truncation(reported, options, console)
+    (_show_curve if options.alpha is None else _show_truncation)(reported, options, console)
     if options.picture is not None:
-        _draw(reported, curve, options)
+        _draw(reported, options)
         console.print(f"Picture: {options.picture}", soft_wrap=True, markup=False)
     return 0
 
@@ -81,26 +85,26 @@ def _check(options: Options) -> None:
 # The trade-off
 
 
-def _show_curve(reported: ReportedSizes, curve: Sequence[TradeOff], options: Options, console: Console) -> None:
+def _show_curve(reported: ReportedSizes, options: Options, console: Console) -> None:
     sizes, K = reported.sizes, len(reported.sizes)
+    feasible = most_tolerated(K, options.alpha_star)
     if K == 1:
         raise ValueError("One client holds all of the weight whatever it reports: there is nothing to choose from.")
-    if not curve:
+    if not feasible:
         truncation_bound(sizes, 1 / K, options.alpha_star)  # raises: says why there is nothing to choose from
     _say(console, _population(reported))
     table = _table(f"What there is to choose from, with alpha_star = {options.alpha_star:g}")
     for heading in ("alpha", "clients", "U*", "truncated", "examples that count", "effective clients"):
         table.add_column(heading, justify="right")
-    for alpha, t in _points(len(curve), K).items():
-        U = curve[t - 1].bound
-        kept = {k: min(size, U) for k, size in sizes.items()}
-        many = sum(size > U for size in sizes.values())
-        still = sum(kept.values()) / sum(sizes.values())
-        effective = concentration(kept).effective
+    points, N = _points(feasible, K), np.fromiter(sizes.values(), np.float64, K)
+    curve = truncation_curve(sizes, options.alpha_star, points.values())
+    for (alpha, t), (_, U) in zip(points.items(), curve, strict=True):
+        kept = np.minimum(N, U)
+        many, still, effective = int((N > U).sum()), kept.sum() / N.sum(), kept.sum() ** 2 / (kept @ kept)
         table.add_row(alpha, f"{t:,}", f"{U:,}", f"{many:,}", percent(still), f"{effective:,.1f}")
     console.print(table)
     _say(console, "alpha is the share of the clients that may be Byzantine, U* the largest size that counts in full.")
-    example = "0.1" if top(0.1, K) <= len(curve) else shortest(1, K)
+    example = "0.1" if top(0.1, K) <= feasible else shortest(1, K)
     given = [(name, options[name]) for name in ("client_column", "size_column") if options[name] is not None]
     chosen = [("alpha", example), ("alpha_star", f"{options.alpha_star:g}"), ("weights", "weights.csv")]
     words = [word for name, value in (*given, *chosen) for word in (f"--{name}", value)]
@@ -261,12 +265,13 @@ def _figures(found: Certificate, k: int, alpha_star: float) -> Table:
 # Output
 
 
-def _draw(reported: ReportedSizes, curve: Sequence[TradeOff], options: Options) -> None:
+def _draw(reported: ReportedSizes, options: Options) -> None:
     from phalanx.weighting.picture import plot_truncation_curve  # noqa: PLC0415  (matplotlib is slow to import)
 
     chosen = None
     if options.alpha is not None and top(options.alpha, len(reported.sizes)):
         chosen = TradeOff(options.alpha, truncation_bound(reported.sizes, options.alpha, options.alpha_star))
+    curve = truncation_curve(reported.sizes, options.alpha_star)
     plot_truncation_curve(curve, reported.sizes, chosen).savefig(options.picture, dpi=150)
 
 

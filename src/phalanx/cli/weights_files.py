@@ -12,10 +12,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.reading import contents, decoded
 from phalanx.wording import shown
+
+if TYPE_CHECKING:
+    import _csv
 
 STANDARD_INPUT = Path("-")
 CLIENT = ("client", "client_id", "id", "name")
@@ -80,6 +83,8 @@ def read_sizes(
         raise ValueError(f"{name} is empty. Expected the clients and the sizes that they report, as CSV or JSON.")
     suffix = path.suffix.lower()
     as_json = suffix == ".json" or (suffix != ".csv" and text.lstrip()[0] in "[{")
+    if not as_json and (clean := _clean(text, name, client_column, size_column)) is not None:
+        return clean
     try:
         entries = (_from_json if as_json else _from_csv)(text, name, client_column, size_column)
     except RecursionError:
@@ -131,28 +136,59 @@ def _text(path: Path, name: str) -> str:
     return decoded(data, name)
 
 
+def _clean(text: str, name: str, client_column: str | None, size_column: str | None) -> ReportedSizes | None:
+    """Return the contents of a CSV file in which all is as it should be, at once; None if rows must be looked at."""
+    try:
+        rows = list(filter(None, _reader(io.StringIO(text, newline=""), text)))
+        first = [cell.strip() for cell in rows[0]]
+    except (csv.Error, IndexError):
+        return None
+    if not any(first):
+        return None
+    columns, begin = _layout(first, name, client_column, size_column)
+    del rows[:begin]
+    digits = [row[columns.size] if len(row) == len(first) else "" for row in rows]
+    if not rows or not all(size.isdigit() and size.isascii() and len(size) < len(str(MOST)) for size in digits):
+        return None
+    sizes = list(map(int, digits))
+    names = [str(k) if columns.client is None else row[columns.client].strip() for k, row in enumerate(rows)]
+    distinct = set(names)
+    if min(sizes) == 0 or "" in distinct or len(distinct) < len(names):
+        return None
+    return ReportedSizes(tuple(names), dict(enumerate(sizes)))
+
+
 def _from_csv(text: str, name: str, client_column: str | None, size_column: str | None) -> list[_Entry]:
     records = _records(text, name)
     first = [cell.strip() for cell in records[0][2]]
+    columns, begin = _layout(first, name, client_column, size_column)
+    return [_row(f"line {line}", content, cells, len(first), columns) for line, content, cells in records[begin:]]
+
+
+def _layout(
+    first: Sequence[str], name: str, client_column: str | None, size_column: str | None
+) -> tuple[_Columns, int]:
+    """Return the columns of a table, by its first row, and the number of rows before the data."""
     if client_column is not None or size_column is not None or not _is_data(first):
-        columns = _find(first, name, client_column, size_column)
-        records = records[1:]
-    elif len(first) <= 2:
-        columns = _Columns(None, 0) if len(first) == 1 else _Columns(0, 1)
-    else:
+        return _find(first, name, client_column, size_column), 1
+    if len(first) > 2:
         raise ValueError(
             f"{name} has {len(first)} columns and no header that names them. Give it one with `client` and `size`."
         )
-    return [_row(f"line {line}", content, cells, len(first), columns) for line, content, cells in records]
+    return (_Columns(None, 0) if len(first) == 1 else _Columns(0, 1)), 0
+
+
+def _reader(lines: Iterable[str], text: str) -> "_csv.Reader":
+    """Return what reads a text as CSV, with the delimiter that its first line has."""
+    first = next(line for line in io.StringIO(text, newline="") if line.strip())
+    delimiter = next((d for d in ",\t;" if d in first), ",")
+    return csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
 
 
 def _records(text: str, name: str) -> list[tuple[int, str, list[str]]]:
     """Return the number of the first line, the text and the cells of each record; blank lines are none."""
     lines = list(io.StringIO(text, newline=""))  # breaks lines as `csv` does
-    first = next(line for line in lines if line.strip())
-    delimiter = next((d for d in ",\t;" if d in first), ",")
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
-    records, end = [], 0
+    reader, records, end = _reader(lines, text), [], 0
     try:
         for cells in reader:
             start, end = end, reader.line_num

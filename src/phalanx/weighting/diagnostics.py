@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from phalanx.weighting.truncation import check_sizes, mwp
 
 
@@ -24,9 +26,10 @@ def concentration(weights: Mapping[int, float]) -> Concentration:
     Raises:
         ValueError: if there are no clients, or a weight is not positive.
     """
-    tenth, total = mwp(weights, 0.1), sum(weights.values())
-    shares = [weight / total for weight in weights.values()]
-    return Concentration(max(shares), tenth, 1 / sum(share**2 for share in shares))
+    tenth = mwp(weights, 0.1)
+    shares = np.fromiter(weights.values(), np.float64, len(weights))
+    shares /= shares.sum()
+    return Concentration(float(shares.max()), tenth, 1 / float(shares @ shares))
 
 
 def weight_shift(before: Mapping[int, float], after: Mapping[int, float]) -> float:

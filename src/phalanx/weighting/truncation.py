@@ -15,7 +15,7 @@ Where the paper is silent, or its code differs:
 * Sizes are integers, and alpha* is converted to the simple fraction that was meant, so that all comparisons are exact.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil
@@ -145,7 +145,14 @@ def attacker_share(weights: Mapping[int, float], attackers: int, size: int) -> f
     return float(top_f / (top_f + rest))
 
 
-def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeOff]:
+def most_tolerated(clients: int, alpha_star: float) -> int:
+    """Return the largest number of so many clients that hold at most alpha* of the weight if all weigh the same."""
+    return _largest(_exact(alpha_star), clients)
+
+
+def truncation_curve(
+    sizes: Mapping[int, int], alpha_star: float, tolerated: Iterable[int] | None = None
+) -> list[TradeOff]:
     """Return U* for every alpha at which it changes (Algorithm 3).
 
     Between two neighbours alpha_1 < alpha_2 of the list, the bound is that of alpha_2, since it depends only on the
@@ -154,16 +161,19 @@ def truncation_curve(sizes: Mapping[int, int], alpha_star: float) -> list[TradeO
     Args:
         sizes: N, the size that each client reports, at least 1.
         alpha_star: largest share of the weight that Byzantine clients may have, in (0, 1).
+        tolerated: numbers of clients, from 1 to `most_tolerated`, of which points are wanted; all if not given.
 
     Returns:
         One point for each alpha = 1/K, 2/K, ... up to the largest feasible one, by increasing alpha and
-        decreasing bound.  Empty if there are fewer than 1 / alpha* clients.
+        decreasing bound, or in the order of `tolerated`.  Empty if there are fewer than 1 / alpha* clients.
 
     Raises:
         ValueError: if an argument is not as described.
     """
     check_shares(0, alpha_star)
     N, limit = Sorted(sizes), _exact(alpha_star)
+    if tolerated is not None:
+        return [TradeOff(t / len(N), N.bound(t, limit)) for t in tolerated]
     curve, u = list[TradeOff](), 0
     for t in range(_largest(limit, len(N)), 0, -1):  # alpha falls, so U* rises, and u with it
         while u < len(N) and N.keeps(u, t, limit):
