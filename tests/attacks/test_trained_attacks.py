@@ -11,12 +11,12 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import (
     Attack,
+    AttackTask,
     Backdoor,
     ConstrainAndScale,
     DistributedBackdoor,
     EdgeCases,
     LabelFlip,
-    Lesson,
     Neurotoxin,
     ProjectedTraining,
     Rescale,
@@ -52,7 +52,7 @@ def trained(attack, honest, start=None, previous=None, turn=0):
     """The update that an attacker trains."""
     start = honest.model.read() if start is None else start
     out = torch.empty_like(start)
-    attack.train(Lesson(LocalTask(1, turn, 0, start, out), DATA, previous), honest)
+    attack.train(AttackTask(LocalTask(1, turn, 0, start, out), DATA, previous), honest)
     return out
 
 
@@ -133,7 +133,7 @@ def test_neurotoxin_finds_its_entries_in_convolutions():
     start = model.read()
     change = torch.rand(len(start), generator=draw)
     out = torch.empty_like(start)
-    Neurotoxin(keep=0.3).train(Lesson(LocalTask(0, 1, 1, start, out), data, start - change), honest)
+    Neurotoxin(keep=0.3).train(AttackTask(LocalTask(0, 1, 1, start, out), data, start - change), honest)
     assert (out[change.argsort(descending=True)[: round(0.3 * len(start) + 0.5)]] == 0).all()
     assert (out != 0).float().mean() > 0.5
 
@@ -235,8 +235,8 @@ def test_a_task_goes_to_its_executor_and_results_keep_the_order():
 
 def test_only_attackers_that_train_by_themselves_have_an_executor_of_their_own():
     plain = Federation(SMALL).transport
-    assert isinstance(plain._cohort, SerialExecutor)
-    assert isinstance(Federation(replace(SMALL, attack=Neurotoxin())).transport._cohort, DividedExecutor)
+    assert isinstance(plain._executor, SerialExecutor)
+    assert isinstance(Federation(replace(SMALL, attack=Neurotoxin())).transport._executor, DividedExecutor)
 
 
 def test_training_that_changes_nothing_changes_no_bit_of_a_run():
@@ -292,9 +292,9 @@ class OtherWay(Attack):
 
     trains: ClassVar[bool] = True
 
-    def train(self, lesson, honest):
-        loss = honest.train(lesson.task, lesson.data)
-        lesson.task.row.neg_()
+    def train(self, job, honest):
+        loss = honest.train(job.task, job.data)
+        job.task.row.neg_()
         return loss
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flower.federations import FIRST_NODE, QUICK, roster_of
-from flower.test_door import BAD, run
+from flower.test_admission import BAD, run
 from phalanx.flower import InProcessGrid, Suspension
 from phalanx.flower.codec import TaskMessage
 from phalanx.flower.dispatcher import Dispatch, Dispatcher

@@ -25,7 +25,7 @@ class Role(NamedTuple):
         return self.attackers.index(self.client)
 
 
-class Lesson(NamedTuple):
+class AttackTask(NamedTuple):
     """One training task of an attacker."""
 
     task: LocalTask  # that of an honest client
@@ -168,9 +168,9 @@ class Attack:
     def check_trainer(self, honest: LocalTrainer) -> None:
         """Raise InfeasibleError if `train` cannot take the place of this trainer."""
 
-    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
-        """Train, write the change to `lesson.task.row`, and return the loss as the trainer of honest clients does."""
-        return honest.train(lesson.task, lesson.data)
+    def train(self, job: AttackTask, honest: LocalTrainer) -> float:
+        """Train, write the change to `job.task.row`, and return the loss as the trainer of honest clients does."""
+        return honest.train(job.task, job.data)
 
     def reported_size(self, size: int) -> int:
         """Return the number of examples that the attacker reports, if it has `size` examples."""

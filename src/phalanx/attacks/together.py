@@ -9,9 +9,9 @@ import torch
 from phalanx.attacks.attack import (
     Answer,
     Attack,
+    AttackTask,
     Forged,
     Knowledge,
-    Lesson,
     Meanwhile,
     Role,
     Update,
@@ -84,9 +84,9 @@ class Together(Attack):
         self.first.check_trainer(honest)
         self.second.check_trainer(honest)
 
-    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+    def train(self, job: AttackTask, honest: LocalTrainer) -> float:
         """See `Attack`."""
-        return (self.second if self.second.trains else self.first).train(lesson, honest)
+        return (self.second if self.second.trains else self.first).train(job, honest)
 
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
         """See `Attack`."""
@@ -173,9 +173,9 @@ class Sybils(Attack):
         """See `Attack`."""
         self.attack.check_trainer(honest)
 
-    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+    def train(self, job: AttackTask, honest: LocalTrainer) -> float:
         """See `Attack`."""
-        return self.attack.train(lesson, honest)
+        return self.attack.train(job, honest)
 
     def reported_size(self, size: int) -> int:
         """See `Attack`."""

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from phalanx.attacks.attack import Attack, Knowledge, Lesson, Update
+from phalanx.attacks.attack import Attack, AttackTask, Knowledge, Update
 from phalanx.core import InfeasibleError, Vector
 from phalanx.training.local import LocalTrainer
 from phalanx.training.sgd import Added, LocalSGD, Trainer
@@ -41,13 +41,13 @@ class OwnTraining(Attack, ABC):
             raise ValueError(f"lr must be positive and finite, got {self.lr}.")
 
     @abstractmethod
-    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
         """Return the trainer for one task.
 
         Args:
             honest: the trainer of honest clients: its model, its task and its seed.
             recipe: the training of honest clients with the attacker's epochs, and with its learning rate as a number.
-            lesson: the task.
+            job: the task.
         """
 
     def check_trainer(self, honest: LocalTrainer) -> None:
@@ -58,15 +58,15 @@ class OwnTraining(Attack, ABC):
                 "another way. Set training to LocalSGD, with stacked false, or choose an attack on data or updates."
             )
 
-    def train(self, lesson: Lesson, honest: LocalTrainer) -> float:
+    def train(self, job: AttackTask, honest: LocalTrainer) -> float:
         """See `Attack`."""
         self.check_trainer(honest)
         assert isinstance(honest, Trainer)
-        lr = self.lr or honest.recipe.learning_rate(lesson.task.version)
+        lr = self.lr or honest.recipe.learning_rate(job.task.version)
         recipe = replace(honest.recipe, lr=lr)
         if self.epochs is not None:
             recipe = replace(recipe, epochs=self.epochs, steps=None)
-        return super().train(lesson, self.trainer(honest, recipe, lesson))
+        return super().train(job, self.trainer(honest, recipe, job))
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class ConstrainAndScale(OwnTraining):
         if not math.isfinite(self.factor):
             raise ValueError(f"factor must be finite, got {self.factor}.")
 
-    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
         """See `OwnTraining`."""
         # alpha (L + rho/2 |w - w_0|^2), where alpha is a factor on the learning rate
         rho = 2 * (1 - self.alpha) / self.alpha
-        lr = self.alpha * recipe.learning_rate(lesson.task.version)
+        lr = self.alpha * recipe.learning_rate(job.task.version)
         recipe = replace(recipe, lr=lr, proximal=recipe.proximal + rho)
         return Trainer(honest.model, recipe, honest.seed, honest.task)
 
@@ -128,9 +128,9 @@ class ProjectedTraining(OwnTraining):
         if not 0 < self.radius < math.inf:
             raise ValueError(f"radius must be positive and finite, got {self.radius}.")
 
-    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
         """See `OwnTraining`."""
-        return Projecting(honest, recipe, entries(honest.model, lesson.task.start), self.radius)
+        return Projecting(honest, recipe, entries(honest.model, job.task.start), self.radius)
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,11 @@ class Neurotoxin(OwnTraining):
         if not 0 < self.keep < 1:
             raise ValueError(f"keep must lie in (0, 1), got {self.keep}.")
 
-    def trainer(self, honest: Trainer, recipe: LocalSGD, lesson: Lesson) -> LocalTrainer:
+    def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
         """See `OwnTraining`."""
-        if lesson.previous is None:
+        if job.previous is None:
             return Trainer(honest.model, recipe, honest.seed, honest.task)
-        change = entries(honest.model, (lesson.task.start - lesson.previous).abs())
+        change = entries(honest.model, (job.task.start - job.previous).abs())
         kept = change.topk(math.ceil(self.keep * len(change))).indices
         return Masking(honest, recipe, kept)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import torch
 
-from phalanx.attacks import Answer, Attack, Knowledge, Lesson, Meanwhile, Role, Update
+from phalanx.attacks import Answer, Attack, AttackTask, Knowledge, Meanwhile, Role, Update
 from phalanx.attacks.attack import seen_by
 from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
@@ -199,5 +199,5 @@ class AttackerExecutor:
             previous, data = self.adversary.previous.get(task.client), self.adversary.data(task.client, part)
             trainer, measured = self.trainer, self.exact and len(data)
             before = evaluate(trainer.model, task.start, data, trainer.task).loss if measured else None
-            loss = part.train(Lesson(task, data, previous), trainer)
+            loss = part.train(AttackTask(task, data, previous), trainer)
             yield task, loss if before is None else before

@@ -97,7 +97,7 @@ class Simulation:
         self._ahead = honest if isinstance(honest, AheadExecutor) and not algorithm.synchronous else None
         exact, trains = algorithm.exact_losses, self.adversary.trains
         self._theirs = AttackerExecutor(self.adversary, trainer, exact=exact) if trains else None
-        self._cohort = DividedExecutor(self.adversary.clients, self._theirs, honest) if self._theirs else honest
+        self._executor = DividedExecutor(self.adversary.clients, self._theirs, honest) if self._theirs else honest
         self.clock = Clock[Event]()
         self._set_times(latency or Constant(), dict(joining or {}), availability, deadline)
         self._turns = dict.fromkeys(data, 0)
@@ -209,9 +209,9 @@ class Simulation:
         model = self.trainer.model
         rows = self._room((len(downloads), model.size), model.dtype, model.device)
         self._version = version
-        tasks = self._lessons(downloads, version, rows)
+        tasks = self._tasks(downloads, version, rows)
         if self._ahead is None:
-            self._train(self._cohort(tasks), downloads)
+            self._train(self._executor(tasks), downloads)
         else:
             self._begin(self._ahead, tasks, downloads)
 
@@ -232,7 +232,7 @@ class Simulation:
                 self._begun[task.client] = task
         ahead.begin(begun)
 
-    def _lessons(self, downloads: Mapping[int, Vector], version: int, rows: Tensor) -> Iterator[LocalTask]:
+    def _tasks(self, downloads: Mapping[int, Vector], version: int, rows: Tensor) -> Iterator[LocalTask]:
         """Yield the task of each client, made when it is needed."""
         for row, (client, download) in zip(rows.unbind(), downloads.items(), strict=True):
             turn = self._turns[client]
