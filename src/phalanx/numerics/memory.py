@@ -17,7 +17,6 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc, malloc.h
 LARGE = 1 << 22  # bytes from which NumPy asks Linux for huge pages
 SEPARATE = 1 << 20  # bytes from which `return_freed_memory` has blocks mapped separately
 LINE = 64  # bytes of a cache line
-UNSHARED = 2  # references to an object that one attribute holds, and the call that counts them
 
 
 def keep_freed_memory() -> bool:
@@ -88,6 +87,7 @@ class ReusedRoom:
 
     def __init__(self) -> None:
         self._block = np.empty(0, np.uint8)
+        self._unshared = sys.getrefcount(self._block)  # this attribute's reference, and those of the call
 
     def __call__(
         self, shape: Sequence[int], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
@@ -96,7 +96,7 @@ class ReusedRoom:
         size = math.prod(shape) * dtype.itemsize
         if torch.device(device).type != "cpu" or size < LARGE:
             return torch.empty(tuple(shape), dtype=dtype, device=device)
-        if self._block.nbytes < size + LINE or sys.getrefcount(self._block) > UNSHARED:
+        if self._block.nbytes < size + LINE or sys.getrefcount(self._block) > self._unshared:
             self._block = np.empty(0, np.uint8)  # gives the old memory back first
             self._block = np.empty(size + LINE, np.uint8)
         first = -self._block.ctypes.data % LINE
