@@ -188,7 +188,10 @@ def matrix(clients: int) -> None:
     run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1))
     simulate(run, observers=[look])
     size = clients * 4 * sum(p.numel() for p in MODEL.build((INPUTS,), CLASSES).parameters())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - seen[0][1]
+    status = Path(
+        "/proc/self/status"
+    ).read_text()  # `getrusage` includes the parent
+    peak = int(status.split("VmHWM:")[1].split()[0]) * 1024 - seen[0][1]
     turn = statistics.median((b[0] - a[0]) / clients for a, b in pairwise(seen[1:]))
     print(f"{clients} clients: peak {peak / size:.2f} x the matrix of {size / 1e6:.0f} MB, ", end="")
     print(f"{1e6 * turn:.0f} microseconds of CPU time a turn; load {os.getloadavg()[0]:.1f}")

@@ -3,25 +3,26 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from phalanx.runs.canonical import digest
 from phalanx.runs.plan import Run
-from phalanx.studies.display import Display
 from phalanx.studies.trace import Trace
 from phalanx.studies.workers import Ended, Means, Workers
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def carry_out(
-    plans: Mapping[str, Run], means: Means, console: Console, workers: AbstractContextManager[Workers]
+    plans: Mapping[str, Run], means: Means, console: "Console | None", workers: AbstractContextManager[Workers]
 ) -> dict[str, Trace]:
     """Carry out runs, each of which is in the store of the workers as soon as it ends; return their traces.
 
     Args:
         plans: the runs, by name.
         means: of carrying them out.
-        console: shows the progress and the time left.
+        console: shows the progress and the time left; standard error if not given.
         workers: started for this.
 
     Returns:
@@ -29,9 +30,13 @@ def carry_out(
     """
     if not plans:
         return {}
+    from rich.console import Console  # noqa: PLC0415  (`import phalanx` does without rich)
+
+    from phalanx.studies.display import Display  # noqa: PLC0415
+
     load(list(plans.values()), means.data_dir)
     names, out = {plan.identity: name for name, plan in plans.items()}, dict[str, Trace]()
-    with Display(console, names) as display, workers as ready:
+    with Display(console or Console(stderr=True), names) as display, workers as ready:
         for event in ready.events(list(plans.values())):
             display.show(event)
             if isinstance(event, Ended):

@@ -8,8 +8,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from phalanx.aggregators.aggregator import wrong_number
 from phalanx.core import InfeasibleError
 from phalanx.runs.plan import Run
@@ -26,6 +24,7 @@ from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from rich.console import Console
 
 MOST = 100_000  # runs of a study
 
@@ -173,7 +172,7 @@ class Study:
         data_dir: Path | str | None = None,
         device: str = "cpu",
         again: bool = False,
-        console: Console | None = None,
+        console: "Console | None" = None,
         workers: Callable[[], AbstractContextManager[Workers]] | None = None,
     ) -> Results:
         """Carry out the runs that have no record yet, and return all results.
@@ -202,7 +201,7 @@ class Study:
             new = {one.plan.identity: one for one in planned if one.plan.identity not in known}
             pool = workers() if workers else local_workers(jobs, store, means)
             plans = {one.name: one.plan for one in new.values()}
-            return known | carry_out(plans, means, console or Console(stderr=True), pool)
+            return known | carry_out(plans, means, console, pool)
 
         return self._results(carried, store.folder.parent)
 

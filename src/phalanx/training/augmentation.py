@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
 
 from phalanx.data.dataset import Inputs
@@ -70,11 +69,13 @@ class PadAndCrop(Transform):
         images, p = _images(x, self), self.padding
         B, _, height, width = images.shape
         top, left = torch.randint(2 * p + 1, (2, B, 1), generator=rng).to(images.device)
-        rows = (top + torch.arange(height, device=images.device))[:, None, :, None]
-        columns = (left + torch.arange(width, device=images.device))[:, None, None, :]
+        rows = (top - p + torch.arange(height, device=images.device))[:, None, :, None]
+        columns = (left - p + torch.arange(width, device=images.device))[:, None, None, :]
+        inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
         examples = torch.arange(B, device=images.device)[:, None, None, None]
         channels = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
-        return F.pad(images, (p, p, p, p))[examples, channels, rows, columns]
+        found = images[examples, channels, rows.clamp(0, height - 1), columns.clamp(0, width - 1)]
+        return torch.where(inside, found, 0.0)
 
 
 @dataclass(frozen=True)
