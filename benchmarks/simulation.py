@@ -188,9 +188,7 @@ def matrix(clients: int) -> None:
     run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1))
     simulate(run, observers=[look])
     size = clients * 4 * sum(p.numel() for p in MODEL.build((INPUTS,), CLASSES).parameters())
-    status = Path(
-        "/proc/self/status"
-    ).read_text()  # `getrusage` includes the parent
+    status = Path("/proc/self/status").read_text()  # `getrusage` includes the parent
     peak = int(status.split("VmHWM:")[1].split()[0]) * 1024 - seen[0][1]
     turn = statistics.median((b[0] - a[0]) / clients for a, b in pairwise(seen[1:]))
     print(f"{clients} clients: peak {peak / size:.2f} x the matrix of {size / 1e6:.0f} MB, ", end="")

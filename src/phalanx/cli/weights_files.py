@@ -12,13 +12,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from phalanx.reading import contents, decoded
 from phalanx.wording import shown
-
-if TYPE_CHECKING:
-    import _csv
 
 STANDARD_INPUT = Path("-")
 CLIENT = ("client", "client_id", "id", "name")
@@ -178,8 +175,8 @@ def _layout(
     return (_Columns(None, 0) if len(first) == 1 else _Columns(0, 1)), 0
 
 
-def _reader(lines: Iterable[str], text: str) -> "_csv.Reader":
-    """Return what reads a text as CSV, with the delimiter that its first line has."""
+def _reader(lines: Iterable[str], text: str) -> Any:
+    """Return a `csv.reader` of lines, with the delimiter that the first line of a text has."""
     first = next(line for line in io.StringIO(text, newline="") if line.strip())
     delimiter = next((d for d in ",\t;" if d in first), ",")
     return csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
