@@ -127,10 +127,10 @@ def test_attackers_are_beside_the_honest(reproduction):
         module = table(reproduction, k)
         split, attack, number = tables.ATTACKED[k]
         assert f"{number} {attack}" in module.title
-        told = reproduction.published.tables[f"table{k}"].setting
-        assert f"({number})" in told
-        assert f"{split} split" in told
-        assert attack.split("-")[0] in told
+        setting = reproduction.published.tables[f"table{k}"].setting
+        assert f"({number})" in setting
+        assert f"{split} split" in setting
+        assert attack.split("-")[0] in setting
         for name, run in module.runs("quick", 0).items():
             assert run.attackers() == (frozenset() if STANDALONE in name else frozenset(range(10, 10 + number)))
 
