@@ -1,4 +1,4 @@
-"""How long backdoors persist after the attackers have stopped, under several rules.
+"""Measure the persistence of backdoors after the attackers have stopped, under several rules.
 
 python benchmarks/backdoors.py [--seeds 0 1 2] [--attacks DBA] [--rules Median]
 

@@ -221,14 +221,14 @@ class Federation:
         """Return all models that these clients can be served, in the clear, and which of them they choose."""
         algorithm, model_of = self.plan.algorithm, self.transport.model_of
         here, how = sorted(clients), hiding(algorithm)
-        offers = (
+        candidates = (
             (i, {k: model_of(i, model) for k, model in algorithm.candidate_models(state, i).items()}) for i in here
         )
-        return Served(state.model if how is None else how.revealed(state.model), offers, self.chosen(state, here))
+        return Served(state.model if how is None else how.revealed(state.model), candidates, self.chosen(state, here))
 
     @property
     def inputs(self) -> ModelInputs:
-        """What a model of this run takes and gives."""
+        """Inputs and outputs of a model of this run."""
         train = self.train
         (name, first), *others = train.inputs.items()
         return ModelInputs(
@@ -245,8 +245,8 @@ class Federation:
         It is the one with the least loss on the examples that the client keeps from training; of equals the most
         specific.  A client that keeps none, or has one candidate only, does not choose.
         """
-        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in clients if len(self.kept[i])}
-        return {i: self._best(i, models) for i, models in offers.items() if len(models) > 1}
+        candidates = {i: self.plan.algorithm.candidate_models(state, i) for i in clients if len(self.kept[i])}
+        return {i: self._best(i, models) for i, models in candidates.items() if len(models) > 1}
 
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:
         """Return the number of the model with the least loss on a client's validation data; at a tie the last one."""

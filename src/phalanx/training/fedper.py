@@ -85,7 +85,7 @@ class FedPer(LocalTraining):
 
 
 class Kept(NamedTuple):
-    """What a client keeps from turn to turn."""
+    """The memory of a client, kept from turn to turn."""
 
     own: Served  # parameters that are not sent
     memory: Any = None  # of the training within
