@@ -156,7 +156,7 @@ every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def one_of_each_class(these):
     """Return the parameters of a test: of each class the first, and the others where slow tests run."""
     first = {type(algorithm): algorithm for algorithm in reversed(these)}.values()
-    return [pytest.param(a, marks=() if any(a is one for one in first) else pytest.mark.slow) for a in these]
+    return [pytest.param(a, id=str(a), marks=() if any(a is b for b in first) else pytest.mark.slow) for a in these]
 
 
 def needed(algorithm, examples=10):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import phalanx
-from algorithms.test_common import ALGORITHMS, needed
+from algorithms.test_common import ALGORITHMS, needed, one_of_each_class
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Mean
 from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, FedBuff, Quorum
@@ -124,17 +124,11 @@ LOSSES = {
     "deadline": Deadline(2.0),
     "until": Until(12),
 }
+OF_ALGORITHMS = {
+    str(algorithm): {**({} if algorithm.synchronous else ARRIVALS), "algorithm": algorithm, **needed(algorithm)}
+    for algorithm in ALGORITHMS
+}
 PLANS = {
-    **{
-        str(algorithm): {"algorithm": algorithm, **needed(algorithm)}
-        for algorithm in ALGORITHMS
-        if algorithm.synchronous
-    },
-    **{
-        str(algorithm): {**ARRIVALS, "algorithm": algorithm, **needed(algorithm)}
-        for algorithm in ALGORITHMS
-        if not algorithm.synchronous
-    },
     "arrivals under an attack with memory": {**ARRIVALS, "attack": LazyFreeRider(), "byzantine": 2},
     "arrivals under an omniscient attack": {**ARRIVALS, "attack": ALIE(), "byzantine": 2},
     "arrivals that are invalid": {**ARRIVALS, "attack": NonFinite(), "byzantine": 2},
@@ -181,7 +175,13 @@ PLANS = {
     "arrivals that are lost": {**ARRIVALS, "algorithm": Quorum(FedAvg(Moody()), k=2), "until": Until(30)},
     "clients that choose": {"algorithm": ClusteredFL(split_rounds=(2,), min_gap=0.0), "validation": 0.3},
 }
-every_plan = pytest.mark.parametrize("plan", [dataclasses.replace(SMALL, **p) for p in PLANS.values()], ids=PLANS)
+every_plan = pytest.mark.parametrize(
+    "changes",
+    [
+        *(pytest.param(OF_ALGORITHMS[p.id], id=p.id, marks=p.marks) for p in one_of_each_class(ALGORITHMS)),
+        *(pytest.param(changes, id=name) for name, changes in PLANS.items()),
+    ],
+)
 
 
 # --- the engine
@@ -208,7 +208,8 @@ def carried_out(plan, on_snapshot=None, resume=None, lines=()):
 
 
 @every_plan
-def test_a_run_goes_on_from_every_step_to_the_same_bits(plan, tmp_path):
+def test_a_run_goes_on_from_every_step_to_the_same_bits(changes, tmp_path):
+    plan = dataclasses.replace(SMALL, **changes)
     origin, snapshots = Origin("", None, "", {}, {}), []
 
     def keep(snapshot, lines):
