@@ -13,6 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import TypeVar
 
+from phalanx.errors import InfeasibleError as InfeasibleError  # noqa: PLC0414  (offered here, too)
+from phalanx.errors import StalledError as StalledError  # noqa: PLC0414  (offered here, too)
+from phalanx.errors import TooFewError as TooFewError  # noqa: PLC0414  (offered here, too)
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -40,24 +43,6 @@ class Rule(Protocol):
         self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
     ) -> Vector:
         """Return the combination of the rows; arguments and errors are those of an `Aggregator`."""
-
-
-class InfeasibleError(ValueError):
-    """The settings, the clients or the updates do not allow what was requested.
-
-    The message says what was expected, what was there, and the remedy.
-    """
-
-
-class TooFewError(InfeasibleError):
-    """There are fewer updates, or clients, than are needed; with more of them it can be done."""
-
-
-class StalledError(RuntimeError):
-    """The run cannot go on: no client is left that could send the next update.
-
-    The message says who is missing and why.
-    """
 
 
 @dataclass(frozen=True)
