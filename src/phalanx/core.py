@@ -154,8 +154,8 @@ class SmallestSet(NamedTuple):
 class Local(NamedTuple):
     """The local state of a client between two downloads."""
 
-    params: Vector  # where its last training started
-    delta: Vector  # what it uploaded
+    params: Vector  # where its last training started; empty if `Algorithm.reads_training` is false
+    delta: Vector  # what it uploaded; likewise
     memory: Tensor | None = None  # the algorithm's own: momentum, error feedback
 
 
@@ -379,6 +379,26 @@ class Algorithm(ABC, Generic[State]):
         """Whether the client role needs a local state; if not, clients with equal downloads have equal parameters."""
         kind = type(self)
         return kind.integrate is not Algorithm.integrate or kind.upload is not Algorithm.upload
+
+    @property
+    def reads_training(self) -> bool:
+        """Whether the client role reads `params` or `delta` of its local state, and not only its memory."""
+        return self.corrects or type(self).integrate is not Algorithm.integrate
+
+
+def local_state(algorithm: Algorithm[Any], start: Vector, delta: Vector, memory: Tensor | None) -> Local | None:
+    """Return what a client keeps until its next download: only what its role reads.
+
+    Args:
+        algorithm: has the role.
+        start: where the training of the client started.
+        delta: what it uploads.
+        memory: the state that `Algorithm.upload` returned.
+    """
+    if not algorithm.remembers:
+        return None
+    nothing = start.new_empty(0)
+    return Local(start, delta, memory) if algorithm.reads_training else Local(nothing, nothing, memory)
 
 
 def lost_verdicts(clients: Iterable[int], why: str) -> dict[int, Verdict]:
