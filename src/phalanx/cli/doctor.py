@@ -17,7 +17,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
+from inspect import isabstract
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +33,7 @@ from rich.markup import escape
 
 from phalanx.cli.options import PORT, data_dir
 from phalanx.cli.parser import Options
+from phalanx.errors import InfeasibleError
 from phalanx.installation import installation
 from phalanx.wording import plural
 
@@ -40,6 +44,7 @@ DATA = ("mnist", "MNIST", "fashion_mnist", "FashionMNIST", "cifar-10-batches-bin
         "wikitext-2", "wikitext2", "rt-polaritydata", "mr", "sst")  # fmt: skip
 HOST = "127.0.0.1"  # of the SuperLink, in `docs/deployment.md`
 SOON = 30  # days before its end from which on a certificate is warned of
+ROWS, COLUMNS = 23, 5_000  # of the updates with which rules are compiled
 SPACE = 2e9  # bytes that should be free where results go
 DEEP = 2  # levels of folders that are looked through
 LARGEST = 100_000  # bytes of a file that could be a key or a certificate
@@ -58,7 +63,31 @@ class Finding(NamedTuple):
 
 def doctor_command(options: Options, console: Console) -> int:
     """Check the requirements; return the exit status."""
+    if options.compile:
+        begun = time.perf_counter()
+        console.print(f"Compiled {plural(compile_rules(), 'rule')} in {time.perf_counter() - begun:.1f} s.")
     return doctor(console, folder=options.folder, data_dir=data_dir(options.data_dir), ports=options.ports)
+
+
+def compile_rules() -> int:
+    """Call each rule once, so that Numba compiles what it needs and stores that on the disk; return their number.
+
+    What is stored already is only loaded.  Rules that need arguments use the kernels of the others.
+    """
+    import torch  # noqa: PLC0415  (slow to import, and needed here only)
+
+    import phalanx.aggregators as rules  # noqa: PLC0415
+
+    rows, weights, called = torch.rand(ROWS, COLUMNS), torch.arange(1.0, ROWS + 1), 0
+    for kind in map(partial(getattr, rules), rules.__all__):
+        if not (isinstance(kind, type) and issubclass(kind, rules.Aggregator)) or isabstract(kind):
+            continue
+        with suppress(TypeError, InfeasibleError):  # an argument is needed, or more rows
+            rule = kind()
+            rule(rows)
+            called += 1
+            rule(rows, weights)
+    return called
 
 
 def doctor(
