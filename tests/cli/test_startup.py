@@ -64,6 +64,11 @@ def test_weights_are_computed_without_torch(tmp_path):
         assert not {"torch", "scipy", "matplotlib", "numba"} & modules(f"weights {command}")
 
 
+def test_a_small_run_imports_no_scikit_learn(tmp_path):
+    run = f"run --until.steps 1 --folder {tmp_path}/r"
+    assert not {"sklearn", "pandas", "scipy.stats", "pyarrow", "torchmetrics", "cryptography"} & modules(run)
+
+
 @pytest.mark.skipif(not hasattr(resource, "RUSAGE_CHILDREN"), reason="CPU time of children is not known here")
 @pytest.mark.parametrize("command", ["--help", "--version", "run --help", "partition --help"])
 def test_takes_little_time(command):

@@ -1,7 +1,7 @@
 """`phalanx doctor`: a check of all that a run or a federation needs, with remedies.
 
-It changes nothing.  Certificates, keys, the roster and examples are checked if a folder is named; that needs the extra
-`flower`.
+It changes nothing, but for compiled code if that is requested.  Certificates, keys, the roster and examples are checked
+if a folder is named; that needs the extra `flower`.
 """
 
 import datetime
@@ -17,10 +17,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
-from inspect import isabstract
+from inspect import Parameter, isabstract, signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -33,7 +32,6 @@ from rich.markup import escape
 
 from phalanx.cli.options import PORT, data_dir
 from phalanx.cli.parser import Options
-from phalanx.errors import InfeasibleError
 from phalanx.installation import installation
 from phalanx.wording import plural
 
@@ -72,7 +70,7 @@ def doctor_command(options: Options, console: Console) -> int:
 def compile_rules() -> int:
     """Call each rule once, so that Numba compiles what it needs and stores that on the disk; return their number.
 
-    What is stored already is only loaded.  Rules that need arguments use the kernels of the others.
+    What is stored already is only loaded.  `Chain` is made of the others.
     """
     import torch  # noqa: PLC0415  (slow to import, and needed here only)
 
@@ -80,13 +78,14 @@ def compile_rules() -> int:
 
     rows, weights, called = torch.rand(ROWS, COLUMNS), torch.arange(1.0, ROWS + 1), 0
     for kind in map(partial(getattr, rules), rules.__all__):
-        if not (isinstance(kind, type) and issubclass(kind, rules.Aggregator)) or isabstract(kind):
-            continue
-        with suppress(TypeError, InfeasibleError):  # an argument is needed, or more rows
-            rule = kind()
-            rule(rows)
-            called += 1
-            rule(rows, weights)
+        if isinstance(kind, type) and issubclass(kind, rules.Aggregator) and not isabstract(kind):
+            given = signature(kind).parameters.values()
+            needed = [parameter.name for parameter in given if parameter.default is Parameter.empty]
+            if needed in ([], ["f"]):
+                rule = kind(**dict.fromkeys(needed, 2))
+                rule(rows)
+                rule(rows, weights)
+                called += 1
     return called
 
 
