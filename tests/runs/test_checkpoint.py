@@ -15,7 +15,18 @@ import phalanx
 from algorithms.test_common import ALGORITHMS, needed, one_of_each_class
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Mean
-from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, FedBuff, Quorum
+from phalanx.algorithms import (
+    RFFL,
+    ByClass,
+    ByzantineCFL,
+    ClusteredFL,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    Quorum,
+    Standalone,
+    WorkerMomentum,
+)
 from phalanx.attacks import (
     ALIE,
     Attack,
@@ -226,6 +237,15 @@ def test_a_run_goes_on_from_every_step_to_the_same_bits(changes, tmp_path):
         ended = carried_out(plan, resume=unpack(header.form, pieces), lines=lines[:known])
         assert same(ended[:2], (state, underway))
         assert as_lines(ended[2]) == as_lines(lines)
+
+
+@pytest.mark.parametrize(("algorithm", "vectors"), [(RFFL(), 2), (WorkerMomentum(FedAvg()), 1), (Standalone(), 3)])
+def test_of_a_client_no_more_is_kept_than_its_role_reads(algorithm, vectors):
+    """RFFL: what it was paid and what it has sent; a momentum; where it started, what it changed, and what it sent."""
+    kept = []
+    carried_out(dataclasses.replace(SMALL, algorithm=algorithm), lambda snapshot, _: kept.append(pack(snapshot)))
+    size = max(tensor.numel() for tensor in kept[-1].tensors)
+    assert sum(tensor.numel() == size for tensor in kept[-1].tensors) <= vectors * SMALL.clients + 2
 
 
 def test_who_was_asked_in_vain_is_not_asked_for_ever_after_a_resume():

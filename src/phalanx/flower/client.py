@@ -18,7 +18,7 @@ from torch import nn
 
 from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer, Attack, Update
-from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Vector
+from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Vector, local_state
 from phalanx.data import Dataset
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
@@ -234,7 +234,8 @@ class ClientWorker:
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
         if participant.algorithm.remembers or participant.attack is not None:
-            self.memory.keep(task, Remembered(Local(start, delta, memory), download[: model.size]))
+            local = local_state(participant.algorithm, start, delta, memory)
+            self.memory.keep(task, Remembered(local, download[: model.size]))
         if participant.attack is not None:
             update = Update(task.client, task.version, download[: model.size], delta, known.previous)
             rng = generator(participant.seed, "attack", task.client, task.turn)
