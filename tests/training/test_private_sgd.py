@@ -79,7 +79,9 @@ def test_the_noise_is_gaussian_of_the_deviation_that_was_set():
     assert kstest(out.numpy() / (0.5 * 3 / 4), "norm").pvalue > 0.01
     assert not torch.equal(out, trained(settings, empty, flat=flat, turn=1))
     assert not torch.equal(out, trained(settings.secretly(), empty, flat=flat))
-    assert not torch.equal(trained(settings.secretly(), empty, flat=flat), trained(settings.secretly(), empty, flat=flat))
+    assert not torch.equal(
+        trained(settings.secretly(), empty, flat=flat), trained(settings.secretly(), empty, flat=flat)
+    )
 
 
 def test_one_example_changes_the_sum_by_the_bound_at_most():

@@ -52,8 +52,8 @@ class Participant:
         coordinator: the name of the coordinator that the client answers, as in the coordinator's roster; if empty, that
             in the configuration of its node (`--node-config 'coordinator="..."'`). A coordinator with another name is
             not answered: it could pass the answer on as its own client's.
-        noise: source of the noise of `Private` and `PrivateSGD`: "system", which nobody can reproduce, or "stream" as in a simulation,
-            which protects nothing from those who know the seed.
+        noise: source of the noise of `Private` and `PrivateSGD`: "system", which nobody can reproduce, or "stream" as
+            in a simulation, which protects nothing from those who know the seed.
         task: the task that is trained.
         held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
             on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.

@@ -112,7 +112,9 @@ def example_epsilon(training: PrivateSGD, examples: int, tasks: int) -> float:
     return float(coarse.compose(event, steps).get_epsilon(training.delta))
 
 
-def example_epsilons(training: LocalTraining, examples: Sequence[int], history: Sequence[StepRecord]) -> dict[int, float]:
+def example_epsilons(
+    training: LocalTraining, examples: Sequence[int], history: Sequence[StepRecord]
+) -> dict[int, float]:
     """Return the epsilon of the examples of each client, by the numbers that they hold; empty without noise on them."""
     settings = training if isinstance(training, PrivateSGD) else training.base
     if not (isinstance(settings, PrivateSGD) and settings.noise_multiplier):

@@ -17,7 +17,6 @@ counts as zero; and the gradients of a large minibatch are computed a part at a 
 """
 
 import math
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -293,7 +292,7 @@ def _gradients(weight: Any, count: int) -> Tensor:
 
 def _refusal(why: str) -> str:
     return (
-        f"PrivateSGD cannot separate the examples of a minibatch in this model: {why.rstrip('.')}. Layers may not combine "
-        "examples: replace batch normalisation by group normalisation (ResNet18(normalisation='group')), and give "
+        f"PrivateSGD cannot separate the examples of a minibatch in this model: {why.rstrip('.')}. Layers may not "
+        "combine examples: replace batch normalisation by group normalisation (ResNet18(normalisation='group')), and give "
         "embeddings of positions an index for each example; or train only other parameters (PartlyTrained, LoRA)."
     )
