@@ -115,7 +115,8 @@ def memory(trained: str, clients: int) -> None:
     texts = torch.randint(CLASSES, (4 * clients, LENGTH + 1), generator=torch.Generator().manual_seed(0))
     data = Dataset(texts[:, :-1].contiguous(), texts[:, 1:].contiguous(), CLASSES)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    run = Run(data=InMemory(data, data), model=model, clients=clients, task=NextToken(), until=Until(1))
+    few = data.of(torch.arange(10))
+    run = Run(data=InMemory(data, few), model=model, clients=clients, task=NextToken(), until=Until(1))
     dimension = simulate(run).summary.dimension
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(f"{trained}, {clients} clients, {4 * dimension / 1024:,.0f} KiB sent by each: {grown:,.0f} MiB")

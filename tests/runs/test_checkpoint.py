@@ -180,11 +180,7 @@ PLANS = {
         "until": Until(30),
     },
     "arrivals that are lost": {**ARRIVALS, "algorithm": Quorum(FedAvg(Moody()), k=2), "until": Until(30)},
-    "training that hides examples": {
-        "training": PrivateSGD(LocalSGD(batch_size=5, momentum=0.5)),
-        "byzantine": 2,
-        "attack": Gaussian(),
-    },
+    "training that hides examples": {"training": PrivateSGD(LocalSGD(batch_size=5, momentum=0.5))},
     "clients that choose": {"algorithm": ClusteredFL(split_rounds=(2,), min_gap=0.0), "validation": 0.3},
 }
 every_plan = pytest.mark.parametrize("plan", [dataclasses.replace(SMALL, **p) for p in PLANS.values()], ids=PLANS)

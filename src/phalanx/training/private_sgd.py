@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.data import Dataset
@@ -39,6 +38,7 @@ from phalanx.training.task import Task, apply
 from phalanx.training.vector import FlatModule
 
 ROOM = 1 << 25  # entries of the gradients of single examples that are in memory at a time
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class PrivateTrainer(Trainer):
     def _by_example(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of each example (B,), and its gradient in each parameter (B, ...); hooks are on."""
         outputs = apply(self.model.module, x)
-        pairs = zip(outputs.split(1), y.split(1), strict=True)
+        pairs = zip(torch.split(outputs, 1), torch.split(y, 1), strict=True)
         losses = torch.stack([self.task.loss(one, label) for one, label in pairs])
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Full backward hook is firing")  # the data have no gradient
@@ -222,11 +222,11 @@ class PrivateTrainer(Trainer):
         model.load(start + 0.1 * torch.randn(start.shape, generator=generator(self.seed, "try out")).to(start))
         model.module.train()
         for layer in model.module.modules():
-            if isinstance(layer, _DropoutNd):
+            if isinstance(layer, DROPOUT):
                 layer.eval()  # which draws otherwise for a minibatch than for one example
         alone = []
         try:
-            for x, y in zip(split(few.x, 1), few.y.split(1), strict=True):
+            for x, y in zip(split(few.x, 1), torch.split(few.y, 1), strict=True):
                 model.gradient.zero_()
                 self.task.loss(apply(model.module, x), y).backward()  # type: ignore[no-untyped-call]
                 alone.append([weight.grad.clone() for weight in self._weights if weight.grad is not None])
@@ -293,6 +293,6 @@ def _gradients(weight: Any, count: int) -> Tensor:
 def _refusal(why: str) -> str:
     return (
         f"PrivateSGD cannot separate the examples of a minibatch in this model: {why.rstrip('.')}. Layers may not "
-        "combine examples: replace batch normalisation by group normalisation (ResNet18(normalisation='group')), and give "
-        "embeddings of positions an index for each example; or train only other parameters (PartlyTrained, LoRA)."
+        "combine examples: replace batch normalisation by group normalisation (ResNet18(normalisation='group')), and "
+        "give embeddings of positions an index for each example; or train only other parameters (PartlyTrained, LoRA)."
     )
