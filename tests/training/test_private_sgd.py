@@ -25,6 +25,7 @@ from phalanx.training import Classification, FedPer, LocalSGD, NextToken, Privat
 from phalanx.training.local import LocalTask
 from phalanx.training.sgd import SERVER, Trainer
 from phalanx.training.vector import FlatModule
+from phalanx.weighting import Truncate
 
 DRAW = generator(3, "data")
 DATA = Dataset(torch.rand(30, 5, generator=DRAW), torch.randint(0, 3, (30,), generator=DRAW), 3)
@@ -206,6 +207,8 @@ def test_a_run_refuses_what_cannot_be_kept_private():
         replace(SMALL, algorithm=QFedAvg())
     with pytest.raises(ValueError, match="a run could not be repeated"):
         replace(SMALL, training=PrivateSGD(noise="system"))
+    with pytest.raises(ValueError, match="the account of PrivateSGD takes the number"):
+        replace(SMALL, train_truncated=True, algorithm=FedAvg(preprocess=Truncate(0.1, 0.4)))
     with pytest.raises(ValueError, match=r"leave training\.clip_norm out"):
         PrivateSGD(LocalSGD(clip_norm=1.0))
     data = InMemory(IMAGES, IMAGES)

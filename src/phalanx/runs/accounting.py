@@ -116,7 +116,7 @@ def example_epsilons(
     training: LocalTraining, examples: Sequence[int], history: Sequence[StepRecord]
 ) -> dict[int, float]:
     """Return the epsilon of the examples of each client, by the numbers that they hold; empty without noise on them."""
-    settings = training if isinstance(training, PrivateSGD) else training.base
+    settings = training.base
     if not (isinstance(settings, PrivateSGD) and settings.noise_multiplier):
         return {}
     tasks, found = sent(history), dict[tuple[int, int], float]()

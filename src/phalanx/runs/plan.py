@@ -212,6 +212,11 @@ class Run:
                 'training.noise is "system", so that the noise comes from the operating system, and a run could not be '
                 'repeated. Set it to "stream"; on a deployment the operating system\'s noise is used anyway.'
             )
+        if isinstance(training, PrivateSGD) and self.train_truncated:
+            raise ValueError(
+                "train_truncated changes how many examples clients train on, and the account of PrivateSGD takes the "
+                "number that they hold. Set it to false, or choose another training."
+            )
 
     def _check_times(self) -> None:
         """Raise ValueError if late answers should count in rounds of an algorithm without rounds."""
