@@ -65,6 +65,7 @@ from phalanx.runs.record import Record, as_lines
 from phalanx.runs.schema import StepRecord
 from phalanx.simulation import Deadline, Late, Lognormal
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.private_sgd import PrivateSGD
 from phalanx.weighting import Truncate
 from runs.test_packing import same
 from toys import Scripted
@@ -184,6 +185,7 @@ PLANS = {
         "until": Until(30),
     },
     "arrivals that are lost": {**ARRIVALS, "algorithm": Quorum(FedAvg(Moody()), k=2), "until": Until(30)},
+    "training that hides examples": {"training": PrivateSGD(LocalSGD(batch_size=5, momentum=0.5))},
     "clients that choose": {"algorithm": ClusteredFL(split_rounds=(2,), min_gap=0.0), "validation": 0.3},
 }
 every_plan = pytest.mark.parametrize(

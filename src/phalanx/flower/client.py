@@ -52,8 +52,8 @@ class Participant:
         coordinator: the name of the coordinator that the client answers, as in the coordinator's roster; if empty, that
             in the configuration of its node (`--node-config 'coordinator="..."'`). A coordinator with another name is
             not answered: it could pass the answer on as its own client's.
-        noise: source of the noise of `Private`: "system", which nobody can reproduce, or "stream" as in a simulation,
-            which protects nothing from those who know the seed.
+        noise: source of the noise of `Private` and `PrivateSGD`: "system", which nobody can reproduce, or "stream" as
+            in a simulation, which protects nothing from those who know the seed.
         task: the task that is trained.
         held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
             on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.
@@ -75,9 +75,10 @@ class Participant:
     held_out: Dataset | None = None
 
     def __post_init__(self) -> None:
-        if self.held_out is not None and self.noise == "system" and privately(self.algorithm):
+        if self.held_out is not None and self.hides:
             raise InfeasibleError(
-                "A reported accuracy reveals what the noise of Private hides. Leave held_out out, or Private."
+                "A reported accuracy reveals what the noise of Private or PrivateSGD hides. Leave held_out out, or the "
+                "noise."
             )
         if self.attack is not None and self.attack.omniscient:
             raise InfeasibleError(
@@ -108,6 +109,11 @@ class Participant:
         if isinstance(self.key, Path):
             load_key(self.key)
         self._check_dtype(sent_tensors(self.model, self.buffers)[0].dtype)
+
+    @property
+    def hides(self) -> bool:
+        """Whether nothing but noisy updates may leave the client."""
+        return self.noise == "system" and (privately(self.algorithm) or self.training.hides)
 
     def _check_dtype(self, dtype: torch.dtype) -> None:
         """Raise `ValueError` if the model cannot take the type of the examples; float64 is converted for it."""
@@ -200,7 +206,10 @@ class ClientWorker:
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
         model = FlatModule(participant.model, participant.buffers, participant.device)
-        self.trainer = participant.training.trainer(model, participant.task, participant.seed)
+        training = participant.training.secretly() if participant.noise == "system" else participant.training
+        self.trainer = training.trainer(model, participant.task, participant.seed)
+        few = participant.data.for_model(model.dtype)
+        self.trainer.try_out(few.of(torch.arange(min(3, len(few)), device=few.y.device)))
         check_correctable(self.algorithm, self.trainer)
         self.memory = ClientMemory(participant.memory)
         self._poisoned: Dataset | None = None
@@ -230,7 +239,7 @@ class ClientWorker:
         loss = self.trainer.train(LocalTask(task.client, task.turn, version, start, row, correction), data)
         if participant.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data, participant.task).loss
-        if participant.noise == "system" and privately(self.algorithm):
+        if participant.hides:
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
         if participant.algorithm.remembers or participant.attack is not None:

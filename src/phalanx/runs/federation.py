@@ -14,6 +14,7 @@ from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.engine.guarantees import preprocess_of
 from phalanx.rng import borrowed, numpy_generator
+from phalanx.runs.accounting import example_epsilons
 from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
@@ -77,6 +78,7 @@ class Federation:
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
         self._try_out()
         trainer = plan.training.trainer(self.model, plan.task, plan.seed)
+        trainer.try_out(self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device)))
         epochs = plan.evaluation.local_epochs
         self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, plan.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
@@ -276,6 +278,7 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
     """Return the clients, the exclusions, the unused updates, and their agreement with the truth."""
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
     byzantine = federation.byzantine
+    private = example_epsilons(federation.plan.training, [len(part) for part in federation.data], history)
     clients = {
         i: ClientRecord(
             reported=_whole(federation.transport.reported[i]),
@@ -286,6 +289,7 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
             excluded=excluded.get(i),
             invalid=invalid.get(i),
             not_enrolled=absent.get(i),
+            epsilon=private.get(i) if i not in byzantine else None,
         )
         for i, part in enumerate(federation.parts)
     }

@@ -103,6 +103,10 @@ class FedPerTrainer(LocalTrainer):
         self.trainer = trainer
         self._own = dict[int, Served]()  # personal parameters, by client
 
+    def try_out(self, few: Dataset) -> None:
+        """See `LocalTrainer`."""
+        self.trainer.try_out(few)
+
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`."""
         start = self.served(task.client, task.start)
