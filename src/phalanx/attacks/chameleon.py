@@ -10,7 +10,8 @@ those of the target class keep them.  So an attacker trains in two stages, on da
        target class, and far from those of their own;
     2. the last layer, by the loss of honest clients, on features that stay as they are.
 
-Where it differs from the paper: both stages have the learning rate `lr`, the momentum and the weight decay of honest
+The paper's abstract was read, and programs that follow it; its section on the method was not at hand.  Where it differs
+from them: both stages have the learning rate `lr`, the momentum and the weight decay of honest
 clients, without a schedule within a stage; the update is not projected to a norm.
 """
 
