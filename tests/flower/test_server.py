@@ -234,7 +234,7 @@ def test_influence_is_that_of_the_simulation_and_changes_nothing_else(tmp_path):
         influences[liars] = [line.influences for line in live.lines(tmp_path / str(liars))]
         assert made.recorded(1).get("influence") == liars
     assert influences[2] == [step.influences for step in phalanx.simulate(plan).history]
-    assert [found.kind for found, in influences[2][1:]] == ["bound"] * 6
+    assert [found.kind for (found,) in influences[2][1:]] == ["bound"] * 6
     assert set(influences[None]) == {()}
     assert same(states[2], states[None])
     with pytest.raises(ValueError, match="influence must be at least 1, the number of liars, or None, got 0"):

@@ -16,7 +16,7 @@ on that number they stay.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -107,9 +107,7 @@ class TrimmedMean(Aggregator):
         if not has_kernel(points.base):
             return shifted_by_column(points.matrix, partial(self._trimmed, weights=weights), held)
         if equal(weights):
-            shares = self._shares_of_ranks(m)
-            networks = _network(shares), _rest_of_network(shares, f)
-            return shifted_columns(points, kernels.combine_shifted_ranks, *networks, shifted_ranks(shares, f))
+            return shifted_columns(points, kernels.combine_shifted_ranks, *_shifted(self, m, f))
         ends = np.array([self.beta * total, (1 - self.beta) * total])
         bounds = np.stack([ends, ends + held, ends - held])
         kernel, network = kernels.shifted_trimmed_means, sorting_network(m)
@@ -162,13 +160,24 @@ def _network(shares: NDArray[np.float64]) -> Network:
     return sorting_network(len(shares), inner - whole, whole)
 
 
-def _rest_of_network(shares: NDArray[np.float64], f: int) -> Network:
-    """Return what sorts, after `_network`, the ranks without a share, and the f first and last of those only summed."""
-    left, whole = np.flatnonzero(shares == 0), _whole(shares)
-    n = len(whole)
-    ends = frozenset(r for r in range(n) if r < f or r >= n - f)
-    parts = (left, sorting_network(len(left))), (whole, sorting_network(n, ends, frozenset(range(n)) - ends))
-    return np.concatenate([np.column_stack([steps[:, 0], ranks[steps[:, 1:]]]) for ranks, steps in parts if len(steps)])
+@lru_cache(maxsize=64)
+def _shifted(rule: TrimmedMean, m: int, f: int) -> tuple[Network, Network, NDArray[np.float64], NDArray[np.int64]]:
+    """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f liars."""
+    shares = rule._shares_of_ranks(m)
+    coefficients, runs = shifted_ranks(shares, f)
+    return _network(shares), _rest_of_network(coefficients), coefficients, runs
+
+
+def _rest_of_network(coefficients: NDArray[np.float64]) -> Network:
+    """Return what separates, after `_network`, the ranks that make a difference: they are only summed."""
+    parts = []
+    for ranks in (np.flatnonzero(coefficients[0] == 0), _whole(coefficients[0])):
+        alike = dict[tuple[float, ...], list[int]]()
+        for k, rank in enumerate(ranks):
+            alike.setdefault(tuple(coefficients[1:, rank]), []).append(k)
+        steps = sorting_network(len(ranks), frozenset(), *map(frozenset, alike.values()))
+        parts.append(np.column_stack([steps[:, 0], ranks[steps[:, 1:]]]) if len(steps) else steps)
+    return np.concatenate(parts)
 
 
 def _interpolated(values: Float[Tensor, "b m"], place: Float[Tensor, "b m"], q: float) -> Float[Tensor, "b"]:
