@@ -85,7 +85,7 @@ class TrimmedMean(Aggregator):
             ends = self.beta, 1 - self.beta
             return of_columns(points, kernels.mean_between, sorting_network(m), counted(weights), equal(weights), *ends)
         if equal(weights):
-            shares = self._shares_of_ranks(m)
+            shares = _shares_of_ranks(self.beta, m)
             return of_columns(points, kernels.combine_ranks, _network(shares), shares)
         total = points.mass
         low, high = self.beta * total, (1 - self.beta) * total
@@ -107,19 +107,11 @@ class TrimmedMean(Aggregator):
         if not has_kernel(points.base):
             return shifted_by_column(points.matrix, partial(self._trimmed, weights=weights), held)
         if equal(weights):
-            return shifted_columns(points, kernels.combine_shifted_ranks, *_shifted(self, m, f))
+            return shifted_columns(points, kernels.combine_shifted_ranks, *_shifted(self.beta, m, f))
         ends = np.array([self.beta * total, (1 - self.beta) * total])
         bounds = np.stack([ends, ends + held, ends - held])
         kernel, network = kernels.shifted_trimmed_means, sorting_network(m)
         return shifted_columns(points, kernel, network, counted(weights), bounds, ROUNDING * total)
-
-    def _shares_of_ranks(self, m: int) -> NDArray[np.float64]:
-        """Return the share of each rank in the mean, for m equal weights."""
-        reached = np.arange(m + 1).clip(self.beta * m, (1 - self.beta) * m)
-        kept = np.diff(reached)
-        kept[kept <= ROUNDING * m] = 0
-        kept[kept >= 1 - ROUNDING * m] = 1
-        return kept / ((1 - 2 * self.beta) * m)
 
     def _by_torch(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
         return self._strict(rows, weights) if self.form == "strict" else self._trimmed(rows, weights)
@@ -149,6 +141,15 @@ class TrimmedMean(Aggregator):
         return ((kept * values).sum(1) / mass).where(mass > 0, (low + high) / 2)
 
 
+def _shares_of_ranks(beta: float, m: int) -> NDArray[np.float64]:
+    """Return the share of each rank in the mean, for m equal weights."""
+    reached = np.arange(m + 1).clip(beta * m, (1 - beta) * m)
+    kept = np.diff(reached)
+    kept[kept <= ROUNDING * m] = 0
+    kept[kept >= 1 - ROUNDING * m] = 1
+    return kept / ((1 - 2 * beta) * m)
+
+
 def _whole(shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the ranks with the full share: they are only summed, so they need not be sorted among each other."""
     return np.flatnonzero(shares == shares.max())
@@ -161,9 +162,9 @@ def _network(shares: NDArray[np.float64]) -> Network:
 
 
 @lru_cache(maxsize=64)
-def _shifted(rule: TrimmedMean, m: int, f: int) -> tuple[Network, Network, NDArray[np.float64], NDArray[np.int64]]:
+def _shifted(beta: float, m: int, f: int) -> tuple[Network, Network, NDArray[np.float64], NDArray[np.int64]]:
     """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f liars."""
-    shares = rule._shares_of_ranks(m)
+    shares = _shares_of_ranks(beta, m)
     coefficients, runs = shifted_ranks(shares, f)
     return _network(shares), _rest_of_network(coefficients), coefficients, runs
 
