@@ -216,14 +216,15 @@ def attacks(count: int, names: Sequence[str]) -> bool:
     return wrong
 
 
-def seconds(call: Callable[[], object], repeats: int) -> float:
-    """Return the least processor time of a call."""
-    taken = []
+def seconds(calls: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+    """Return the least processor time of each call; they take turns, so that all meet the same load."""
+    least = [float("inf")] * len(calls)
     for _ in range(repeats):
-        begun = time.process_time()
-        call()
-        taken.append(time.process_time() - begun)
-    return min(taken)
+        for k, call in enumerate(calls):
+            begun = time.process_time()
+            call()
+            least[k] = min(least[k], time.process_time() - begun)
+    return least
 
 
 def cost(repeats: int) -> None:
@@ -242,8 +243,7 @@ def cost(repeats: int) -> None:
             rule = RULES[name](m, f)
 
             alone, measured = partial(rule, rows, weights), partial(rule.influence, rows, weights, f=f)
-            alone(), measured()
-            a, b = seconds(alone, repeats), seconds(measured, repeats)
+            a, b = seconds((alone, measured), repeats * max(1, 1_000_000 // d))
             kind = "equal" if weights is None else "truncated"
             more = f"{100 * (b / a - 1):+.0f} %"
             print(f"| `{name}` | {m} x {d:,} | {kind} | {1e3 * a:.1f} | {1e3 * b:.1f} | {more} |", flush=True)

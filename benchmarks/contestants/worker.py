@@ -1,6 +1,6 @@
 """A library in a separate process, which reads one order per line and writes one answer per line.
 
-python -m contestants.worker ours|byzfl|byzpy|flwr THREADS GIGABYTES
+python -m contestants.worker ours|byzfl|byzpy|flwr|strategies THREADS GIGABYTES
 
 Orders and answers are JSON, over the standard streams; what the library prints goes to standard error.
 """
@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from contestants.outcomes import outcomes
 from contestants.workloads import Form, Parameters, Workload
 
 QUICK = 500.0  # milliseconds
-MODULES = {"ours": "ours", "byzfl": "byzfl_rules", "byzpy": "byzpy_rules", "flwr": "flwr_rules"}
+MODULES = {
+    "ours": "ours",
+    "byzfl": "byzfl_rules",
+    "byzpy": "byzpy_rules",
+    "flwr": "flwr_rules",
+    "strategies": "flwr_strategies",
+}
 
 
 class Worker:
@@ -47,6 +54,10 @@ class Worker:
         w = None if weights is None else np.array(weights)
         found = self.library.forms(rule, parameters, np.array(matrix, dtype=np.float64), w, self.threads)
         return {name: self.library.array(form.call(form.prepare())).tolist() for name, form in found.items()}
+
+    def conform(self, rule: str, parameters: Parameters, inputs: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """Return the outcome of each form on each of some inputs; see `outcomes`."""
+        return outcomes(self.library, rule, parameters, inputs)
 
     def run(self, form: str, path: str | None = None) -> float:
         """Run one form once and return the milliseconds; save the result if a path is given.

@@ -132,7 +132,7 @@ def test_with_equal_weights_it_is_exact_in_each_coordinate(rule, dtype):
         assert {found.kind for found in each} == {"exact"}
         expected = worst(rule, rows.double(), None, f)
         assert [found.value for found in each] == pytest.approx(
-            expected.tolist(), abs=0 if dtype == torch.float64 else 2e-3
+            expected.tolist(), abs=1e-14 if dtype == torch.float64 else 2e-3
         )
         together = rule.influence(rows, f=f)
         assert (together.kind, together.value) == ("bound", pytest.approx(float(expected.norm()), rel=2e-3))

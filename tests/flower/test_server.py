@@ -22,7 +22,7 @@ from flower.federations import (
     roster_of,
     states_in_simulation,
 )
-from phalanx.aggregators import Krum, Mean
+from phalanx.aggregators import Krum, Mean, Median
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import InfeasibleError, StalledError
 from phalanx.engine import LostRounds
@@ -222,6 +222,23 @@ def test_lost_rounds_are_those_of_the_simulation_also_after_a_kill(step, tmp_pat
     expected = states_in_simulation(plan)
     assert same(states[-1], expected[-1])
     assert 0 < states[-1].version < 6, "some are lost, and not all"
+
+
+def test_influence_is_that_of_the_simulation_and_changes_nothing_else(tmp_path):
+    plan = dataclasses.replace(SMALL, algorithm=FedAvg(Median()), influence=2)
+    influences, states = {}, {}
+    for liars in (2, None):
+        made = coordinator(plan, folder=tmp_path / str(liars), influence=liars)
+        with InProcessGrid(at_nodes(honest(plan, tmp_path / f"memory {liars}"))) as grid:
+            states[liars] = coordinate(grid, made)
+        influences[liars] = [line.influences for line in live.lines(tmp_path / str(liars))]
+        assert made.recorded(1).get("influence") == liars
+    assert influences[2] == [step.influences for step in phalanx.simulate(plan).history]
+    assert [found.kind for (found,) in influences[2][1:]] == ["bound"] * 6
+    assert set(influences[None]) == {()}
+    assert same(states[2], states[None])
+    with pytest.raises(ValueError, match="influence must be at least 1, the number of liars, or None, got 0"):
+        coordinator(plan, influence=0)
 
 
 def test_a_third_of_the_clients_gone_holds_up_no_arrivals(tmp_path):

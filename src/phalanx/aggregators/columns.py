@@ -48,7 +48,7 @@ def shifted_columns(points: Points, kernel: Callable[..., bool], *arguments: Any
     Raises:
         ValueError: if an entry is not finite.
     """
-    squares = np.zeros(len(shares(points.base.shape[1], UNIT, SHARES)))
+    squares = np.zeros((len(shares(points.base.shape[1], UNIT, SHARES)), kernels.LANES))
 
     def shifted(matrix: NDArray[Any], result: NDArray[Any], parts: NDArray[Any], taken: NDArray[Any]) -> bool:
         return kernel(matrix, *arguments, result, squares, parts, taken)
@@ -57,11 +57,26 @@ def shifted_columns(points: Points, kernel: Callable[..., bool], *arguments: Any
     return vector, float(np.sqrt(squares.sum()))
 
 
-def shifted_ranks(coefficients: NDArray[np.float64], by: int) -> NDArray[np.float64]:
-    """Return the coefficients of ranks, (m,), and the same `by` ranks higher and lower: (3, m)."""
+def shifted_ranks(coefficients: NDArray[np.float64], by: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the coefficients of ranks and of the changes if they apply `by` ranks higher or lower, and their runs.
+
+    Args:
+        coefficients: (m,), of the result.
+        by: number of ranks.
+
+    Returns:
+        (3, m), and (n, 3) as `column_kernels.combine_shifted_ranks` takes them.  The first run is that of the result,
+        which may hold ranks without a coefficient.
+    """
     zeros = np.zeros(by)
     higher, lower = np.concatenate([zeros, coefficients[:-by]]), np.concatenate([coefficients[by:], zeros])
-    return np.stack([coefficients, higher, lower])
+    changes = np.stack([coefficients, higher - coefficients, lower - coefficients])
+    ranks = np.flatnonzero(coefficients)
+    runs = [(0, int(ranks[0]), int(ranks[-1]) + 1)]
+    for k in (1, 2):
+        edges = np.flatnonzero(np.diff(changes[k] != 0, prepend=False, append=False))
+        runs += [(k, first, last) for first, last in edges.reshape(-1, 2).tolist()]
+    return changes, np.array(runs)
 
 
 def shifted_by_column(deltas: Matrix, rule: Callable[..., Float[Tensor, "b"]], shift: float) -> tuple[Vector, float]:

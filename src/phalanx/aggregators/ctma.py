@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
-from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest, spectral
 from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
@@ -72,7 +72,8 @@ class CTMA(Selection):
         kept = float(far[order[min(last, len(points) - 1)]]) + 2 * influence.value
         # Within `kept` of the centre: all rows that are kept, those of liars included.
         away = float(squared_distances_to(centre[None], vector).sqrt())
-        chosen = Chosen(points.share, choice.shares, about_mean(points, choice.shares), 1 - self.share)
+        products = about_mean(points, choice.shares)
+        chosen = Chosen(points.share, choice.shares, products, spectral(products), 1 - self.share)
         return vector, choice, chosen.influence(f, kept + away, far <= kept)
 
     def _nearest(self, points: Points, centre: Vector) -> Choice:

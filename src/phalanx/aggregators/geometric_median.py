@@ -44,7 +44,7 @@ SETTLED = 5  # consecutive steps that must seem to be the last: a slow direction
 SHARPER = 10.0  # factor by which the smoothing of distances decreases
 NEWTON = 8  # largest number of steps for each smoothing
 TINY = 1e-12  # a divisor that is not zero
-STEP = 1.03  # ratio of two distances that the influence of liars is looked for at
+COARSE, STEP = 1.3, 1.03  # ratios of two distances that the influence of liars is looked for at, first and then
 SHORTEST = 1e-6  # fraction of a Newton step below which it is not tried
 
 
@@ -247,21 +247,30 @@ def _farthest(products: Numbers, w: Numbers, f: int) -> float | None:
     directions[~away] = directions[:, ~away] = 0.0
     if not away.any():
         return 0.0
-    least, most = r[away].min(), r.max()
-    distances = least / 1e3 * STEP ** np.arange(math.ceil(math.log(1e6 * most / least) / math.log(STEP)))
-    with np.errstate(divide="ignore"):
-        q = distances[:, None] / r  # (n, m); infinite for rows at the point, which pull with all of their weight
-        alone = np.where(q > 1, np.sqrt(np.maximum(1 - q**-2.0, 0)), -1.0)
-        level = 1 / np.sqrt(1 + q**-2.0)
-    alpha, beta = (1 + q * q) ** -1.5, _curvature(q)
     spread = float(np.linalg.eigvalsh(directions * np.sqrt(np.outer(w, w)))[-1])
-    slopes = alpha * w
-    common = np.sqrt(np.maximum(((slopes @ directions) * slopes).sum(1), 0))
-    theirs, bend = np.sqrt(_largest(w * alpha**2, f)), beta.max(1).clip(TINY)
-    t = np.minimum(math.sqrt(spread), theirs / (2 * bend))
-    together = (w * level).sum(1) - common - theirs * t - bend * (spread - t * t) - _largest(w * (level + 1), f)
-    beyond = np.maximum(together, (w * alone).sum(1) - _largest(w * (alone + 1), f)) > 0
-    return float(distances[beyond.argmax()]) if beyond.any() else None
+
+    def reached(distances: Numbers) -> float | None:
+        with np.errstate(divide="ignore"):
+            q = distances[:, None] / r  # (n, m); infinite for rows at the point, which pull with all of their weight
+            alone = np.where(q > 1, np.sqrt(np.maximum(1 - q**-2.0, 0)), -1.0)
+            level = 1 / np.sqrt(1 + q**-2.0)
+        alpha, beta = (1 + q * q) ** -1.5, _curvature(q)
+        slopes = alpha * w
+        common = np.sqrt(np.maximum(((slopes @ directions) * slopes).sum(1), 0))
+        theirs, bend = np.sqrt(_largest(w * alpha**2, f)), beta.max(1).clip(TINY)
+        t = np.minimum(math.sqrt(spread), theirs / (2 * bend))
+        together = (w * level).sum(1) - common - theirs * t - bend * (spread - t * t) - _largest(w * (level + 1), f)
+        beyond = np.maximum(together, (w * alone).sum(1) - _largest(w * (alone + 1), f)) > 0
+        return float(distances[beyond.argmax()]) if beyond.any() else None
+
+    # The pull of the rows grows with the distance, so that large steps come first, and small ones where they end.
+    first, last = r[away].min() / 1e3, r.max() * 1e3
+    end = reached(first * COARSE ** np.arange(math.ceil(math.log(last / first) / math.log(COARSE))))
+    return (
+        None
+        if end is None
+        else reached(end * STEP ** -np.arange(math.ceil(math.log(COARSE) / math.log(STEP)), -1.0, -1.0))
+    )
 
 
 def _largest(values: Numbers, f: int) -> Numbers:

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool
+from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
 from phalanx.numerics.linalg import Square
 
+Numbers = NDArray[np.float64]
 Kind = Literal["exact", "bound", "unbounded", "unknown"]
 Spread = Literal[  # what a liar's row does to the rows that a pre-aggregator makes
     "one",  # it changes one of them, to anything
@@ -120,12 +123,14 @@ class Chosen:
         share: (m,), of each row in the weight.
         shares: (m,), of each row in the mean.
         products: (m, m), inner products of the rows minus the mean.
+        strongest: largest eigenvalue of `products`.
         kept: share of the weight that is chosen.
     """
 
     share: Weights
     shares: Weights
     products: Square
+    strongest: float
     kept: float
 
     def influence(self, f: int, farthest: float, possible: Bool[Tensor, "m"]) -> Influence:
@@ -137,18 +142,18 @@ class Chosen:
             possible: (m,), whether a row may be chosen.
         """
         held, left_out = min(largest(self.share, f), self.kept) / self.kept, 1 / self.kept - 1
-        far, most = self.products.diagonal().clamp(min=0).sqrt(), self.share / self.kept
+        far, most = np.sqrt(self.products.numpy().diagonal().clip(0)), self.share.numpy() / self.kept
+        shares = self.shares.numpy()
         # Rows that leave the mean, and rows that come: none by more than its share of what is chosen.
-        gone = largest_sum(far, torch.minimum(self.shares, most), held + left_out)
-        new = largest_sum(far, torch.where(possible, most - self.shares, 0.0), left_out)
+        order = (-far).argsort()
+        gone = _largest_sum(far[order], np.minimum(shares, most)[order], held + left_out)
+        new = _largest_sum(far[order], np.where(possible.numpy(), most - shares, 0.0)[order], left_out)
         parts = min(held + left_out, 1.0) + left_out
-        together = (parts * float(most.max()) * spectral(self.products)) ** 0.5
+        together = (parts * float(most.max()) * self.strongest) ** 0.5
         return Influence.bound(held * farthest + min(gone + new, together))
 
 
-def largest_sum(far: Weights, most: Weights, mass: float) -> float:
-    """Return the largest sum of parts times distances, where no part is above its `most`, and all sum to `mass`."""
-    order = far.argsort(descending=True)
-    own = most[order].clamp(min=0)
-    taken = (own - (own.cumsum(0) - mass).clamp(min=0)).clamp(min=0)
-    return float(taken @ far[order])
+def _largest_sum(far: Numbers, most: Numbers, mass: float) -> float:
+    """Return the largest sum of parts times decreasing distances, with no part above its `most`, and all of `mass`."""
+    own = most.clip(0)
+    return float((own - (own.cumsum() - mass).clip(0)).clip(0) @ far)

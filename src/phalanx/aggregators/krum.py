@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Bool
+from numpy.typing import NDArray
 from torch import Tensor
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
@@ -33,12 +34,11 @@ from phalanx.aggregators.influence import (
     Influence,
     about_mean,
     largest,
-    largest_sum,
     spectral,
 )
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
-from phalanx.numerics.linalg import Square, root
+from phalanx.numerics.linalg import Square
 
 ROUNDING = 1e-12  # sums of weights with a smaller relative difference are equal up to rounding
 Neighbours = Literal["n-f-2", "n-f-1"]
@@ -85,7 +85,7 @@ class Krum(Selection):
         """See `Aggregator`.  The new result is near a row whose neighbourhood can get a smallest score."""
         assert choice is not None
         products = about_mean(points, choice.shares)
-        reach = _reach(self, points, products, f, float(points.weights.min()))
+        reach = _reach(self, points, products, spectral(products), liars=f, chosen=float(points.weights.min()))
         if isinstance(reach, Influence):
             return reach
         return Influence.bound(max(reach.liar, float(products.diagonal()[reach.possible].max()) ** 0.5))
@@ -125,10 +125,11 @@ class MultiKrum(Selection):
         assert choice is not None
         products = about_mean(points, choice.shares)
         kept = (len(points) - self.f if self.m is None else self.m) / len(points)
-        reach = _reach(self, points, products, f, points.mass * kept)
+        strongest = spectral(products)
+        reach = _reach(self, points, products, strongest, liars=f, chosen=points.mass * kept)
         if isinstance(reach, Influence):
             return reach
-        return Chosen(points.share, choice.shares, products, kept).influence(f, reach.liar, reach.possible)
+        return Chosen(points.share, choice.shares, products, strongest, kept).influence(f, reach.liar, reach.possible)
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
@@ -169,7 +170,9 @@ class _Reach:
     possible: Bool[Tensor, "m"]
 
 
-def _reach(rule: "Krum | MultiKrum", points: Points, products: Square, liars: int, chosen: float) -> _Reach | Influence:
+def _reach(
+    rule: "Krum | MultiKrum", points: Points, products: Square, strongest: float, *, liars: int, chosen: float
+) -> _Reach | Influence:
     """Return where chosen rows can be; or the influence, if that is unbounded or unknown.
 
     The score of a chosen row is at most `most`, the largest that rows of the weight `chosen` among those that stay can
@@ -182,33 +185,71 @@ def _reach(rule: "Krum | MultiKrum", points: Points, products: Square, liars: in
         rule: whose scores decide.
         points: the rows.
         products: (m, m), inner products of the rows minus the result.
+        strongest: their largest eigenvalue.
         liars: their number.
         chosen: weight that is chosen; of a single row, the smallest one of a row.
     """
-    m, weights, squares = len(points), points.weights, points.squared_distances
-    unit = points.mass / m
-    count = _neighbourhood(m, rule.f, rule.neighbours)
-    held, mass = largest(weights, liars), count * unit
-    if held >= mass * (1 - ROUNDING) or held + chosen > points.mass * (1 + ROUNDING):
+    m, weights, squares = len(points), points.weights.numpy(), points.squared_distances.numpy()
+    total = float(weights.sum())
+    held, mass = largest(points.weights, liars), _neighbourhood(m, rule.f, rule.neighbours) * total / m
+    if held >= mass * (1 - ROUNDING) or held + chosen > total * (1 + ROUNDING):
         return UNBOUNDED
-    if held + mass > points.mass * (1 + ROUNDING):
+    if held + mass > total * (1 + ROUNDING):
         return UNKNOWN
-    others = squares.clone().fill_diagonal_(torch.inf)
-    reached = torch.zeros_like(squares)
-    for own in sorted(set(weights.tolist())):  # the rest of the neighbourhood of a row of this weight
-        alike = weights == own
-        reached[alike] = nearest(others[alike], weights, held + mass - own)
-    scores = ((reached - nearest(others, weights, held)) * squares).sum(1)
+    q, sums = mass - held, _Sums(squares, weights)
+    # The row itself comes first, at distance zero: without it, `held` and `held + mass - own` of the others are left.
+    scores = sums.up_to(held + mass) - sums.up_to(held + weights)
     order = scores.argsort()
-    last = int((weights[order].cumsum(0) < (held + chosen) * (1 - ROUNDING)).sum())
-    most, q = float(scores[order[min(last, m - 1)]]), mass - held
-    near = nearest(squares.clone().fill_diagonal_(-1.0), weights, q)
-    possible = (near * squares).sum(1) <= 4 * most * (1 + ROUNDING)
-    far = root(products.diagonal().clamp(min=0))
-    pull = min((spectral(products) * float(weights.max()) * q) ** 0.5, largest_sum(far, weights, q))
-    least = float(nearest(far[None], weights, q)[0] @ far.square())
+    last = int((weights[order].cumsum() < (held + chosen) * (1 - ROUNDING)).sum())
+    most = float(scores[order[min(last, m - 1)]])
+    possible = sums.up_to(q) <= 4 * most * (1 + ROUNDING)
+    away = products.numpy().diagonal().clip(0)
+    far = np.sqrt(away)
+    of_part = _Sums(np.stack([away, -far]), weights).up_to(q)
+    least, farthest = float(of_part[0]), -float(of_part[1])
+    pull = min((strongest * float(weights.max()) * q) ** 0.5, farthest)
     about = (pull + max(pull * pull + q * (most - least), 0.0) ** 0.5) / q
-    return _Reach(min(about, float(far[possible].max()) + (most / q) ** 0.5), possible)
+    liar = min(about, float(far[possible].max()) + (most / q) ** 0.5)
+    return _Reach(liar, torch.from_numpy(possible))
+
+
+class _Sums:
+    """Weighted sums of values over the smallest of them.
+
+    Args:
+        values: (k, m), a row for each sum.
+        weights: (m,), of the columns.
+    """
+
+    def __init__(self, values: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
+        self.unit = float(weights[0]) if bool((weights == weights[0]).all()) else None
+        if self.unit is None:
+            order = values.argsort(axis=1)
+            self.values, own = np.take_along_axis(values, order, axis=1), weights[order]
+            self.reached = own.cumsum(axis=1)
+            self.sums = (self.values * own).cumsum(axis=1)
+        else:
+            self.values = np.sort(values, axis=1)
+            self.sums = self.values.cumsum(axis=1) * self.unit
+
+    def up_to(self, mass: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return, for each row, the sum over its smallest values of a total weight, of the last one in part.
+
+        Args:
+            mass: at least the smallest weight; one for all rows, or one for each.
+        """
+        if self.unit is not None:
+            mass = float(np.max(mass))  # of equal weights it is the same for all rows
+            count = min(int(mass / self.unit * (1 + ROUNDING)), self.values.shape[1])
+            part = mass - count * self.unit
+            whole = self.sums[:, count - 1]
+            return whole + part * self.values[:, count] if part > mass * ROUNDING else whole
+        masses, rows = np.broadcast_to(mass, (len(self.values),)), np.arange(len(self.values))
+        count = (self.reached <= masses[:, None] * (1 + ROUNDING)).sum(1)
+        part = masses - np.where(count > 0, self.reached[rows, count - 1], 0.0)
+        whole = np.where(count > 0, self.sums[rows, count - 1], 0.0)
+        then = self.values[rows, count.clip(max=self.values.shape[1] - 1)]
+        return np.where(part > masses * ROUNDING, whole + part * then, whole)
 
 
 def _neighbourhood(m: int, f: int, neighbours: Neighbours) -> int:

@@ -14,7 +14,7 @@ Conventions:
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from phalanx.aggregators.influence import UNBOUNDED, Influence, largest
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
 from phalanx.numerics import column_kernels as kernels
-from phalanx.numerics.network import sorting_network
+from phalanx.numerics.network import Network, sorting_network
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,19 @@ def _shifted_median(points: Points, f: int, held: float) -> tuple[Vector, float]
     if not has_kernel(points.base):
         return shifted_by_column(points.matrix, partial(weighted_middle, weights=weights), held)
     if equal(weights):
-        coefficients = shifted_ranks(_middle_ranks(m), f)
-        network = sorting_network(m, frozenset(coefficients.nonzero()[1].tolist()))
-        return shifted_columns(points, kernels.combine_shifted_ranks, network, network[:0], coefficients)
+        return shifted_columns(points, kernels.combine_shifted_ranks, *_shifted(m, f))
     own = counted(weights)
     bounds = np.array([[bound + by * held for bound in _around_half(own)] for by in (0, 1, -1)])
     bounds = bounds if own.dtype == np.float64 else bounds.astype(np.int32)
     return shifted_columns(points, kernels.shifted_medians, sorting_network(m), own, bounds)
+
+
+@lru_cache(maxsize=64)
+def _shifted(m: int, f: int) -> tuple[Network, Network, NDArray[np.float64], NDArray[np.int64]]:
+    """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f liars."""
+    coefficients, runs = shifted_ranks(_middle_ranks(m), f)
+    network = sorting_network(m, frozenset(coefficients.nonzero()[1].tolist()))
+    return network, network[:0], coefficients, runs
 
 
 def _middle_ranks(m: int) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ on that number they stay.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -85,7 +85,7 @@ class TrimmedMean(Aggregator):
             ends = self.beta, 1 - self.beta
             return of_columns(points, kernels.mean_between, sorting_network(m), counted(weights), equal(weights), *ends)
         if equal(weights):
-            shares = self._shares_of_ranks(m)
+            shares = _shares_of_ranks(self.beta, m)
             return of_columns(points, kernels.combine_ranks, _network(shares), shares)
         total = points.mass
         low, high = self.beta * total, (1 - self.beta) * total
@@ -107,21 +107,11 @@ class TrimmedMean(Aggregator):
         if not has_kernel(points.base):
             return shifted_by_column(points.matrix, partial(self._trimmed, weights=weights), held)
         if equal(weights):
-            shares = self._shares_of_ranks(m)
-            networks = _network(shares), _rest_of_network(shares, f)
-            return shifted_columns(points, kernels.combine_shifted_ranks, *networks, shifted_ranks(shares, f))
+            return shifted_columns(points, kernels.combine_shifted_ranks, *_shifted(self.beta, m, f))
         ends = np.array([self.beta * total, (1 - self.beta) * total])
         bounds = np.stack([ends, ends + held, ends - held])
         kernel, network = kernels.shifted_trimmed_means, sorting_network(m)
         return shifted_columns(points, kernel, network, counted(weights), bounds, ROUNDING * total)
-
-    def _shares_of_ranks(self, m: int) -> NDArray[np.float64]:
-        """Return the share of each rank in the mean, for m equal weights."""
-        reached = np.arange(m + 1).clip(self.beta * m, (1 - self.beta) * m)
-        kept = np.diff(reached)
-        kept[kept <= ROUNDING * m] = 0
-        kept[kept >= 1 - ROUNDING * m] = 1
-        return kept / ((1 - 2 * self.beta) * m)
 
     def _by_torch(self, rows: Float[Tensor, "b m"], weights: Weights) -> Float[Tensor, "b"]:
         return self._strict(rows, weights) if self.form == "strict" else self._trimmed(rows, weights)
@@ -151,6 +141,15 @@ class TrimmedMean(Aggregator):
         return ((kept * values).sum(1) / mass).where(mass > 0, (low + high) / 2)
 
 
+def _shares_of_ranks(beta: float, m: int) -> NDArray[np.float64]:
+    """Return the share of each rank in the mean, for m equal weights."""
+    reached = np.arange(m + 1).clip(beta * m, (1 - beta) * m)
+    kept = np.diff(reached)
+    kept[kept <= ROUNDING * m] = 0
+    kept[kept >= 1 - ROUNDING * m] = 1
+    return kept / ((1 - 2 * beta) * m)
+
+
 def _whole(shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the ranks with the full share: they are only summed, so they need not be sorted among each other."""
     return np.flatnonzero(shares == shares.max())
@@ -162,13 +161,24 @@ def _network(shares: NDArray[np.float64]) -> Network:
     return sorting_network(len(shares), inner - whole, whole)
 
 
-def _rest_of_network(shares: NDArray[np.float64], f: int) -> Network:
-    """Return what sorts, after `_network`, the ranks without a share, and the f first and last of those only summed."""
-    left, whole = np.flatnonzero(shares == 0), _whole(shares)
-    n = len(whole)
-    ends = frozenset(r for r in range(n) if r < f or r >= n - f)
-    parts = (left, sorting_network(len(left))), (whole, sorting_network(n, ends, frozenset(range(n)) - ends))
-    return np.concatenate([np.column_stack([steps[:, 0], ranks[steps[:, 1:]]]) for ranks, steps in parts if len(steps)])
+@lru_cache(maxsize=64)
+def _shifted(beta: float, m: int, f: int) -> tuple[Network, Network, NDArray[np.float64], NDArray[np.int64]]:
+    """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f liars."""
+    shares = _shares_of_ranks(beta, m)
+    coefficients, runs = shifted_ranks(shares, f)
+    return _network(shares), _rest_of_network(coefficients), coefficients, runs
+
+
+def _rest_of_network(coefficients: NDArray[np.float64]) -> Network:
+    """Return what separates, after `_network`, the ranks that make a difference: they are only summed."""
+    parts = []
+    for ranks in (np.flatnonzero(coefficients[0] == 0), _whole(coefficients[0])):
+        alike = dict[tuple[float, ...], list[int]]()
+        for k, rank in enumerate(ranks):
+            alike.setdefault(tuple(coefficients[1:, rank]), []).append(k)
+        steps = sorting_network(len(ranks), frozenset(), *map(frozenset, alike.values()))
+        parts.append(np.column_stack([steps[:, 0], ranks[steps[:, 1:]]]) if len(steps) else steps)
+    return np.concatenate(parts)
 
 
 def _interpolated(values: Float[Tensor, "b m"], place: Float[Tensor, "b m"], q: float) -> Float[Tensor, "b"]:

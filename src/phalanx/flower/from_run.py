@@ -81,6 +81,7 @@ def coordinator_of(
             "guard": plan.guard,
             "sample": plan.sampler,
             "lost_rounds": plan.lost_rounds,
+            "influence": plan.influence,
             "buffers": plan.buffers,
             "reference": made.reference,
             "noise": "stream",

@@ -71,6 +71,8 @@ class Coordinator:
         guard: which replies and sizes are invalid.
         sample: chooses the clients of a round.
         lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
+        influence: number of liars whose influence on the aggregate of each step is measured: how far they could have
+            moved it; None measures nothing. No other number of the run depends on it.
         timeouts: how long the server waits.
         suspension: who is suspended.
         transfer: in which form updates travel.
@@ -115,6 +117,7 @@ class Coordinator:
     known: Callable[[Sequence[StepRecord]], Population] = unknown
     prefetch: bool = False
     lost_rounds: LostRounds = LostRounds()
+    influence: int | None = None
     noise: Literal["system", "stream"] = "system"
     models: SavedModels = SavedModels()
     inputs: ModelInputs | None = None
@@ -128,6 +131,8 @@ class Coordinator:
                 f"{unhidden(self.algorithm)}, and a model that a client has transformed (phalanx.flower.hide). "
                 f"Only clients run {name}."
             )
+        if self.influence is not None and self.influence < 1:
+            raise ValueError(f"influence must be at least 1, the number of liars, or None, got {self.influence}.")
 
     @property
     def title(self) -> str:
@@ -156,6 +161,8 @@ class Coordinator:
             "prefetch": self.prefetch,
             "lost_rounds": configuration(self.lost_rounds, LostRounds),
         }
+        if self.influence is not None:
+            parts["influence"] = self.influence
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
 
 
@@ -262,6 +269,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             guard=coordinator.guard,
             reference=coordinator.reference,
             lost_rounds=coordinator.lost_rounds,
+            influence=coordinator.influence,
             observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
         )
         session.keep_models()

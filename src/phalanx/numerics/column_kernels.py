@@ -364,51 +364,59 @@ def _write(made, place, result):
 
 @compiled
 @no_type_check
-def _reach(made, place):
-    """Return the sum, over the columns of a tile, of the squared distance to the farther of two other values.
+def _reach(made, place, squares):
+    """Add the squared distance of each column of a tile to the farther of two other values to its lane of `squares`.
 
     Args:
         made: (3, LANES): the values, what they are at most, what they are at least.
         place: the thread's place in its work.
+        squares: (n, LANES), for each part of the columns.
     """
-    total = 0.0
-    for c in range(min(LANES, place[STOP] - place[FIRST])):
-        reach = max(made[1, c] - made[0, c], made[0, c] - made[2, c])
-        total += reach * reach
-    return total
+    lanes = squares[place[PART]]
+    if place[STOP] - place[FIRST] >= LANES:  # a number of columns that the compiler knows: it takes all lanes at once
+        for c in range(LANES):
+            reach = max(made[1, c] - made[0, c], made[0, c] - made[2, c])
+            lanes[c] += reach * reach
+    else:
+        for c in range(place[STOP] - place[FIRST]):
+            reach = max(made[1, c] - made[0, c], made[0, c] - made[2, c])
+            lanes[c] += reach * reach
 
 
 @compiled
 @no_type_check
-def combine_shifted_ranks(matrix, network, rest, coefficients, result, squares, parts, taken):
-    """Do what `combine_ranks` does, and add the `_reach` of each part of the columns to its entry of `squares`.
+def combine_shifted_ranks(matrix, network, rest, coefficients, runs, result, squares, parts, taken):
+    """Do what `combine_ranks` does, and add the `_reach` of the columns to `squares`.
 
     Sums depend on the order of their terms, so the result is taken where `combine_ranks` takes it: after `network`.
 
     Args:
         matrix: (m, d).
         network: from `sorting_network`; puts the ranks of the result into their places.
-        rest: the same for the ranks of the other two values, after `network`.
-        coefficients: (3, m), those of the result, of the largest and of the smallest value that it can be given.
+        rest: the same for the ranks that make the difference to the other two values, after `network`.
+        coefficients: (3, m), those of the result, and of its change to the largest and to the smallest possible value.
+        runs: (n, 3), the ranks with a coefficient: the row of `coefficients`, the first of them, and the one after
+            the last; in order of rows.
         result: (d,).
-        squares: (n,), float64, zero; one entry for each part.
+        squares: (n, LANES), float64, zero; a row for each part.
         parts: ranges of columns.
         taken: number of claimed parts.
     """
-    ends, made = np.empty((3, 2), np.int64), np.empty((3, LANES), np.float64)
-    for k in range(3):
-        ranks = np.flatnonzero(coefficients[k])
-        ends[k] = ranks[0], ranks[-1] + 1
+    made, moved = np.empty(LANES, np.float64), np.zeros((3, LANES), np.float64)
     tiles, place = _begin(matrix, parts, taken)
     while _sorted(tiles, place, matrix, network, parts, taken):
         tile = tiles[place[TILE]]
-        for k in range(3):
-            if k == 1:
-                for s in range(len(rest)):
-                    _step((tile,), rest[s, 0], rest[s, 1], rest[s, 2], rest[s, 3], rest[s, 4])
-            _sum_ranks(tile, coefficients[k], ends[k, 0], ends[k, 1], made[k])
-        squares[place[PART]] += _reach(made, place)
-        _write(made[0], place, result)
+        _sum_ranks(tile, coefficients[0], runs[0, 1], runs[0, 2], made)
+        _write(made, place, result)
+        for s in range(len(rest)):
+            _step((tile,), rest[s, 0], rest[s, 1], rest[s, 2], rest[s, 3], rest[s, 4])
+        moved[1:] = 0.0
+        for run in range(1, len(runs)):
+            k = runs[run, 0]
+            _sum_ranks(tile, coefficients[k], runs[run, 1], runs[run, 2], made)
+            for c in range(LANES):
+                moved[k, c] += made[c]
+        _reach(moved, place, squares)
     return place[SOUND] == 1
 
 
@@ -474,7 +482,7 @@ def shifted_trimmed_means(matrix, network, weights, bounds, slack, result, squar
         for k in range(3):
             _sum_between(tiles[place[TILE]], own, bounds[k, 0], bounds[k, 1], slack, made[k])
         made /= bounds[0, 1] - bounds[0, 0]
-        squares[place[PART]] += _reach(made, place)
+        _reach(made, place, squares)
         _write(made[0], place, result)
     return place[SOUND] == 1
 
@@ -543,7 +551,7 @@ def shifted_medians(matrix, network, weights, bounds, result, squares, parts, ta
     while _sorted_with(own, weights, tiles, place, matrix, network, parts, taken):
         for k in range(3):
             _middle(tiles[place[TILE]], own, bounds[k, 0], bounds[k, 1], made[k])
-        squares[place[PART]] += _reach(made, place)
+        _reach(made, place, squares)
         _write(made[0], place, result)
     return place[SOUND] == 1
 

@@ -13,7 +13,7 @@ Network = NDArray[np.int64]  # (n, 5): index into `SHAPES`, and the entries that
 
 
 @lru_cache(maxsize=64)
-def sorting_network(m: int, exact: frozenset[int] | None = None, together: frozenset[int] = frozenset()) -> Network:
+def sorting_network(m: int, exact: frozenset[int] | None = None, *together: frozenset[int]) -> Network:
     """Return Batcher's odd-even merge sort for m entries, without the comparisons that are not needed.
 
     Batcher, "Sorting Networks and their Applications", 1968.  Consecutive comparisons among four
@@ -22,24 +22,24 @@ def sorting_network(m: int, exact: frozenset[int] | None = None, together: froze
     Args:
         m: number of entries.
         exact: ranks that must end in their place; all if not given.
-        together: ranks that may end in each other's places, because the rule only sums over them.
+        together: sets of ranks that may end in each other's places, because the rule only sums over each set.
     """
-    return np.array(_steps(m, comparisons(m, exact, together)), dtype=np.int64).reshape(-1, 5)
+    return np.array(_steps(m, comparisons(m, exact, *together)), dtype=np.int64).reshape(-1, 5)
 
 
-def comparisons(m: int, exact: frozenset[int] | None = None, together: frozenset[int] = frozenset()) -> list[Pair]:
+def comparisons(m: int, exact: frozenset[int] | None = None, *together: frozenset[int]) -> list[Pair]:
     """Return the network as single comparisons; see `sorting_network`."""
     if exact is None:
         return _odd_even_merge_sort(m)
-    # Go back from the result: a comparison is needed unless both of its entries end among those that are only summed,
-    # or both are dropped.  If it is needed, both of its inputs must be exact.
-    role = [("exact" if r in exact else "together" if r in together else "dropped") for r in range(m)]
+    # Go back from the result: a comparison is needed unless both of its entries end in the same set of those that are
+    # only summed, or both are dropped.  If it is needed, both of its inputs must be exact.
+    role = [next((k for k, ranks in enumerate((exact, *together)) if r in ranks), -1) for r in range(m)]
     needed = []
     for i, j in reversed(_odd_even_merge_sort(m)):
-        if role[i] == role[j] != "exact":
+        if role[i] == role[j] != 0:
             continue
         needed.append((i, j))
-        role[i] = role[j] = "exact"
+        role[i] = role[j] = 0
     return needed[::-1]
 
 
