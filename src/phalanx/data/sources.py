@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,7 @@ class Digits(Source):
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32 in [0, 1] of shape (n, 1, 8, 8).  `data_dir` is not needed."""
-        from sklearn.datasets import load_digits  # noqa: PLC0415  (slow to import, and needed here only)
-
-        images, labels = load_digits(return_X_y=True)
+        images, labels = _digits()
         data = Dataset(
             torch.tensor(images, dtype=torch.float32).div_(16).reshape(-1, 1, 8, 8), torch.tensor(labels), TEN
         )
@@ -66,6 +64,15 @@ class Digits(Source):
             n = min(max(round(self.test_share * len(members)), 1), len(members) - 1)
             test[members[len(members) - n :]] = True
         return data.of(~test), data.of(test)
+
+
+@cache
+def _digits() -> tuple[Any, Any]:
+    """Return images and labels as scikit-learn reads them: once in a process, since many runs are short."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (slow to import, and needed here only)
+
+    images, labels = load_digits(return_X_y=True)
+    return images, labels
 
 
 # --- MNIST, Fashion-MNIST, CIFAR-10 -----------------------------------------------------------------------------------
