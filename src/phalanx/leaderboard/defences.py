@@ -74,7 +74,7 @@ from phalanx.core import Algorithm
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Ignore, Truncate
 
-RATES = (0.1, 0.3, 1.0, 3.0)  # learning rates of a defence without an option of its own
+RATES = (0.3, 1.0, 3.0, 10.0)  # learning rates of a defence without an option of its own
 TWO_RATES = (0.3, 1.0)  # of one with two values of an option
 
 
@@ -169,7 +169,7 @@ DEFENCES: tuple[Defence, ...] = (
     rule("TrimmedMean", lambda s: TrimmedMean(s.share)),
     rule("MeaMed", lambda s: MeaMed(s.f)),
     Defence(
-        "SignMajority", "rule", lambda s, v: FedAvg(SignMajority(), Ignore(), server_lr=v), "server_lr", (0.01, 0.03)
+        "SignMajority", "rule", lambda s, v: FedAvg(SignMajority(), Ignore(), server_lr=v), "server_lr", (0.03, 0.1)
     ),
     rule("Krum", lambda s: Krum(s.f)),
     rule("MultiKrum", lambda s: MultiKrum(s.f)),
@@ -233,7 +233,7 @@ DEFENCES: tuple[Defence, ...] = (
         (0.3, 1.0),
     ),
     algorithm("QFedAvg", lambda s, _: QFedAvg(lr=s.training.lr)),
-    algorithm("SignSGD", lambda s, v: SignSGD(v), "server_lr", (0.01, 0.03)),
+    algorithm("SignSGD", lambda s, v: SignSGD(v), "server_lr", (0.03, 0.1)),
     algorithm("Standalone", lambda s, _: Standalone()),
     algorithm("FedAsync", lambda s, v: FedAsync(v), "mixing", (0.1, 0.6)),
     algorithm("FedBuff", lambda s, _: FedBuff(10)),
@@ -245,7 +245,7 @@ DEFENCES: tuple[Defence, ...] = (
     algorithm("Kardam", lambda s, v: Kardam(s.f, server_lr=v), "server_lr", (0.1, 0.4)),
     algorithm("BASGD", lambda s, _: BASGD(min(2 * s.f + 1, s.n))),
     algorithm("ZenoPlusPlus", lambda s, v: ZenoPlusPlus(v), "server_lr", (0.05, 0.2)),
-    algorithm("AFLGuard", lambda s, v: AFLGuard(v), "radius", (1.5, 3.0)),
+    algorithm("AFLGuard", lambda s, v: AFLGuard(v), "radius", (1.0, 2.0)),
     algorithm("AsyncMomentum", lambda s, v: AsyncMomentum(server_lr=v, weight_by="clients"), "server_lr", (0.05, 0.2)),
     algorithm("AsyncRFFL", lambda s, v: AsyncRFFL(threshold=v), "threshold", (1 / 60, 1 / 3)),
 )

@@ -44,7 +44,7 @@ NAMED: Mapping[str, Attack] = {  # at the strengths that their papers give
     "FangTrimmedMean": FangTrimmedMean(),
 }
 TIMING: Sequence[Attack] = (Flood(0.25), Linger(3.0), HoldBack())  # added to an attack where clients need not wait
-SEARCH = WorstOf(NAMED, (1.0, 0.3, 3.0, 10.0, -3.0), (2,), (10.0,), budget=3, seeds=(2000, 2001))
+SEARCH = WorstOf(NAMED, (1.0, 0.3, 10.0, -3.0), (2,), (10.0,), budget=2, seeds=(2000, 2001))
 IID = "IID"
 HETEROGENEITY: Mapping[str, Mapping[str, Any]] = {
     IID: {"partition": Uniform()},
@@ -86,8 +86,8 @@ class Tier:
     seeds: Sequence[int] = (0, 1, 2, 3, 4)
     tuning_seed: int = 1000
     tuning_attacks: Sequence[Attack | None] = (None, SignFlip(), ALIE())
-    rounds: int = 12
-    seconds: float = 8.0
+    rounds: int = 10
+    seconds: float = 6.0
 
     def made_for(self, defence: Defence, f: int) -> int:
         """Return the number of attackers that a defence is made for where there are f."""
@@ -160,7 +160,7 @@ def _honest(clients: int, f: int, seed: int) -> int:
 
 DIGITS = Tier(
     "digits",
-    "Handwritten digits: 20 clients, softmax regression, 12 rounds of two minibatches of 32 examples",
+    "Handwritten digits: 20 clients, softmax regression, 10 rounds of two minibatches of 32 examples",
     Run(
         clients=20,
         model=MLP(()),
