@@ -24,7 +24,7 @@ from phalanx.leaderboard.defences import DEFENCES, Defence, Setup
 from phalanx.leaderboard.page import Board, accuracy, write
 from phalanx.leaderboard.ranking import Contest, Ranked, Trial, expected
 from phalanx.leaderboard.scores import Scores
-from phalanx.leaderboard.tiers import TIERS, Tier
+from phalanx.leaderboard.tiers import TIERS, Conditions, Tier
 from phalanx.report.words import duration, percent
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import checkout
@@ -43,19 +43,19 @@ def leaderboard_command(options: Options, console: Console) -> int:
     if options.jobs < 1:
         raise InfeasibleError(f"--jobs must be at least 1, got {options.jobs}.")
     check_folder(options.folder)
-    tier, where = TIERS[options.tier], data_dir(options.data_dir)
+    tier = TIERS[options.tier]
     if options.alone is not None:
-        return _alone(tier, options, where, console)
+        return _alone(tier, options, console)
     if options.defence is None:
         chosen = _chosen(options.only)
         scores = _scores(tier, options.folder, options)
-        ranked = _rank(tier, chosen, scores, options, where, console)
+        ranked = _rank(tier, chosen, scores, options, console)
         if ranked is None:
             return 0
         files = write(_boards(options.folder, tier, options), options.page, options.folder)
     else:
         own, scores = _own(options.defence), _scores(tier, OWN, options)
-        ranked = _rank(tier, [own], scores, options, where, console)
+        ranked = _rank(tier, [own], scores, options, console)
         if ranked is None:
             return 0
         boards = _boards(options.folder, tier, options)
@@ -67,13 +67,16 @@ def leaderboard_command(options: Options, console: Console) -> int:
     return 0
 
 
-def _chosen(pattern: str | None) -> list[Defence]:
-    """Return the defences with a name like the pattern; all if none is given."""
-    found = [one for one in DEFENCES if pattern is None or fnmatchcase(one.name, pattern)]
-    if not found:
-        names = "; ".join(one.name for one in DEFENCES)
-        raise InfeasibleError(f"No defence has a name like {pattern!r}. There are: {names}.")
-    return found
+def _chosen(patterns: Sequence[str]) -> list[Defence]:
+    """Return the defences with names like the patterns, in the order of these; all if there are none."""
+    found = dict[str, Defence]()
+    for pattern in patterns or ("*",):
+        alike = {one.name: one for one in DEFENCES if fnmatchcase(one.name, pattern)}
+        if not alike:
+            names = "; ".join(one.name for one in DEFENCES)
+            raise InfeasibleError(f"No defence has a name like {pattern!r}. There are: {names}.")
+        found |= {name: one for name, one in alike.items() if name not in found}
+    return list(found.values())
 
 
 def _scores(tier: Tier, folder: Path, options: Options) -> Scores:
@@ -103,10 +106,10 @@ def _boards(folder: Path, tier: Tier, options: Options) -> list[Board]:
 
 
 def _rank(
-    tier: Tier, defences: Sequence[Defence], scores: Scores, options: Options, where: Path | None, console: Console
+    tier: Tier, defences: Sequence[Defence], scores: Scores, options: Options, console: Console
 ) -> list[Ranked] | None:
     """Carry out the runs of some defences; return their results, or None if only the estimate was asked for."""
-    known = [Contest(tier, one, stored(scores)).ranked() for one in defences]
+    known, where = [Contest(tier, one, stored(scores)).ranked() for one in defences], data_dir(options.data_dir)
     if options.no_training:
         return known
     waiting = [one.defence for one in known if not one.cells and not one.error]
@@ -137,7 +140,8 @@ def _estimate(tier: Tier, waiting: Sequence[Defence], number: int, jobs: int, wh
     plans = list[Run]()
     for one in waiting[:: max(1, len(waiting) // TIMED)]:
         attack = next(iter(tier.search.attacks.values()))
-        plans.append(tier.plan(one, one.settings[0], next(iter(tier.heterogeneity)), tier.made_for(one, 0), attack, 0))
+        at = Conditions(next(iter(tier.heterogeneity)), tier.made_for(one, 0), attack, 0)
+        plans.append(tier.plan(one, one.settings[0], at))
     runs = sum(expected(tier, one) for one in waiting)
     seconds = runs * timed(plans, where)
     return (
@@ -212,13 +216,13 @@ def _made(text: str) -> Algorithm:
 # One run alone
 
 
-def _alone(tier: Tier, options: Options, where: Path | None, console: Console) -> int:
+def _alone(tier: Tier, options: Options, console: Console) -> int:
     """Carry out the run of one cell alone, write its configuration, and compare its accuracy with the score."""
     trial = _found(tier, options)
     file = OWN / f"{trial.key}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(yaml.safe_dump(trial.plan.config, sort_keys=False), encoding="utf-8")
-    score = scored(Means(where), trial.plan, lambda _: None)
+    score = scored(Means(data_dir(options.data_dir)), trial.plan, lambda _: None)
     before = trial.scores[0].accuracy
     console.print(escape(f"{trial.plan.title}, seed {trial.plan.seed}: accuracy {percent(score.accuracy)}."))
     console.print(f"The record says {percent(before)}. With all its steps: phalanx run --config {file}", soft_wrap=True)

@@ -258,8 +258,8 @@ def leaderboard() -> Parser:
     help_ = "Rank a rule or an algorithm of your own, such as own_rule.py:ShortenedMean(factor=1.5); f, n and share in "
     help_ += "place of a value are the number of attackers, that of clients, and their quotient."
     parser.add_argument("--defence", metavar="CLASS", help=help_)
-    help_ = "Carry out only defences with names like this, such as 'NNM*'; all if not given."
-    parser.add_argument("--only", metavar="PATTERN", help=help_)
+    help_ = "Carry out only defences with names like these, such as 'NNM*', in this order; all if not given."
+    parser.add_argument("--only", nargs="+", default=(), metavar="PATTERN", help=help_)
     help_ = "Carry out one run of the page alone, and write its configuration: the digits in its cell."
     parser.add_argument("--alone", metavar="DIGITS", help=help_)
     help_ = "Where the records are. (default: %(default)s)"

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -91,36 +92,40 @@ def page(boards: Sequence[Board]) -> str:
 
 
 def _protocol(tier: Tier) -> list[str]:
+    """Return what was done, in paragraphs."""
     named, search = tier.search.attacks, tier.search
     factors = ", ".join(f"{factor:g}" for factor in search.factors if factor != 1)
+    tuned_for = f"{100 * tier.tuned_for / tier.base.clients:.0f} %"
+    seeds, searched = ", ".join(map(str, tier.seeds)), " and ".join(map(str, search.seeds))
     return [
-        "How accurate is each defence under the worst attack that a search finds for it? `phalanx leaderboard` carries out "
-        "what is missing and writes this page; the records are in `results/leaderboard`.",
-        "**Accuracy** is that on the test examples at the end, in percent, the mean over "
-        f"{plural(len(tier.seeds), 'seed')} with half of its 95 % interval (Student's t). The ranking is by the mean over "
-        f"the kinds of heterogeneity with {100 * tier.tuned_for / tier.base.clients:.0f} % attackers.",
-        "**Heterogeneity**: examples assigned at random (IID); by Dirichlet distributions with alpha 1 and 0.1; or four "
-        "groups of clients, each of which has the labels of two classes swapped, where each client is tested on the data "
-        "of its group, so that one model for all cannot be right for all.",
-        "**Tuning**: each defence gets four settings, learning rates and at most one option of its own. Each setting is "
-        f"carried out in every kind of heterogeneity without an attack and under SignFlip and ALIE, with "
-        f"{100 * tier.tuned_for / tier.base.clients:.0f} % attackers, on a seed of its own (1000), and tested on a fifth of "
-        "the training examples, which are held out. The one with the highest mean accuracy is used everywhere.",
-        f"**Search**, for each defence, heterogeneity and share of attackers: {plural(len(named), 'named attack')} at "
-        f"their published strengths ({', '.join(named)}) on one seed; the two worst of them with other factors "
-        f"({factors}) on the update; the worst one in every second version, with ten times the size where the defence "
-        "weighs by sizes, and flooding, lingering or holding back where clients need not wait for each other; and "
-        f"{plural(search.budget, 'random composition')} of two attacks. The two worst named attacks and the two worst of "
-        "the others get a second seed. Then the worst named attack and the worst of the others run on the seeds of the "
-        "results, 0 to 4, which the search has not used (it uses 2000 and 2001). The lower mean is shown. Attacks that the "
-        "search has not found may still be worse, and choosing the lower of two means takes a little off.",
-        "**Setting**: all clients take part in each round, and except for the algorithms that say so have the same weight. "
-        "A defence that needs the number of attackers knows it. Without attackers, it is set up for "
-        f"{100 * tier.tuned_for / tier.base.clients:.0f} %, so that the first column shows what the defence costs. "
-        "MoNNA trusts an honest client, and FLTrust, ZenoPlusPlus and AFLGuard have 100 clean examples. Asynchronous "
-        "defences have clients of random speed (lognormal, sigma 0.5) and a clock of their own: compare them with each "
-        "other. *Honest excluded* is the number of honest clients that are excluded for good, the mean of the runs behind "
-        "the ranking.",
+        "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
+        "out what is missing and writes this page; `phalanx leaderboard --defence own_rule.py:ShortenedMean(factor=1)` "
+        "ranks a rule or an algorithm of one's own. The records are in `results/leaderboard`.",
+        "**Accuracy** is that on the test examples at the end, in percent: the mean over "
+        f"{plural(len(tier.seeds), 'seed')}, with half of its 95 % interval (Student's t). The rank is by the mean "
+        f"over the kinds of heterogeneity with {tuned_for} attackers. It holds for this federation, and may be another "
+        "one elsewhere.",
+        "**Heterogeneity**: examples assigned at random (IID); by Dirichlet distributions with alpha 1 and 0.1; or to "
+        "four groups of clients, each with the labels of two classes swapped. There, each client is tested on the data "
+        "of its group, so that no single model is right for all.",
+        "**Tuning**: each defence gets four settings, of the learning rate and at most one option of its own. Each is "
+        "carried out in every kind of heterogeneity without an attack, and under SignFlip and ALIE with "
+        f"{tuned_for} attackers, on a seed of its own ({tier.tuning_seed}), and tested on a fifth of the training "
+        "examples, which are held out. The setting of the highest mean accuracy is used everywhere.",
+        "**Search**, for each defence, kind of heterogeneity and share of attackers: "
+        f"{plural(len(named), 'named attack')} of published strength ({', '.join(named)}) on one seed. Then the "
+        f"two worst of them with other factors on the update ({factors}); the worst one in every second version, with "
+        "ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients need "
+        f"not wait for each other; and {plural(search.budget, 'random composition')} of two attacks. The two worst "
+        "named attacks and the two worst of the others get a second seed. Last, the worst named attack and the worst "
+        f"of the others run on the seeds of the results, {seeds}; the search uses {searched} only. The lower mean is "
+        "shown. The true worst case may be lower; choosing the lower of two means lowers it a little.",
+        "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
+        f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
+        "the first column shows its cost. MoNNA trusts an honest client; FLTrust, ZenoPlusPlus and AFLGuard have 100 "
+        "clean examples. Clients of asynchronous defences have random speeds (lognormal, sigma 0.5) and a clock of "
+        "their own: compare these defences with each other. *Honest excluded* is the number of honest clients that are "
+        "excluded for good, the mean of the runs behind the rank.",
     ]
 
 
@@ -154,14 +159,14 @@ def _board(board: Board) -> list[str]:
     if done:
         digits = SHOWN * "0"
         blocks.append(
-            f"Each cell: accuracy, attack, and the first digits of the run. `phalanx leaderboard --tier {board.tier.name} "
-            f"--alone {digits}` carries out this one run alone, and writes its configuration for `phalanx run --config`."
+            "Each cell: accuracy, attack, and the first digits of the run of the first seed. "
+            f"`phalanx leaderboard --tier {board.tier.name} --alone {digits}` carries it out alone, and writes its "
+            "configuration for `phalanx run --config`."
         )
     blocks += _refused(board, done)
     if waiting := [one.defence.name for one in board.ranked if not one.cells and not one.error]:
-        blocks.append(
-            f"**Not computed yet**: {'; '.join(waiting)}. `phalanx leaderboard --tier {board.tier.name}` goes on with them."
-        )
+        command = f"phalanx leaderboard --tier {board.tier.name}"
+        blocks.append(f"**Not computed yet**: {'; '.join(waiting)}. `{command}` goes on with them.")
     blocks += [f"**{one.defence.name}** has no result: {one.error}." for one in board.ranked if one.error]
     return blocks
 
@@ -174,9 +179,9 @@ def _beaten(board: Board, done: Sequence[Ranked]) -> list[str]:
     defences = [_found_below(board, one) for one in done]
     known = [below for below in defences if below is not None]
     return [
-        f"**The search** found a worse attack than the worst named one, in the mean over all cells, for {sum(known)} of "
-        f"{plural(len(known), 'defence')} ({100 * sum(known) / len(known):.0f} %); and in {sum(cells)} of {len(cells)} single cells. "
-        "Both are measured on the seeds of the results."
+        f"**The search** found a worse attack than the worst named one for {sum(known)} of "
+        f"{plural(len(known), 'defence')} ({100 * sum(known) / len(known):.0f} %) in the mean over their cells, and in "
+        f"{sum(cells)} of {len(cells)} single cells, on the seeds of the results."
     ]
 
 
@@ -261,6 +266,22 @@ def _refused(board: Board, done: Sequence[Ranked]) -> list[str]:
     return ["**Refused or failed**:\n\n" + "\n".join(lines)] if lines else []
 
 
+# The excerpt
+
+EXCERPT = re.compile(r"(<!-- excerpt of leaderboard\.md -->\n).*?(\n<!-- end of the excerpt -->)", re.DOTALL)
+
+
+def excerpt(board: Board) -> str:
+    """Return the ranking of rules and chains, for their page."""
+    shares = (0, *board.tier.attackers)
+    order = [one for one in board.order(synchronous=True) if one.defence.kind in ("rule", "chain")]
+    rows = [[one.defence.name, *(_average(board, one, f) for f in shares)] for one in order]
+    columns = ["rule or chain", *map(board.share, shares)]
+    return markdown_table(
+        Flat("Worst accuracy, %, by share of attackers", columns, rows, [], [False, *(True for _ in shares)])
+    )
+
+
 # The cells as CSV
 
 HEADINGS = (
@@ -297,8 +318,21 @@ def _number(value: float | None) -> str:
 
 
 def write(boards: Sequence[Board], path: Path, folder: Path) -> list[Path]:
-    """Write the page, and the cells of each tier next to its records; return the files."""
+    """Write the page, the excerpt of the page of rules next to it, and the cells next to the records of each tier.
+
+    Args:
+        boards: the tiers; the excerpt is of the first.
+        path: of the page.
+        folder: of the records.
+
+    Returns:
+        The files.
+    """
     files = {path: page(boards)} | {folder / f"{board.tier.name}.csv": table(board) for board in boards}
+    if (rules := path.with_name("rules.md")).is_file():
+        files[rules] = EXCERPT.sub(
+            lambda found: f"{found[1]}\n{excerpt(boards[0])}\n{found[2]}", rules.read_text("utf-8")
+        )
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

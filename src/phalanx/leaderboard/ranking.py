@@ -19,10 +19,11 @@ from phalanx.attacks import Attack
 from phalanx.engine.guarantees import preprocess_of
 from phalanx.leaderboard.defences import Defence, Setting
 from phalanx.leaderboard.scores import Score, key_of, mean
-from phalanx.leaderboard.tiers import Tier
+from phalanx.leaderboard.tiers import Conditions, Tier
 from phalanx.runs.plan import Run
 from phalanx.studies.grid import name_of
 from phalanx.studies.statistics import Estimate
+from phalanx.studies.study import check_round
 from phalanx.weighting import Ignore
 
 CONFIRMED = 2  # attacks of each sort that get another seed
@@ -139,6 +140,7 @@ class Contest:
         for cell in cells:
             try:
                 first = self._plan(cell, setting, None if not cell.f else self._named[0], self.tier.seeds[0])
+                check_round(first)
                 synchronous = first.algorithm.synchronous
             except ValueError as error:
                 cell.refused = str(error)
@@ -154,7 +156,7 @@ class Contest:
         return list(self.tier.search.attacks.values())
 
     def _plan(self, cell: Cell, setting: Setting, attack: Attack | None, seed: int) -> Run:
-        return self.tier.plan(self.defence, setting, cell.where, cell.f, attack, seed)
+        return self.tier.plan(self.defence, setting, Conditions(cell.where, cell.f, attack, seed))
 
     def _scores(self, plans: Sequence[Run]) -> list[Score]:
         """Return the scores of runs.
@@ -176,7 +178,8 @@ class Contest:
             for number, (where, attack) in enumerate((w, a) for w in tier.heterogeneity for a in tier.tuning_attacks):
                 f = tier.made_for(defence, 0) if attack is not None else 0
                 try:
-                    plan = tier.plan(defence, setting, where, f, attack, tier.tuning_seed, held_out=True)
+                    plan = tier.plan(defence, setting, Conditions(where, f, attack, tier.tuning_seed, held_out=True))
+                    check_round(plan)
                 except ValueError:
                     continue
                 runs[setting, number] = plan

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.attacks import (
     ALIE,
@@ -27,7 +27,6 @@ from phalanx.leaderboard.defences import Defence, Setting, Setup
 from phalanx.models import MLP
 from phalanx.runs.plan import Run
 from phalanx.simulation import Lognormal
-from phalanx.studies.study import check_round
 from phalanx.studies.worst import WorstOf
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
@@ -53,6 +52,24 @@ HETEROGENEITY: Mapping[str, Mapping[str, Any]] = {
     "groups": {"groups": SwappedLabels()},
 }
 SERVER = 100  # examples that the server holds, where an algorithm needs some
+
+
+class Conditions(NamedTuple):
+    """What a defence meets in a run.
+
+    Args:
+        where: name of a kind of heterogeneity.
+        f: number of attackers; 0 for none, where the defence is made for `Tier.tuned_for`.
+        attack: of them; None for none.
+        seed: of the run.
+        held_out: whether it is a tuning run, which is tested on training examples that are held out.
+    """
+
+    where: str
+    f: int
+    attack: Attack | None
+    seed: int
+    held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,37 +111,20 @@ class Tier:
         most = self.tuned_for if defence.most is None else defence.most
         return f or min(self.tuned_for, most)
 
-    def plan(
-        self,
-        defence: Defence,
-        setting: Setting,
-        where: str,
-        f: int,
-        attack: Attack | None,
-        seed: int,
-        *,
-        held_out: bool = False,
-    ) -> Run:
+    def plan(self, defence: Defence, setting: Setting, at: Conditions) -> Run:
         """Return a run.
-
-        Args:
-            defence: the defence.
-            setting: of it.
-            where: name of a kind of heterogeneity.
-            f: number of attackers; 0 for none, where the defence is made for `tuned_for`.
-            attack: of them.
-            seed: of the run.
-            held_out: whether it is a tuning run, which is tested on training examples that are held out.
 
         Raises:
             ValueError: the defence cannot be carried out with so many attackers.
         """
+        f, attack = at.f, at.attack
         if defence.most is not None and f > defence.most:
             raise ValueError(f"too slow for this tier with more than {defence.most} attackers")
-        n, enemy = self.base.clients, {"byzantine": f, "attack": attack} if attack is not None and f else {}
+        n = self.base.clients
+        enemy: dict[str, Any] = {"byzantine": f, "attack": attack} if attack is not None and f else {}
         assert isinstance(self.base.training, LocalSGD)
         training = replace(self.base.training, lr=setting.rate)
-        setup = Setup(self.made_for(defence, f), n, _honest(n, f if enemy else 0, seed), training)
+        setup = Setup(self.made_for(defence, f), n, _honest(n, f if enemy else 0, at.seed), training)
         made = defence.make(setup, setting.value)
         training = replace(training, stacked=training.stacked and not made.corrects)
         clock: dict[str, Any] = (
@@ -132,19 +132,17 @@ class Tier:
             if made.synchronous
             else {"until": Until(seconds=self.seconds), "latency": Lognormal(each_turn=True)}
         )
-        plan = replace(
+        return replace(
             self.base,
             algorithm=made,
             training=training,
-            data=HeldOut(self.base.data) if held_out else self.base.data,
+            data=HeldOut(self.base.data) if at.held_out else self.base.data,
             server_examples=SERVER if made.needs_reference else 0,
-            seed=seed,
-            **self.heterogeneity[where],
+            seed=at.seed,
+            **self.heterogeneity[at.where],
             **clock,
             **enemy,
         )
-        check_round(plan)
-        return plan
 
     def timing(self, attack: Attack, plan: Run) -> list[Attack]:
         """Return an attack with each kind of bad timing; none where all clients wait for the end of the round."""
@@ -154,8 +152,8 @@ class Tier:
 @cache
 def _honest(clients: int, f: int, seed: int) -> int:
     """Return the first client that is no attacker in the runs of a seed."""
-    enemy = {"byzantine": f, "attack": SignFlip()} if f else {}
-    return min(set(range(clients)) - Run(clients=clients, seed=seed, **enemy).attackers())  # type: ignore[arg-type]
+    plan = Run(clients=clients, byzantine=f, attack=SignFlip() if f else None, seed=seed)
+    return min(set(range(clients)) - plan.attackers())
 
 
 DIGITS = Tier(
