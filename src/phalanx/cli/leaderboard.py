@@ -29,6 +29,7 @@ from phalanx.report.words import duration, percent
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import checkout
 from phalanx.studies.workers import Means
+from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Ignore
 from phalanx.wording import plural
 
@@ -46,24 +47,21 @@ def leaderboard_command(options: Options, console: Console) -> int:
     tier = TIERS[options.tier]
     if options.alone is not None:
         return _alone(tier, options, console)
-    if options.defence is None:
-        chosen = _chosen(options.only)
-        scores = _scores(tier, options.folder, options)
-        ranked = _rank(tier, chosen, scores, options, console)
-        if ranked is None:
-            return 0
-        files = write(_boards(options.folder, tier, options), options.page, options.folder)
+    own = None if options.defence is None else _own(options.defence)
+    folder = options.folder if own is None else OWN
+    scores = _scores(tier, folder, options)
+    ranked = _rank(tier, [own] if own else _chosen(options.only), scores, options, console)
+    if ranked is None:
+        return 0
+    boards = _boards(tier, options, ranked)
+    if own is None:
+        files = write(boards, options.page, folder)
     else:
-        own, scores = _own(options.defence), _scores(tier, OWN, options)
-        ranked = _rank(tier, [own], scores, options, console)
-        if ranked is None:
-            return 0
-        boards = _boards(options.folder, tier, options)
         rest = next((board.ranked for board in boards if board.tier is tier), ())
         board = Board(tier, [*rest, *ranked], scores)
         console.print(escape(_placed(board, ranked[0])), soft_wrap=True)
-        files = write([board], OWN / f"{tier.name}.md", OWN)
-    console.print(f"Page: {files[0]}; the cells: {', '.join(map(str, files[1:]))}.", soft_wrap=True)
+        files = write([board], folder / f"{tier.name}.md", folder)
+    console.print(f"Page: {files[0]}; next to the records: {files[-1]}.", soft_wrap=True)
     return 0
 
 
@@ -94,14 +92,23 @@ def _scores(tier: Tier, folder: Path, options: Options) -> Scores:
     return scores
 
 
-def _boards(folder: Path, tier: Tier, options: Options) -> list[Board]:
-    """Return the tiers that have scores in a folder, from these alone."""
-    boards = []
+def _boards(tier: Tier, options: Options, known: Sequence[Ranked] = ()) -> list[Board]:
+    """Return the tiers that have scores in the folder, from these alone.
+
+    Args:
+        tier: the tier of the options.
+        options: of the command.
+        known: results of this tier that need not be looked up again.
+    """
+    boards, there = [], {one.defence.name: one for one in known}
     for one in TIERS.values():
-        scores = Scores(folder / f"{one.name}.jsonl", any_numerics=options.no_training)
-        if len(scores) or (one is tier and options.defence is None):
-            ranked = [Contest(one, defence, stored(scores)).ranked() for defence in DEFENCES]
+        scores = Scores(options.folder / f"{one.name}.jsonl", any_numerics=options.no_training)
+        if len(scores) and (one is tier or (options.defence is None and options.alone is None)):
+            found = there if one is tier else {}
+            ranked = [found.get(d.name) or Contest(one, d, stored(scores)).ranked() for d in DEFENCES]
             boards.append(Board(one, ranked, scores))
+    if not boards and options.defence is None:
+        raise InfeasibleError(f"{options.folder} holds no scores. Leave out --no_training to make them.")
     return boards
 
 
@@ -190,7 +197,7 @@ def _own(text: str) -> Defence:
         values = {"f": setup.f, "n": setup.n, "share": setup.share}
         return _made(re.sub(r"=\s*(f|n|share)\b", lambda found: f"={values[found[1]]}", text))
 
-    make(Setup(0, 1, 0, TIERS["digits"].base.training), None)  # type: ignore[arg-type]  # LocalSGD
+    make(Setup(4, 20, 0, LocalSGD()), None)
     return Defence(text, "own", make)
 
 
@@ -231,7 +238,7 @@ def _alone(tier: Tier, options: Options, console: Console) -> int:
 
 def _found(tier: Tier, options: Options) -> Trial:
     """Return the trial whose first run begins with the digits of the option."""
-    for board in _boards(options.folder, tier, options):
+    for board in _boards(tier, options):
         for one in board.ranked if board.tier is tier else ():
             for cell in one.cells.values():
                 for trial in cell.trials:
