@@ -61,7 +61,7 @@ def leaderboard_command(options: Options, console: Console) -> int:
         board = Board(tier, [*rest, *ranked], scores)
         console.print(escape(_placed(board, ranked[0])), soft_wrap=True)
         files = write([board], folder / f"{tier.name}.md", folder)
-    console.print(f"Page: {files[0]}; next to the records: {files[-1]}.", soft_wrap=True)
+    console.print(f"Written: {', '.join(map(str, files))}.", soft_wrap=True)
     return 0
 
 

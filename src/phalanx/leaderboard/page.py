@@ -99,8 +99,9 @@ def _protocol(tier: Tier) -> list[str]:
     seeds, searched = ", ".join(map(str, tier.seeds)), " and ".join(map(str, search.seeds))
     return [
         "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
-        'out what is missing and writes this page. `phalanx leaderboard --defence "own_rule.py:ShortenedMean(factor=1)"` '
-        "ranks a rule or an algorithm of your own. The records are in `results/leaderboard`.",
+        "out what is missing and writes this page. "
+        '`phalanx leaderboard --defence "own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm of '
+        "your own. The records are in `results/leaderboard`.",
         "**Accuracy** is that on the test examples at the end, in percent: the mean over "
         f"{plural(len(tier.seeds), 'seed')}, with half of its 95 % interval (Student's t). The rank is by the mean "
         f"over the kinds of heterogeneity with {tuned_for} attackers. It holds for this federation, and may be another "
