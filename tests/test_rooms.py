@@ -26,7 +26,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("report",),
     ("studies",),
     ("phalanx",),  # what `import phalanx` offers
-    ("reproduce",),
+    ("reproduce", "leaderboard"),
     ("ray", "flower"),
     ("cli",),
 )

@@ -43,6 +43,7 @@ COMMANDS = {
     "report": Command(options.REPORT, options.report, "phalanx.cli.report", "report_command"),
     "study": Command(options.STUDY, options.study, "phalanx.cli.study", "study_command"),
     "compare": Command(options.COMPARE, options.compare, "phalanx.cli.study", "compare_command"),
+    "leaderboard": Command(options.LEADERBOARD, options.leaderboard, "phalanx.cli.leaderboard", "leaderboard_command"),
     "evaluate": Command(options.EVALUATE, options.evaluate, "phalanx.cli.models", "evaluate_command"),
     "export": Command(options.EXPORT, options.export, "phalanx.cli.models", "export_command"),
     "reproduce": Command(options.REPRODUCE, options.reproduce, "phalanx.cli.reproduce", "reproduce_command"),

@@ -246,6 +246,32 @@ def compare() -> Parser:
     return parser
 
 
+LEADERBOARD = "Rank all defences, or one of your own, by their accuracy under the worst attack that a search finds."
+
+
+def leaderboard() -> Parser:
+    """Return the parser of `phalanx leaderboard`."""
+    parser = Parser("phalanx leaderboard", LEADERBOARD)
+    parser.add_argument("--tier", default="digits", help="digits or fashion-mnist. (default: %(default)s)")
+    help_ = "Runs at a time, each in a process of one thread. (default: %(default)s)"
+    parser.add_argument("--jobs", type=int, default=1, help=help_)
+    help_ = "Rank a rule or an algorithm of your own, such as own_rule.py:ShortenedMean(factor=1.5); f, n and share in "
+    help_ += "place of a value are the number of attackers, that of clients, and their quotient."
+    parser.add_argument("--defence", metavar="CLASS", help=help_)
+    help_ = "Carry out only defences with names like these, such as 'NNM*', in this order; all if not given."
+    parser.add_argument("--only", nargs="+", default=(), metavar="PATTERN", help=help_)
+    help_ = "Carry out one run of the page alone, and write its configuration: the digits in its cell."
+    parser.add_argument("--alone", metavar="DIGITS", help=help_)
+    help_ = "Where the records are. (default: %(default)s)"
+    parser.add_argument("--folder", type=path, default=Path("results/leaderboard"), help=help_)
+    help_ = "The page; with --defence it is leaderboard/TIER.md. (default: %(default)s)"
+    parser.add_argument("--page", type=path, default=Path("docs/leaderboard.md"), help=help_)
+    parser.add_argument("--estimate", action="store_true", help="Only say what it would cost; runs are timed for that.")
+    parser.add_argument("--no_training", action="store_true", help="Render what is there, and mark what is missing.")
+    _add_data_dir(parser)
+    return parser
+
+
 WEIGHTS = "Truncate reported sizes, so that few clients cannot outweigh the others."
 WEIGHTS_USAGE = """phalanx weights SIZES [--OPTION VALUE ...]
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,9 @@ class Digits(Source):
         return data.of(~test), data.of(test)
 
 
+@cache
 def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the images, (n, 64), and the labels of scikit-learn's `load_digits`."""
+    """Return the images, (n, 64), and the labels of scikit-learn's `load_digits`, read once in a process."""
     # Its file is read without scikit-learn, whose import takes a third of a small run, where it lies as expected.
     package = find_spec("sklearn")
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz" if package and package.origin else None

@@ -37,8 +37,9 @@ def _final(curve: str) -> Callable[[Trace, float | None], float | None]:
     return lambda trace, _: trace.final(curve)
 
 
-def _honest_excluded(trace: Trace, _: float | None) -> float:
-    return float(sum(one.client not in trace.byzantine for one in trace.excluded))
+def honest_excluded(trace: Trace) -> int:
+    """Return the number of honest clients that were excluded."""
+    return sum(one.client not in trace.byzantine for one in trace.excluded)
 
 
 def _megabytes(trace: Trace, _: float | None) -> float | None:
@@ -61,7 +62,7 @@ METRICS = {
     "worst_client_accuracy": Metric("Accuracy for the worst client, %", _final("worst_client_accuracy"), 100.0),
     "attack_success": Metric("Success of the attack, %", _final("attack_success"), 100.0),
     "loss": Metric("Loss at the end, nats", _final("loss")),
-    "honest_excluded": Metric("Honest clients excluded", _honest_excluded),
+    "honest_excluded": Metric("Honest clients excluded", lambda trace, _: float(honest_excluded(trace))),
     "virtual_seconds": Metric("Virtual seconds", _final("seconds")),
     "wall_seconds": Metric("Seconds of one process", lambda trace, _: trace.wall_seconds),
     "megabytes": Metric("Megabytes uploaded", _megabytes),

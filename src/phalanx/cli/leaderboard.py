@@ -1,0 +1,249 @@
+"""`phalanx leaderboard`: every defence under its worst attack."""
+
+import re
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.markup import escape
+
+from phalanx.aggregators import Aggregator
+from phalanx.algorithms import FedAvg
+from phalanx.cli.checks import check_folder
+from phalanx.cli.configuration import Draft, made
+from phalanx.cli.options import data_dir
+from phalanx.cli.parser import Options
+from phalanx.cli.study_file import called
+from phalanx.core import Algorithm, InfeasibleError
+from phalanx.leaderboard.carrying_out import Carrier, scored, stored, timed
+from phalanx.leaderboard.defences import DEFENCES, Defence, Setup
+from phalanx.leaderboard.page import Board, accuracy, write
+from phalanx.leaderboard.ranking import Contest, Ranked, Trial, expected
+from phalanx.leaderboard.scores import Scores
+from phalanx.leaderboard.tiers import TIERS, Conditions, Tier
+from phalanx.report.words import duration, percent
+from phalanx.runs.plan import Run
+from phalanx.runs.provenance import checkout
+from phalanx.studies.workers import Means
+from phalanx.training.sgd import LocalSGD
+from phalanx.weighting import Ignore
+from phalanx.wording import plural
+
+OWN = Path("leaderboard")  # folder for the scores and the page with a defence of the user's own
+TIMED = 4  # kinds of runs that are timed for the estimate
+
+
+def leaderboard_command(options: Options, console: Console) -> int:
+    """Carry out what is missing of a tier, and write the page; return the exit status."""
+    if options.tier not in TIERS:
+        raise InfeasibleError(f"There is no tier {options.tier}. There are: {', '.join(TIERS)}.")
+    if options.jobs < 1:
+        raise InfeasibleError(f"--jobs must be at least 1, got {options.jobs}.")
+    check_folder(options.folder)
+    tier = TIERS[options.tier]
+    if options.alone is not None:
+        return _alone(tier, options, console)
+    own = None if options.defence is None else _own(options.defence)
+    folder = options.folder if own is None else OWN
+    scores = _scores(tier, folder, options)
+    ranked = _rank(tier, [own] if own else _chosen(options.only), scores, options, console)
+    if ranked is None:
+        return 0
+    boards = _boards(tier, options, ranked)
+    if own is None:
+        files = write(boards, options.page, folder)
+    else:
+        rest = next((board.ranked for board in boards if board.tier is tier), ())
+        board = Board(tier, [*rest, *ranked], scores)
+        console.print(escape(_placed(board, ranked[0])), soft_wrap=True)
+        files = write([board], folder / f"{tier.name}.md", folder)
+    console.print(f"Written: {', '.join(map(str, files))}.", soft_wrap=True)
+    return 0
+
+
+def _chosen(patterns: Sequence[str]) -> list[Defence]:
+    """Return the defences with names like the patterns, in the order of these; all if there are none."""
+    found = dict[str, Defence]()
+    for pattern in patterns or ("*",):
+        alike = {one.name: one for one in DEFENCES if fnmatchcase(one.name, pattern)}
+        if not alike:
+            names = "; ".join(one.name for one in DEFENCES)
+            raise InfeasibleError(f"No defence has a name like {pattern!r}. There are: {names}.")
+        found |= {name: one for name, one in alike.items() if name not in found}
+    return list(found.values())
+
+
+def _scores(tier: Tier, folder: Path, options: Options) -> Scores:
+    """Return the scores in a folder.
+
+    Raises:
+        InfeasibleError: they belong to the checkout of the code, which is not as committed.
+    """
+    scores = Scores(folder / f"{tier.name}.jsonl", any_numerics=options.no_training)
+    if not (options.no_training or options.estimate or options.defence is not None) and checkout()[1] is False:
+        raise InfeasibleError(
+            "The code of this checkout is not as committed, and scores name the commit that computed them. Commit it "
+            "first, or give --no_training to render what is there."
+        )
+    return scores
+
+
+def _boards(tier: Tier, options: Options, known: Sequence[Ranked] = ()) -> list[Board]:
+    """Return the tiers that have scores in the folder, from these alone.
+
+    Args:
+        tier: the tier of the options.
+        options: of the command.
+        known: results of this tier that need not be looked up again.
+    """
+    boards, there = [], {one.defence.name: one for one in known}
+    for one in TIERS.values():
+        scores = Scores(options.folder / f"{one.name}.jsonl", any_numerics=options.no_training)
+        if len(scores) and (one is tier or (options.defence is None and options.alone is None)):
+            found = there if one is tier else {}
+            ranked = [found.get(d.name) or Contest(one, d, stored(scores)).ranked() for d in DEFENCES]
+            boards.append(Board(one, ranked, scores))
+    if not boards and options.defence is None:
+        raise InfeasibleError(f"{options.folder} holds no scores. Leave out --no_training to make them.")
+    return boards
+
+
+def _rank(
+    tier: Tier, defences: Sequence[Defence], scores: Scores, options: Options, console: Console
+) -> list[Ranked] | None:
+    """Carry out the runs of some defences; return their results, or None if only the estimate was asked for."""
+    known, where = [Contest(tier, one, stored(scores)).ranked() for one in defences], data_dir(options.data_dir)
+    if options.no_training:
+        return known
+    waiting = [one.defence for one in known if not one.cells and not one.error]
+    console.print(_estimate(tier, waiting, len(defences), options.jobs, where), soft_wrap=True)
+    if options.estimate:
+        return None
+    runs = {one.name: expected(tier, one) for one in waiting}
+    try:
+        with Carrier(scores, options.jobs, where, console, sum(runs.values())) as carrier:
+            for number, defence in enumerate(waiting, 1):
+                found = Contest(tier, defence, carrier).ranked()
+                known = [found if one.defence is defence else one for one in known]
+                del runs[defence.name]
+                carrier.passed(sum(runs.values()))
+                words = f"{number} of {len(waiting)}: {defence.name}: {_brief(Board(tier, [found], scores), found)}"
+                console.print(escape(", ".join(filter(None, (words, carrier.left())))), soft_wrap=True)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"{plural(len(scores), 'score')} are kept in {scores.path}. The same command goes on from there.")
+        raise
+    return known
+
+
+def _estimate(tier: Tier, waiting: Sequence[Defence], number: int, jobs: int, where: Path | None) -> str:
+    """Return what the missing runs cost, by timing some of them."""
+    head = f"{tier.name}: {number - len(waiting)} of {plural(number, 'defence')} done"
+    if not waiting:
+        return f"{head}."
+    plans = list[Run]()
+    for one in waiting[:: max(1, len(waiting) // TIMED)]:
+        attack = next(iter(tier.search.attacks.values()))
+        at = Conditions(next(iter(tier.heterogeneity)), tier.made_for(one, 0), attack, 0)
+        plans.append(tier.plan(one, one.settings[0], at))
+    runs = sum(expected(tier, one) for one in waiting)
+    seconds = runs * timed(plans, where)
+    return (
+        f"{head}; up to {plural(runs, 'run')} for the others, about {duration(seconds)} of one core, "
+        f"{duration(seconds / jobs)} with --jobs {jobs}."
+    )
+
+
+def _brief(board: Board, one: Ranked) -> str:
+    """Return the result of a defence in few words."""
+    if not one.cells:
+        return one.error or "not complete"
+    f = board.tier.tuned_for
+    found = board.average(one, f)
+    return f"{board.share(f)} attackers: " + (accuracy(found) if found is not None else "no rank")
+
+
+def _placed(board: Board, own: Ranked) -> str:
+    """Return the rank of a defence."""
+    if not own.cells or own.synchronous is None or board.rank_by(own) < 0:
+        return f"{own.defence.name} has no rank: {own.error or 'it is refused or fails in some cells'}."
+    order = [one for one in board.order(own.synchronous) if board.rank_by(one) >= 0]
+    return f"{own.defence.name}: rank {order.index(own) + 1} of {len(order)}, {_brief(board, own)}."
+
+
+# A defence of the user's own
+
+
+def _own(text: str) -> Defence:
+    """Return the defence that the user names.
+
+    Args:
+        text: a class by its import path, or by its file and name, with options; f, n and share in place of a value are
+            the number of attackers, of clients, and their quotient.
+
+    Raises:
+        InfeasibleError: it is no rule and no algorithm.
+    """
+    file, colon, inner = text.partition(".py:")
+    if colon:
+        folder, name = Path(file).parent, Path(file).name
+        sys.path.append(str(folder.resolve()))
+        text = f"{name}.{inner}"
+
+    def make(setup: Setup, _: Any) -> Algorithm:
+        values = {"f": setup.f, "n": setup.n, "share": setup.share}
+        return _made(re.sub(r"=\s*(f|n|share)\b", lambda found: f"={values[found[1]]}", text))
+
+    make(Setup(4, 20, 0, LocalSGD()), None)
+    return Defence(text, "own", make)
+
+
+def _made(text: str) -> Algorithm:
+    """Return an algorithm, or FedAvg with a rule, as it is written."""
+    errors = list[str]()
+    for field in ("algorithm.aggregate", "algorithm"):
+        draft = Draft(Run)
+        try:
+            draft.set(field, called(text))
+            draft.check()
+            value = made(draft.at(field)[1])
+        except ValueError as error:
+            errors.append(str(error))
+            continue
+        if isinstance(value, Aggregator):
+            return FedAvg(aggregate=value, preprocess=Ignore())
+        if isinstance(value, Algorithm):
+            return value
+    raise InfeasibleError(f"{text} is no rule and no algorithm. As a rule: {errors[0]} As an algorithm: {errors[-1]}")
+
+
+# One run alone
+
+
+def _alone(tier: Tier, options: Options, console: Console) -> int:
+    """Carry out the run of one cell alone, write its configuration, and compare its accuracy with the score."""
+    trial = _found(tier, options)
+    file = OWN / f"{trial.key}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(trial.plan.config, sort_keys=False), encoding="utf-8")
+    score = scored(Means(data_dir(options.data_dir)), trial.plan, lambda _: None)
+    before = trial.scores[0].accuracy
+    console.print(escape(f"{trial.plan.title}, seed {trial.plan.seed}: accuracy {percent(score.accuracy)}."))
+    console.print(f"The record says {percent(before)}. With all its steps: phalanx run --config {file}", soft_wrap=True)
+    return 0
+
+
+def _found(tier: Tier, options: Options) -> Trial:
+    """Return the trial whose first run begins with the digits of the option."""
+    for board in _boards(tier, options):
+        for one in board.ranked if board.tier is tier else ():
+            for cell in one.cells.values():
+                for trial in cell.trials:
+                    if trial.key.startswith(options.alone):
+                        return trial
+    raise InfeasibleError(
+        f"No run of {tier.name} begins with {options.alone}. Take the digits from a cell of the page."
+    )

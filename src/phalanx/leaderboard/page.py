@@ -1,0 +1,340 @@
+"""The page of the leaderboard in Markdown, and its cells as CSV."""
+
+import csv
+import io
+import re
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.attacks import Attack, ReportTimes, Rescale, Scheduled, Together
+from phalanx.leaderboard.ranking import Cell, Ranked, Trial, mean_over
+from phalanx.leaderboard.scores import Scores
+from phalanx.leaderboard.tiers import TIERS, Tier
+from phalanx.report.words import duration
+from phalanx.studies.grid import name_of
+from phalanx.studies.statistics import Estimate
+from phalanx.studies.text import Flat, markdown_table
+from phalanx.wording import plural
+
+SHOWN = 8  # digits of a run's identity on the page
+
+
+@dataclass(frozen=True)
+class Board:
+    """A tier with its results.
+
+    Args:
+        tier: the tier.
+        ranked: its defences.
+        scores: the records.
+    """
+
+    tier: Tier
+    ranked: Sequence[Ranked]
+    scores: Scores
+
+    def average(self, one: Ranked, f: int) -> Estimate | None:
+        """Return a defence's worst accuracy with f attackers, over all heterogeneity; None if a part is missing."""
+        trials = self.trials(one, f)
+        return mean_over(trials) if len(trials) == len(self.tier.heterogeneity) else None
+
+    def trials(self, one: Ranked, f: int) -> list[Trial]:
+        """Return a defence's worst trials with f attackers."""
+        return [worst for cell in one.cells.values() if cell.f == f and (worst := cell.worst) is not None]
+
+    def order(self, synchronous: bool) -> list[Ranked]:
+        """Return the defences of one sort that have results, the best first, those without a rank last."""
+        here = [one for one in self.ranked if one.cells and one.synchronous is synchronous]
+        return sorted(here, key=lambda one: (-self.rank_by(one), one.defence.name))
+
+    def rank_by(self, one: Ranked) -> float:
+        """Return what decides about the rank; below 0 for none."""
+        found = self.average(one, self.tier.tuned_for)
+        return -1.0 if found is None or found.mean is None else found.mean
+
+    def share(self, f: int) -> str:
+        """Return a number of attackers as a share of the clients."""
+        return f"{100 * f / self.tier.base.clients:.0f} %"
+
+
+def short(attack: Attack | None) -> str:
+    """Return an attack in few words, such as `ALIE × -3 + HoldBack`."""
+    match attack:
+        case None:
+            return "none"
+        case Together(first, Rescale(factor)):
+            return f"{_inner(first)} × {factor:g}"
+        case Together(first, ReportTimes(factor)):
+            return f"{_inner(first)}, size × {factor:g}"
+        case Together(first, second):
+            return f"{short(first)} + {short(second)}"
+        case Scheduled(inner, every=every):
+            return f"{_inner(inner)} every {every} versions"
+    return type(attack).__name__
+
+
+def _inner(attack: Attack) -> str:
+    return f"({text})" if " " in (text := short(attack)) else text
+
+
+def page(boards: Sequence[Board]) -> str:
+    """Return the page."""
+    blocks = ["# Leaderboard", *_protocol(boards[0].tier)]
+    for board in boards:
+        blocks += [f"## {board.tier.name}", f"{board.tier.title}.", *_board(board)]
+    missing = [tier for name, tier in TIERS.items() if name not in {board.tier.name for board in boards}]
+    for tier in missing:
+        blocks += [f"## {tier.name}", f"{tier.title}.", f"Not computed yet: `phalanx leaderboard --tier {tier.name}`."]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _protocol(tier: Tier) -> list[str]:
+    """Return what was done, in paragraphs."""
+    named, search = tier.search.attacks, tier.search
+    factors = ", ".join(f"{factor:g}" for factor in search.factors if factor != 1)
+    tuned_for = f"{100 * tier.tuned_for / tier.base.clients:.0f} %"
+    seeds, searched = ", ".join(map(str, tier.seeds)), " and ".join(map(str, search.seeds))
+    return [
+        "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
+        "out what is missing and writes this page. "
+        '`phalanx leaderboard --defence "own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm of '
+        "your own. The records are in `results/leaderboard`.",
+        "**Accuracy** is that on the test examples at the end, in percent: the mean over "
+        f"{plural(len(tier.seeds), 'seed')}, with half of its 95 % interval (Student's t). The rank is by the mean "
+        f"over the kinds of heterogeneity with {tuned_for} attackers. It holds for this federation, and may be another "
+        "one elsewhere.",
+        "**Heterogeneity**: examples assigned at random (IID); by Dirichlet distributions with alpha 1 and 0.1; or to "
+        "four groups of clients, each with the labels of two classes swapped. There, each client is tested on the data "
+        "of its group, so that no single model is right for all.",
+        "**Tuning**: each defence gets four settings, of the learning rate and at most one option of its own. Each is "
+        "carried out in every kind of heterogeneity without an attack, and under SignFlip and ALIE with "
+        f"{tuned_for} attackers, on a seed of its own ({tier.tuning_seed}), and tested on a fifth of the training "
+        "examples, which are held out. The setting of the highest mean accuracy is used everywhere.",
+        "**Search**, for each defence, kind of heterogeneity and share of attackers: "
+        f"{plural(len(named), 'named attack')} of published strength ({', '.join(named)}) on one seed. Then the "
+        f"two worst of them with other factors on the update ({factors}); the worst one in every second version, with "
+        "ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients need "
+        f"not wait for each other; and {plural(search.budget, 'random composition')} of two attacks. The two worst "
+        "named attacks and the two worst of the others get a second seed. Last, the worst named attack and the worst "
+        f"of the others run on the seeds of the results, {seeds}; the search uses {searched} only. The lower mean is "
+        "shown. The true worst case may be lower; choosing the lower of two means lowers it a little.",
+        "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
+        f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
+        "the first column shows its cost. MoNNA trusts an honest client; FLTrust, ZenoPlusPlus and AFLGuard have 100 "
+        "clean examples. Clients of asynchronous defences have random speeds (lognormal, sigma 0.5) and a clock of "
+        "their own: compare these defences with each other. *Honest excluded* is the number of honest clients that are "
+        "excluded for good, the mean of the runs behind the rank.",
+    ]
+
+
+def _board(board: Board) -> list[str]:
+    done = [one for one in board.ranked if one.cells]
+    made = Counter(
+        ", ".join(
+            f"{label} {value}"
+            for label, value in (
+                ("phalanx", p.phalanx),
+                ("numerics version", p.numerics),
+                ("commit", (p.commit or "none")[:10]),
+                ("torch", p.torch),
+                ("processor", p.processor),
+            )
+        )
+        for p in board.scores.origins
+    )
+    blocks = [
+        f"{plural(len(done), 'defence')} of {len(board.ranked)}, from {len(board.scores):,} runs that took "
+        f"{duration(board.scores.seconds())} of one processor core in all, with {'; with '.join(made)}.",
+        *_beaten(board, done),
+    ]
+    for title, synchronous in (("Synchronous", True), ("Asynchronous", False)):
+        if order := board.order(synchronous):
+            blocks.append(markdown_table(_ranking(board, order, title)))
+    for where in board.tier.heterogeneity:
+        for title, synchronous in (("synchronous", True), ("asynchronous", False)):
+            if order := board.order(synchronous):
+                blocks.append(markdown_table(_cells(board, order, f"{where}, {title}", where)))
+    if done:
+        digits = SHOWN * "0"
+        blocks.append(
+            "Each cell: accuracy, attack, and the first digits of the run of the first seed. "
+            f"`phalanx leaderboard --tier {board.tier.name} --alone {digits}` carries it out alone, and writes its "
+            "configuration for `phalanx run --config`."
+        )
+    blocks += _refused(board, done)
+    if waiting := [one.defence.name for one in board.ranked if not one.cells and not one.error]:
+        command = f"phalanx leaderboard --tier {board.tier.name}"
+        blocks.append(f"**Not computed yet**: {'; '.join(waiting)}. `{command}` goes on with them.")
+    blocks += [f"**{one.defence.name}** has no result: {one.error}." for one in board.ranked if one.error]
+    return blocks
+
+
+def _beaten(board: Board, done: Sequence[Ranked]) -> list[str]:
+    """Return a sentence on how often the search has beaten the named attacks."""
+    cells = [cell.beaten for one in done for cell in one.cells.values() if cell.beaten is not None]
+    if not cells:
+        return []
+    defences = [_found_below(board, one) for one in done]
+    known = [below for below in defences if below is not None]
+    return [
+        f"**The search** found a worse attack than the worst named one for {sum(known)} of "
+        f"{plural(len(known), 'defence')} ({100 * sum(known) / len(known):.0f} %) in the mean over their cells, and in "
+        f"{sum(cells)} of {len(cells)} single cells, on the seeds of the results."
+    ]
+
+
+def _found_below(board: Board, one: Ranked) -> bool | None:
+    """Return whether the found attacks leave less accuracy than the named ones in the mean over all cells."""
+    both = [cell for cell in one.cells.values() if cell.beaten is not None]
+    if not both:
+        return None
+    named, found = (
+        statistics.fmean(trial.accuracy.mean or 0.0 for trial in trials if trial is not None)
+        for trials in ([cell.named for cell in both], [cell.found for cell in both])
+    )
+    return found < named
+
+
+def _ranking(board: Board, order: Sequence[Ranked], title: str) -> Flat:
+    tier, shares = board.tier, (0, *board.tier.attackers)
+    columns = ["#", "defence", "kind", *(board.share(f) for f in shares), "honest excluded", "ms a round", "tuned"]
+    rows = list[list[str]]()
+    for number, one in enumerate(order, 1):
+        main = [score for trial in board.trials(one, tier.tuned_for) for score in trial.scores]
+        every = [score.seconds for f in shares for trial in board.trials(one, f) for score in trial.scores]
+        rounds = tier.rounds if one.synchronous else tier.seconds
+        rows.append(
+            [
+                str(number) if board.rank_by(one) >= 0 else "–",
+                one.defence.name,
+                one.defence.kind,
+                *(_average(board, one, f) for f in shares),
+                f"{statistics.fmean(score.excluded for score in main):.1f}" if main else "–",
+                f"{1000 * statistics.fmean(every) / rounds:.1f}" if every else "–",
+                one.defence.text(one.setting) if one.setting is not None else "",
+            ]
+        )
+    note = (
+        "Accuracy without attackers and under the worst attack, by share of attackers; means over the kinds of "
+        "heterogeneity."
+    )
+    note += "" if order[0].synchronous else " A round is one virtual second, in which a client trains about once."
+    return Flat(title, columns, rows, [note], [True, False, False, *(True for _ in shares), True, True, False])
+
+
+def _average(board: Board, one: Ranked, f: int) -> str:
+    found = board.average(one, f)
+    if found is None:
+        return "refused" if any(cell.refused for cell in one.cells.values() if cell.f == f) else "failed"
+    return accuracy(found)
+
+
+def accuracy(found: Estimate) -> str:
+    """Return `84.1 ± 0.3`, in percent."""
+    if found.mean is None:
+        return "failed"
+    half = "" if found.high is None else f" ± {100 * (found.high - found.mean):.1f}"
+    return f"{100 * found.mean:.1f}{half}" + (f" ({found.n} of {found.n + found.failed})" if found.failed else "")
+
+
+def _cells(board: Board, order: Sequence[Ranked], title: str, where: str) -> Flat:
+    shares = (0, *board.tier.attackers)
+    rows = [[one.defence.name, *(_cell(one.cells[where, f]) for f in shares)] for one in order]
+    return Flat(title, ["defence", *map(board.share, shares)], rows, [], [False for _ in range(len(shares) + 1)])
+
+
+def _cell(cell: Cell) -> str:
+    if cell.refused:
+        return "refused"
+    if (worst := cell.worst) is None:
+        return "failed"
+    if not cell.f:
+        return accuracy(worst.accuracy)
+    return f"**{accuracy(worst.accuracy)}** {short(worst.attack)} `{worst.key[:SHOWN]}`"
+
+
+def _refused(board: Board, done: Sequence[Ranked]) -> list[str]:
+    """Return why cells have no result."""
+    reasons = dict[tuple[str, str], dict[int, None]]()
+    for one in done:
+        for cell in one.cells.values():
+            if why := cell.refused or ("" if cell.worst is not None else cell.error or "no attack gave a result"):
+                reasons.setdefault((one.defence.name, why.partition(". ")[0].rstrip(".")), {})[cell.f] = None
+    lines = [f"- {name}, {', '.join(map(board.share, shares))}: {why}." for (name, why), shares in reasons.items()]
+    return ["**Refused or failed**:\n\n" + "\n".join(lines)] if lines else []
+
+
+# The excerpt
+
+EXCERPT = re.compile(r"(<!-- excerpt of leaderboard\.md -->\n).*?(\n<!-- end of the excerpt -->)", re.DOTALL)
+
+
+def excerpt(board: Board) -> str:
+    """Return the ranking of rules and chains, for their page."""
+    shares = (0, *board.tier.attackers)
+    order = [one for one in board.order(synchronous=True) if one.defence.kind in ("rule", "chain")]
+    rows = [[one.defence.name, *(_average(board, one, f) for f in shares)] for one in order]
+    columns = ["rule or chain", *map(board.share, shares)]
+    return markdown_table(
+        Flat("Worst accuracy, %, by share of attackers", columns, rows, [], [False, *(True for _ in shares)])
+    )
+
+
+# The cells as CSV
+
+HEADINGS = (
+    "defence", "kind", "setting", "heterogeneity", "attackers", "refused", "named attack", "accuracy under it",
+    "found attack", "accuracy under it or without attackers", "half interval", "identity", "honest excluded",
+    "seconds a run",
+)  # fmt: skip
+
+
+def table(board: Board) -> str:
+    """Return a line for each cell, as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEADINGS)
+    for one in board.ranked:
+        for cell in one.cells.values():
+            assert one.setting is not None
+            head = [one.defence.name, one.defence.kind, one.defence.text(one.setting), cell.where, cell.f, cell.refused]
+            named = [name_of(cell.named.attack), _number(cell.named.accuracy.mean)] if cell.named else ["", ""]
+            found = [name_of(cell.found.attack), _number(cell.found.accuracy.mean)] if cell.found else ["", ""]
+            tail: list[object] = ["", "", "", ""]
+            if worst := cell.worst:
+                estimate = worst.accuracy
+                half = None if estimate.high is None or estimate.mean is None else estimate.high - estimate.mean
+                excluded = statistics.fmean(score.excluded for score in worst.scores)
+                seconds = statistics.fmean(score.seconds for score in worst.scores)
+                tail = [_number(half), worst.plan.identity, f"{excluded:g}", f"{seconds:.3f}"]
+            writer.writerow([*head, *named, *found, *tail])
+    return out.getvalue()
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def write(boards: Sequence[Board], path: Path, folder: Path) -> list[Path]:
+    """Write the page, the excerpt of the page of rules next to it, and the cells next to the records of each tier.
+
+    Args:
+        boards: the tiers; the excerpt is of the first.
+        path: of the page.
+        folder: of the records.
+
+    Returns:
+        The files.
+    """
+    files = {path: page(boards)} | {folder / f"{board.tier.name}.csv": table(board) for board in boards}
+    if (rules := path.with_name("rules.md")).is_file():
+        files[rules] = EXCERPT.sub(
+            lambda found: f"{found[1]}\n{excerpt(boards[0])}\n{found[2]}", rules.read_text("utf-8")
+        )
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return list(files)

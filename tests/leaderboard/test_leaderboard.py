@@ -1,0 +1,330 @@
+"""The leaderboard: all defences are there, the search finds planted weaknesses, records survive, the page is theirs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from phalanx import aggregators, algorithms
+from phalanx.aggregators import Aggregator
+from phalanx.attacks import ALIE, MinMax, Rescale, Scheduled, SignFlip, Together
+from phalanx.cli.main import main
+from phalanx.core import Algorithm
+from phalanx.leaderboard import DEFENCES, TIERS, Tier
+from phalanx.leaderboard.carrying_out import stored
+from phalanx.leaderboard.page import Board, page, short, table
+from phalanx.leaderboard.ranking import Contest, expected
+from phalanx.leaderboard.scores import Score, Scores, key_of
+from phalanx.leaderboard.tiers import Conditions
+from phalanx.runs.provenance import NUMERICS, Provenance
+from phalanx.studies.worst import WorstOf
+
+ROOT = Path(__file__).parents[2]
+DIGITS = TIERS["digits"]
+NO_DEFENCES = {  # wrappers that add something else, their bases, and optimizers of the server like FedAdam
+    *("Permuted", "Rotated", "LowRankProducts", "Private", "Rewarded", "FedAvgM", "FedAdagrad", "FedYogi"),
+}
+BY_NAME = {one.name: one for one in DEFENCES}
+SMALL = replace(
+    DIGITS,
+    attackers=(4,),
+    heterogeneity={"IID": {}},
+    search=WorstOf({"flip": SignFlip(), "little": ALIE()}, (1.0, -3.0), (2,), (10.0,), budget=2, seeds=(2000, 2001)),
+    refined=1,
+    seeds=(0, 1),
+)
+
+
+def parts(value):
+    """The names of the classes in a value, wrapped ones included."""
+    found = {type(value).__name__}
+    for inner in vars(value).values() if hasattr(value, "__dict__") else ():
+        if isinstance(inner, Aggregator | Algorithm) or type(inner).__module__.startswith("phalanx.aggregators"):
+            found |= parts(inner)
+        elif isinstance(inner, tuple):
+            found |= {name for one in inner for name in parts(one)}
+    return found
+
+
+def plan(defence, setting=0, where="IID", f=4, attack=None, seed=0):
+    return DIGITS.plan(defence, defence.settings[setting], Conditions(where, f, attack or SignFlip(), seed))
+
+
+def test_every_rule_and_algorithm_is_a_defence_with_equally_many_settings():
+    there = {name for one in DEFENCES for name in parts(plan(one, f=one.most or 4).algorithm)}
+    rules = {name for name in aggregators.__all__ if issubclass(getattr(aggregators, name), Aggregator)}
+    known = {
+        name
+        for name in algorithms.__all__
+        if isinstance(kind := getattr(algorithms, name), type) and issubclass(kind, Algorithm)
+    }
+    assert rules - {"Aggregator", "Chain", "Selection"} <= there
+    assert known - {"Algorithm"} - NO_DEFENCES <= there
+    assert {len(one.settings) for one in DEFENCES} == {4}
+    assert len(BY_NAME) == len(DEFENCES)
+
+
+def test_a_defence_knows_the_number_of_attackers_and_an_honest_client():
+    assert plan(BY_NAME["Krum"], f=6).algorithm.aggregate == aggregators.Krum(6)
+    assert plan(BY_NAME["TrimmedMean"], f=8).algorithm.aggregate == aggregators.TrimmedMean(0.4)
+    for seed in range(4):
+        trusting = plan(BY_NAME["MoNNA, trusting an honest client"], seed=seed)
+        assert trusting.algorithm.aggregate.reference not in trusting.attackers()
+    alone = DIGITS.plan(BY_NAME["Krum"], BY_NAME["Krum"].settings[0], Conditions("groups", 0, None, 0))
+    assert alone.algorithm.aggregate == aggregators.Krum(4)
+    assert alone.attack is None
+    with pytest.raises(ValueError, match="too slow"):
+        plan(BY_NAME["SMEA"], f=4)
+
+
+# The search
+
+
+class Planted:
+    """Scores by a rule of the test, in place of runs."""
+
+    def __init__(self, accuracy, failing=()):
+        self.accuracy, self.failing, self.seen = accuracy, failing, []
+
+    def __call__(self, plans):
+        self.seen += plans.values()
+        return {
+            key: Score(None, 0, 1.0, "it failed") if one.attack in self.failing else Score(self.accuracy(one), 2, 1.0)
+            for key, one in plans.items()
+        }
+
+
+def weak(one):
+    """Accuracy: a learning rate of 1 is best, the tripled and turned ALIE is worst, and seed 2000 makes a flip bad."""
+    if one.attack is None:
+        return 0.9 if one.training.lr == 1.0 else 0.8
+    if one.attack == Together(ALIE(), Rescale(-3.0)):
+        return 0.2
+    if one.attack == ALIE():
+        return 0.5
+    return 0.7 + 0.001 * one.seed if one.attack == SignFlip() and one.seed < 2000 else 0.8
+
+
+def test_the_search_finds_the_planted_weakness_and_measures_it_on_fresh_seeds():
+    carried = Planted(weak)
+    one = Contest(SMALL, BY_NAME["Median"], carried).ranked()
+    cell = one.cells["IID", 4]
+    assert one.setting.rate == 1.0
+    assert cell.named.attack == ALIE()
+    assert cell.found.attack == Together(ALIE(), Rescale(-3.0))
+    assert cell.worst is cell.found
+    assert cell.beaten
+    assert cell.worst.accuracy.mean == pytest.approx(0.2)
+    assert one.cells["IID", 0].worst.accuracy.mean == pytest.approx(0.9)
+    assert [plan.seed for plan in carried.seen if plan.attack == cell.found.attack] == [2000, 2001, 0, 1]
+    assert len({key_of(plan) for plan in carried.seen}) <= expected(SMALL, one.defence)
+    tuning = [plan for plan in carried.seen if plan.seed == DIGITS.tuning_seed]
+    assert {type(plan.data).__name__ for plan in tuning} == {"HeldOut"}
+    assert {type(plan.data).__name__ for plan in carried.seen if plan not in tuning} == {"Digits"}
+
+
+def test_an_attack_with_which_runs_fail_is_no_candidate_and_a_refusal_is_shown():
+    one = Contest(SMALL, BY_NAME["Median"], Planted(weak, (Together(ALIE(), Rescale(-3.0)),))).ranked()
+    assert one.cells["IID", 4].worst.attack == ALIE()
+    refused = Contest(replace(SMALL, attackers=(4, 6)), BY_NAME["Bulyan"], Planted(weak)).ranked().cells["IID", 6]
+    assert "4f + 3" in refused.refused
+    assert refused.worst is None
+    failed = Contest(SMALL, BY_NAME["Median"], Planted(lambda one: None if one.byzantine else 0.9)).ranked()
+    assert failed.cells["IID", 4].worst is None
+    assert failed.cells["IID", 4].error
+
+
+def test_lies_about_sizes_and_timing_are_tried_where_they_can_matter():
+    def tried(name):
+        carried = Planted(weak)
+        Contest(SMALL, BY_NAME[name], carried).ranked()
+        return {short(plan.attack) for plan in carried.seen}
+
+    assert not {"ALIE, size × 10", "ALIE + HoldBack"} & tried("Median")
+    assert "ALIE, size × 10" in tried("FedAvg, reported sizes")
+    assert {"ALIE + HoldBack", "ALIE + Linger", "ALIE + Flood"} <= tried("FedAsync")
+
+
+def test_attacks_have_short_names():
+    assert short(None) == "none"
+    assert short(Together(MinMax(), Rescale(-0.3))) == "MinMax × -0.3"
+    assert short(Scheduled(Together(MinMax(), SignFlip()), every=2)) == "(MinMax + SignFlip) every 2 versions"
+
+
+# The records
+
+MADE = Provenance(phalanx="0.1.0", numerics=NUMERICS, commit="c" * 40)
+
+
+def test_records_survive_a_kill_and_damage_is_refused(tmp_path):
+    path = tmp_path / "digits.jsonl"
+    scores = Scores(path)
+    scores.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
+    scores.keep("b" * 16, 4, Score(None, 0, 0.5, "it failed"), MADE)
+    whole = path.read_text()
+    path.write_text(whole + '["cccc", 5, 0.')
+    again = Scores(path)
+    assert path.read_text() == whole
+    assert again.find("a" * 16) == Score(0.5, 1, 0.25)
+    assert again.find("b" * 16).error == "it failed"
+    assert again.origin("b" * 16) == MADE
+    assert again.seconds() == 0.75
+    again.keep("d" * 16, 5, Score(0.1, 0, 1.0), replace(MADE, commit="d" * 40))
+    assert Scores(path).origin("d" * 16).commit == "d" * 40
+    path.write_text(whole.replace("0.25,0]", "0.25]"))
+    with pytest.raises(ValueError, match=r"line 2, is no score"):
+        Scores(path)
+
+
+def test_scores_of_another_numerics_version_are_shown_and_not_used(tmp_path):
+    scores = Scores(tmp_path / "digits.jsonl")
+    scores.keep("a" * 16, 3, Score(0.5, 1, 0.25), replace(MADE, numerics=NUMERICS - 1))
+    assert Scores(scores.path).find("a" * 16) is None
+    assert Scores(scores.path, any_numerics=True).find("a" * 16) == Score(0.5, 1, 0.25)
+
+
+# The page
+
+
+@pytest.fixture
+def board(tmp_path):
+    scores = Scores(tmp_path / "digits.jsonl")
+    scores.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
+    names = ("Median", "Bulyan", "FedAsync")
+    ranked = [Contest(replace(SMALL, attackers=(4, 6)), BY_NAME[name], Planted(weak)).ranked() for name in names]
+    waiting = Contest(SMALL, BY_NAME["Krum"], stored(scores)).ranked()
+    return Board(replace(SMALL, attackers=(4, 6)), [*ranked, waiting], scores)
+
+
+def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
+    text = page([board])
+    assert "| 1 | Bulyan | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | refused | 2.0 |" in text
+    assert "| 2 | Median | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | 20.0 ± 0.0 | 2.0 |" in text
+    assert "| 1 | FedAsync | algorithm |" in text
+    assert f"**20.0 ± 0.0** ALIE × -3 `{board.ranked[0].cells['IID', 4].worst.key[:8]}`" in text
+    assert "for 3 of 3 defences (100 %)" in text
+    assert "- Bulyan, 30 %: Bulyan(f=6, neighbours='n-f-2') needs at least 4f + 3 = 27 rows, got 20." in text
+    assert "**Not computed yet**: Krum." in text
+    assert "Not computed yet: `phalanx leaderboard --tier fashion-mnist`." in text
+    rows = table(board).splitlines()
+    assert len(rows) == 1 + 3 * 3
+    assert rows[2].startswith("Median,rule,lr 1,IID,4,,ALIE,0.5000,")
+
+
+@pytest.mark.slow
+def test_the_committed_page_is_that_of_the_records(tmp_path):
+    folder = ROOT / "results" / "leaderboard"
+    for path in folder.glob("*.jsonl"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert main(["leaderboard", "--no_training", "--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 0
+    assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "leaderboard.md").read_text()
+    for path in folder.glob("*.csv"):
+        assert (tmp_path / path.name).read_text() == path.read_text()
+
+
+def test_all_committed_records_are_from_clean_commits():
+    for path in (ROOT / "results" / "leaderboard").glob("*.jsonl"):
+        origins = [form for line in path.read_text().splitlines() if isinstance(form := json.loads(line), dict)]
+        assert origins
+        assert all(form["clean"] and form["commit"] for form in origins)
+
+
+# The command
+
+OWN = """
+from dataclasses import dataclass
+from phalanx.aggregators import Choice, Selection
+
+@dataclass(frozen=True)
+class Half(Selection):
+    \"\"\"Half of the mean.
+
+    Args:
+        f: number of attackers.
+    \"\"\"
+
+    f: int = 0
+
+    def choose(self, points):
+        return Choice(points.share / 2)
+"""
+SMALLER = """
+import sys
+from dataclasses import replace
+from phalanx.attacks import ALIE, SignFlip
+from phalanx.cli.main import main
+from phalanx.leaderboard import tiers
+from phalanx.studies.worst import WorstOf
+
+search = WorstOf({"flip": SignFlip(), "little": ALIE()}, (1.0, -3.0), (2,), (10.0,), 0, (2000,))
+tiers.TIERS["digits"] = replace(
+    tiers.DIGITS, attackers=(4,), heterogeneity={"IID": {}}, search=search, refined=1, seeds=(0, 1), rounds=3
+)
+if __name__ == "__main__":
+    sys.exit(main(["leaderboard", *sys.argv[1:]]))
+"""
+
+
+def begin(folder, *options):
+    (folder / "smaller.py").write_text(SMALLER)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    return subprocess.Popen(
+        [sys.executable, "smaller.py", *options], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+def done(folder, *options):
+    process = begin(folder, *options)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return " ".join(output.split())
+
+
+@pytest.mark.slow
+def test_ones_own_rule_is_ranked_by_one_command_that_goes_on_after_a_kill(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    command = ("--defence", "mine.py:Half(f=f)", "--folder", "none")
+    process, path = begin(tmp_path, *command), tmp_path / "leaderboard" / "digits.jsonl"
+    end = time.monotonic() + 200
+    while not path.is_file() or path.read_text().count("\n") < 5:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = path.read_text().splitlines()
+    output = done(tmp_path, *command)
+    assert "mine.Half(f=f): rank 1 of 1" in output
+    lines = path.read_text().splitlines()
+    assert lines[: len(before) - 1] == before[:-1]
+    keys = [form[0] for line in lines if isinstance(form := json.loads(line), list)]
+    assert len(keys) == len(set(keys))
+    assert "| 1 | mine.Half(f=f) | own |" in (tmp_path / "leaderboard" / "digits.md").read_text()
+    again = done(tmp_path, *command)
+    assert "1 of 1 defence done." in again
+    assert path.read_text().splitlines() == lines
+
+
+def test_mistakes_are_named_with_their_remedy(capsys):
+    for options, words in (
+        (["--tier", "none"], "There is no tier none. There are: digits, fashion-mnist."),
+        (["--jobs", "0"], "--jobs must be at least 1, got 0."),
+        (["--only", "Nobody"], "No defence has a name like 'Nobody'."),
+        (["--defence", "Nobody(f=f)"], "is no rule and no algorithm."),
+    ):
+        assert main(["leaderboard", *options]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_tiers_can_be_told_apart():
+    assert all(isinstance(tier, Tier) for tier in TIERS.values())
+    bases = {tier.plan(BY_NAME["Mean"], BY_NAME["Mean"].settings[0], Conditions("IID", 0, None, 0)).identity
+             for tier in TIERS.values()}  # fmt: skip
+    assert len(bases) == len(TIERS)
