@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from compositions import ALGORITHMS, KINDS, PAGE, WRAPPERS, N, Leaves, carried_out, compositions, outcome, page
+from compositions import ALGORITHMS, KINDS, PAGE, WRAPPERS, Leaves, N, carried_out, compositions, outcome, page
 from phalanx.core import InfeasibleError, Until
 from phalanx.runs.plan import Run
 
