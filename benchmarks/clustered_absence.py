@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from phalanx.aggregators import Mean, Median
-from phalanx.algorithms import ClusteredFL, FedAvg, Quorum
+from phalanx.algorithms import ClusteredFL, FedAvg, Quorum, Relative
 from phalanx.attacks import (
     ALIE,
     AllLabelsTo,
@@ -137,6 +137,7 @@ def hostile() -> Iterator[Row]:
     options = {
         "Median": ClusteredFL(aggregate=Median()),
         "Median, peel": ClusteredFL(aggregate=Median(), peel=Peel(2)),
+        "Median, peel, eps1 0.5": ClusteredFL(eps1=Relative(0.5), aggregate=Median(), peel=Peel(2)),
         "Mean, peel": ClusteredFL(aggregate=Mean(), peel=Peel(2)),
     }
     for name, algorithm in options.items():
@@ -157,7 +158,8 @@ def fifth() -> Iterator[Row]:
     yield "given the groups", replace(plan, algorithm=Known(min_round=10**6))
     yield "FedAvg", replace(plan, algorithm=FedAvg())
     yield "paper", replace(plan, algorithm=ClusteredFL())
-    profiles = ClusteredFL(memory=Memory(rate=0.5), compare="profiles", min_gap=0.1, min_part_size=10)
+    memory = Memory(rate=0.5, reuse=0)
+    profiles = ClusteredFL(memory=memory, compare="profiles", min_gap=0.1, min_part_size=10)
     yield "memory, profiles", replace(plan, algorithm=profiles)
 
 
@@ -170,7 +172,8 @@ def digits() -> Iterator[Row]:
     yield "given the groups", replace(plan, algorithm=Known(min_round=10**6))
     yield "FedAvg", replace(plan, algorithm=FedAvg())
     yield "paper", replace(plan, algorithm=ClusteredFL())
-    yield "memory", replace(plan, algorithm=ClusteredFL(memory=Memory(rate=0.5), min_reported=0.9, min_part_size=10))
+    memory = Memory(rate=0.5, reuse=0)
+    yield "memory", replace(plan, algorithm=ClusteredFL(memory=memory, min_reported=0.9, min_part_size=10))
 
 
 def outcome(plan: Run) -> tuple[float, bool, int]:

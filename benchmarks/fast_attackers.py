@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean, stdev
 
+import torch
 from scipy.stats import t as student
 
 from phalanx import InfeasibleError, Run, Until, simulate
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", choices=rows(Ignore()), default=[*rows(Ignore())])
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of missing guarantees
+    torch.set_num_threads(1)  # sums of several threads round otherwise
     print(f"| | {' | '.join(SIZES)} |\n|{' --- |' * (len(SIZES) + 1)}", flush=True)
     for name in options.rows:
         print(

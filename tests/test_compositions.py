@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
-from compositions import KINDS, PAGE, compositions, outcome, page
+from compositions import ALGORITHMS, KINDS, PAGE, WRAPPERS, Leaves, N, carried_out, compositions, outcome, page
+from phalanx.core import InfeasibleError, Until
+from phalanx.runs.plan import Run
 
 
 def test_some_of_all_compositions_are_guaranteed_or_say_why_not():
@@ -17,3 +19,23 @@ def test_some_of_all_compositions_are_guaranteed_or_say_why_not():
 @pytest.mark.slow
 def test_the_page_is_that_of_today():
     assert PAGE.read_text(encoding="utf-8") == page()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_no_composition_ends_because_a_client_leaves_in_its_task(name, wrapper):
+    """Without a deadline, with all clients and with some of them in a round: the run takes all of its steps."""
+    try:
+        algorithm = WRAPPERS[wrapper](ALGORITHMS[name])
+    except ValueError:
+        pytest.skip("this wrapper does not take that algorithm")
+    for share in (1.0, 0.75) if algorithm.synchronous else (1.0,):
+        plan = Run(
+            algorithm=algorithm, clients=N, until=Until(6 if algorithm.synchronous else 6 * N), participation=share,
+            availability=Leaves(), server_examples=20 if algorithm.needs_reference else 0,
+        )  # fmt: skip
+        try:
+            carried_out(plan)
+        except InfeasibleError as refusal:
+            pytest.skip(f"refused before the run: {refusal}")

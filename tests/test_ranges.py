@@ -186,6 +186,7 @@ INTEGERS = [  # the least that each can be
     (RFFL(), "warmup", 0),
     (RFFL(), "probation", 0),
     (ZenoPlusPlus(), "reference_every", 1),
+    (Memory(), "reuse", 0),
     (Memory(), "rounds", 1),
     (Peel(1), "at_most", 1),
     (Peel(1), "rounds", 1),

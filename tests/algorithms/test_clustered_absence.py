@@ -109,13 +109,70 @@ def test_clients_that_never_report_together_are_split():
 
 def test_the_norms_are_those_of_all_that_is_remembered():
     """In the second round only the right reports, so that the step is long; over all four the mean is zero."""
-    algorithm = dataclasses.replace(AT_ONCE, memory=Memory(), min_round=9)
+    algorithm = dataclasses.replace(AT_ONCE, memory=Memory(reuse=0), min_round=9)
     state, _ = begin(algorithm, 4)
     state = stepped(algorithm, state, OPPOSED)
     state = stepped(algorithm, state, OPPOSED[:2], [0, 1])
     assert close(state.model, [2.0, 0.0])
     assert state.norms[0]["mean"] == pytest.approx(0.0)
     assert state.looks[0].clients == (0, 1, 2, 3)
+
+
+def test_recent_updates_of_absent_clients_count_in_the_step():
+    algorithm = dataclasses.replace(AT_ONCE, memory=Memory(reuse=1), min_round=9)
+    state, _ = begin(algorithm, 4)
+    state = stepped(algorithm, state, OPPOSED)
+    state = stepped(algorithm, state, OPPOSED[:2], [0, 1])
+    assert close(state.model, [0.0, 0.0]), "the left counts once more"
+    assert {i: v.weight for i, v in state.verdicts.items()} == {0: 0.25, 1: 0.25}
+    assert state.verdicts[0].reason.startswith(
+        "cluster 0, 2 of 4 clients reported, averaged with 2 remembered updates; not split: only after round 9"
+    )
+    state = stepped(algorithm, state, OPPOSED[:2], [0, 1])
+    assert close(state.model, [2.0, 0.0]), "and then no more"
+    assert "remembered update" not in state.verdicts[0].reason
+
+
+@pytest.mark.parametrize(("reuse", "rest", "mean"), [(0, 1 / 3, 1 / 6), (1, 0.0, 0.0)])
+def test_a_cluster_comes_to_rest_where_all_are_content_not_where_those_are_that_report_often(reuse, rest, mean):
+    """Optima at +1 and -1, two clients each; of the left one client reports in even rounds, the other in odd ones.
+
+    With one left to two right in each round, the mean of the round is short at +1/3.
+    """
+    algorithm = ClusteredFL(memory=Memory(reuse=reuse), min_round=10**6)
+    state, _ = begin(algorithm, 4, d=1)
+    for t in range(60):
+        optima = {0: 1.0, 1: 1.0, 2 + t % 2: -1.0}
+        state = stepped(algorithm, state, [[0.5 * (x - float(state.model))] for x in optima.values()], [*optima])
+    assert float(state.model) == pytest.approx(rest, abs=0.01)
+    assert state.looks[0].mean_norm == pytest.approx(mean, abs=0.01)
+
+
+def test_who_reports_now_and_then_moves_a_cluster_no_farther_than_who_always_does():
+    """Four clients are content; the fifth sends the same update whenever it reports."""
+    algorithm = ClusteredFL(memory=Memory(), min_round=10**6)
+    ends = {}
+    for every in (1, 2, 3, 4, 6, 12):
+        state, _ = begin(algorithm, 5)
+        for t in range(12):
+            clients = [0, 1, 2, 3, 4] if t % every == 0 else [0, 1, 2, 3]
+            state = stepped(algorithm, state, [[0.0, 0.0]] * 4 + [[1.0, 0.0]] * (len(clients) - 4), clients)
+        ends[every] = float(state.model[0])
+    assert ends[1] == pytest.approx(12 / 5)
+    assert all(end <= ends[1] + 1e-6 for end in ends.values())
+
+
+def test_attackers_who_come_when_few_others_do_meet_what_these_sent_before():
+    """Two of five attack, and one other client reports with them: of the round alone they have the median."""
+    ends = {}
+    for reuse in (0, 2):
+        algorithm = ClusteredFL(memory=Memory(reuse=reuse), min_round=10**6, aggregate=Median())
+        state, _ = begin(algorithm, 5)
+        state = stepped(algorithm, state, [[1.0, 0.0], [1.1, 0.0], [1.2, 0.0], [-9.0, 0.0], [-9.0, 0.0]])
+        state = stepped(algorithm, state, [[1.0, 0.0], [-9.0, 0.0], [-9.0, 0.0]], [0, 3, 4])
+        ends[reuse] = float(state.model[0])
+    assert ends[0] < -7
+    assert ends[2] == pytest.approx(2.0)
 
 
 def test_memory_forgets_and_no_longer_waits():
@@ -430,6 +487,15 @@ def test_absent_clients_cost_little_on_the_digits(options, missing):
     assert len(silent) == missing
     assert {frozenset(c) for c in state.clusters.values()} == {c - silent for c in groups_of(plan)}
     assert accuracy > FULL - 3 - missing * FULL / 12, "a client that never answers cannot be placed"
+
+
+@pytest.mark.slow
+def test_a_quorum_of_equally_fast_clients_is_split_in_time():
+    """The seed of the latest splits: 74.4 % if everybody reports; without `reuse` two groups stay together."""
+    quorum = dataclasses.replace(DIGITS, algorithm=Quorum(DIGITS.algorithm, k=10), until=Until(steps=300), seed=3)
+    accuracy, state = end(quorum)
+    assert {frozenset(c) for c in state.clusters.values()} == groups_of(quorum)
+    assert accuracy > 74.4 - 3
 
 
 @pytest.mark.slow

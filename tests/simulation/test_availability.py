@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from untrained import ARRIVALS, ROUNDS, ById, arrivals, go, news
 
+from phalanx.aggregators import Krum
+from phalanx.algorithms import FedAvg
 from phalanx.core import StalledError, Until
 from phalanx.simulation import (
     Availability,
@@ -78,12 +80,47 @@ def test_time_jumps_over_the_absence_of_all():
 
 
 def test_who_never_comes_back_is_named():
-    with pytest.raises(StalledError, match="No answer comes from 1 client,") as stalled:
+    with pytest.raises(StalledError, match="brought nothing, and 0 clients have not answered") as stalled:
         go(ARRIVALS, clients=1, availability=Times(((0.0, 1.5),)), until=9)
-    assert "client 0: left, and does not come back" in str(stalled.value)
+    assert "client 0: cannot be reached, and does not come back" in str(stalled.value)
     with pytest.raises(StalledError, match="brought nothing, and 0 clients have not answered") as stalled:
         go(ARRIVALS, clients=1, availability=Times(((0.0, 1.5),), keeps=False), until=9)
     assert "client 0: cannot be reached, and does not come back" in str(stalled.value)
+
+
+def test_a_client_that_leaves_for_good_in_its_task_ends_no_round():
+    gone = Times(((0.0, 1.5),))
+    seen = go(ROUNDS, clients=3, latency=ById(1.0, 0.5, 0.5), availability=gone, until=4)
+    assert arrivals(seen) == [
+        (1.0, (0, 1, 2), (0, 0, 0)),
+        (2.0, (1, 2), (1, 1)),  # asked at 1, and due at 2; client 0 left at 1.5
+        (2.5, (1, 2), (2, 2)),
+        (3.0, (1, 2), (3, 3)),
+    ]
+    assert news(seen, "lost") == [(2.0, {0: "left, and does not come back"})]
+    seen = go(ARRIVALS, clients=2, latency=ById(1.0, 0.75), availability=gone, until=6)
+    assert [clients for _, clients, _ in arrivals(seen)] == [(1,), (0,), (1,), (1,), (1,), (1,)]
+    assert news(seen, "lost") == [(2.0, {0: "left, and does not come back"})]
+
+
+def test_with_a_deadline_the_server_learns_by_it_who_left():
+    seen = go(ROUNDS, clients=3, availability=Times(((0.0, 1.5),)), deadline=Deadline(4.0), until=3)
+    assert [(now, clients) for now, clients, _ in arrivals(seen)] == [(1.0, (0, 1, 2)), (5.0, (1, 2)), (6.0, (1, 2))]
+    assert news(seen, "lost") == [(5.0, {0: "no answer within 4 s"})]
+
+
+@pytest.mark.filterwarnings("ignore:If 1 of 5 clients stay silent")
+def test_a_round_of_too_few_after_clients_left_is_lost_and_those_who_return_take_part():
+    """Krum needs five updates for f = 1: rounds 2 and 3 have four, and after that client 0 is back."""
+    krum = FedAvg(aggregate=Krum(f=1))
+    back = Times(((0.0, 1.5), (3.5, math.inf)), keeps=False)
+    seen = go(krum, clients=5, availability=back, until=5)
+    assert [p.state.version for p in seen] == [0, 1, 1, 1, 1, 2]
+    why = seen[2].state.verdicts[1].reason
+    assert why.startswith("round lost: Krum")
+    gone = Times(((0.0, 1.5),))
+    with pytest.raises(StalledError, match="10 rounds in a row were lost, the last one because Krum"):
+        go(krum, clients=5, availability=gone, until=99)
 
 
 def test_silent_clients_are_learnt_of_by_a_deadline():

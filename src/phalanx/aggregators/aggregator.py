@@ -47,6 +47,10 @@ class Choice(NamedTuple):
                 scores[row] = self.scores[k]
         return Choice(shares, scores, reasons)
 
+    def first(self, m: int) -> "Choice":
+        """Return the choice for the first m rows."""
+        return Choice(self.shares[:m], self.scores and self.scores[:m], self.reasons and self.reasons[:m])
+
 
 class Aggregator(ABC):
     """A rule that aggregates many vectors into one.  Usable alone: `Median()(deltas, weights)`.

@@ -22,7 +22,10 @@ Where the paper is silent or ambiguous:
   by its updates, as it could have in the split.  But who is there decides: f attackers of n who all report are f of
   `min_reported` n in the worst case, and the rule has to tolerate that many.
 * `memory` is not in the paper: line 14 to 17 are then applied to what is remembered of each client's updates, instead
-  of to those of one round; line 13 is not.  What was sent before a cluster was formed is not remembered of it.
+  of to those of one round.  Line 13 averages the updates of the round, and those of absent clients that are no older
+  than `memory.reuse` rounds; else clients that report more often decide where the average becomes short.  A client
+  counts once in a step, whether it reports or is remembered.  What was sent before a cluster was formed is not
+  remembered of it.
 * `peel` is not in the paper, but what Sattler et al. 2020 do with attackers, by other statistics: small groups that are
   like nobody else are left out of lines 13 to 18, and become clusters of their own if that lasts.  The maximum of line
   14 is then the largest norm but f, and `min_gap` is asked of all clients but f, so that one update cannot force or
@@ -138,6 +141,7 @@ class Round(NamedTuple):
     weights: Weights  # n_k, of each
     delta: Vector  # Delta theta_c
     choice: Choice | None  # the rule's decision on each update
+    reused: int  # number of absent clients whose remembered updates are in delta
     lengths: Mapping[int, float]  # the norm of each update of the round, odd ones included
     compared: Evidence  # what is known of the cluster's clients
     groups: tuple[frozenset[int], ...]  # those of them that are odd
@@ -400,14 +404,25 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         groups, odd = self._odd_groups(compared)
         kept = report.of(set(report.clients) - odd.keys())
         delta, choice, n = torch.zeros_like(report.deltas[0]), None, torch.ones(0, dtype=torch.float64)
+        older = self._reused(state, report, compared.of(set(compared.clients) - odd.keys()))
         if len(kept):
-            n = weights_of(self._within(state, state.tree.nodes[cluster].clients, kept.clients), kept)
-            previous = state.aggregates.get(cluster)
-            delta, choice = self.aggregate.explained(kept.deltas, n, turn=state.version, previous=previous)
+            members, previous = state.tree.nodes[cluster].clients, state.aggregates.get(cluster)
+            used = self._within(state, members, (*kept.clients, *older.clients))
+            n = weights_of(used, kept)
+            rows = torch.cat([kept.deltas, older.deltas]) if older.clients else kept.deltas
+            every = torch.cat([n, n.new_tensor([used[i] for i in older.clients])])
+            delta, choice = self.aggregate.explained(rows, every, turn=state.version, previous=previous)
+            if older.clients:
+                choice = (choice or Choice(every / every.sum())).first(len(kept))
         lengths = compared.products.diagonal().sqrt() if self.memory is None else norms(report.deltas)
-        return Round(
-            kept, n, delta, choice, dict(zip(report.clients, lengths.tolist(), strict=True)), compared, groups, odd
-        )
+        by_client = dict(zip(report.clients, lengths.tolist(), strict=True))
+        return Round(kept, n, delta, choice, len(older.clients), by_client, compared, groups, odd)
+
+    def _reused(self, state: ClusteredFLState, report: Updates, known: Evidence) -> Evidence:
+        """Return the remembered updates of absent clients that count in a step."""
+        t, reuse = state.version + 1, self.memory.reuse if self.memory else 0
+        absent = set(known.clients) - set(report.clients) if reuse else set()
+        return known.of({i for i in absent if t - state.memory[i].round <= reuse})
 
     def _compared(self, state: ClusteredFLState, cluster: int, report: Updates) -> Evidence:
         """Return the updates of a round, or those of all members that are remembered."""
@@ -718,6 +733,7 @@ def _told(cluster: int, c: Round, look: Look, state: ClusteredFLState) -> dict[i
     there = (
         f" of {plural(look.reported, 'client')}" if whole else f", {look.reported} of {look.present} clients reported"
     )
+    there += f", averaged with {plural(c.reused, 'remembered update')}" if c.reused and len(c.report) else ""
     verdicts = verdicts_of(c.report, c.weights, c.choice)
     verdicts |= {i: Verdict(False, 0.0, None, f"filtered: {why}") for i, why in c.odd.items() if i in c.lengths}
     for i, verdict in verdicts.items():

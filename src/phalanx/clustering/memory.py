@@ -5,6 +5,11 @@ different rounds can be compared as far as the model has not moved between them,
 stands still, which is when a split is considered.  StoCFL (Zeng et al., "Stochastic Clustered Federated Learning",
 2023) compares clients that were never in one round by a representation of each that the server keeps; here that is the
 mean of a client's recent updates.
+
+A cluster that is averaged over whoever reports comes to rest where those who report often are content, not where all
+are, so that its average stays long, and a split is late or does not occur.  MIFA (Gu, Huang, Zhang and Huang, "Fast
+Federated Learning in the Presence of Arbitrary Device Unavailability", 2021) averages the last update of every client
+instead.  `reuse` does so with those that are recent: an old one would push on where the cluster has long arrived.
 """
 
 from collections.abc import Mapping
@@ -22,16 +27,21 @@ class Memory:
         rounds: after how many rounds in which a client did not report what is remembered of it is dropped.
         rate: in (0, 1], how much of what is remembered is replaced by a new update: r <- r + rate (delta - r). 1 keeps
             the last update only.
+        reuse: number of rounds after its own in which what is remembered of a client counts in the step of its cluster,
+            if the client does not report. With 0 clients that report seldom count less, and splits come later.
     """
 
     rounds: int = 30
     rate: float = 1.0
+    reuse: int = 2
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ValueError(f"rounds must be at least 1, got {self.rounds}.")
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate must lie in (0, 1], got {self.rate}.")
+        if self.reuse < 0:
+            raise ValueError(f"reuse must be at least 0, got {self.reuse}.")
 
 
 class Remembered(NamedTuple):

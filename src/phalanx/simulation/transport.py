@@ -385,9 +385,11 @@ class Simulation:
         if self.now >= self._silent.get(client, math.inf):
             return
         reached = self._reached(client)
-        if reached > self.now:
-            if reached < math.inf:
-                self.clock.at(reached, event)
+        if self.now < reached < math.inf:
+            self.clock.at(reached, event)
+        elif reached > self.now:
+            if self.deadline is None:  # else the deadline ends the wait, as for any client that does not answer
+                self._lose(client, "left, and does not come back", wait)
         elif not self.adversary.holds_back(trained):
             self._answer(trained, wait)
 
@@ -420,9 +422,8 @@ class Simulation:
         """Return why a client never answers."""
         if client in self.adversary.held:
             return "holds its answer back"
-        if self.now >= (since := self._silent.get(client, math.inf)):
-            return f"sends nothing any more since {since:g} s"
-        return "left, and does not come back" if self._reached(client) == math.inf else "does not answer"
+        since = self._silent.get(client, math.inf)
+        return f"sends nothing any more since {since:g} s" if self.now >= since else "does not answer"
 
     # Snapshots
 
