@@ -1,7 +1,9 @@
 """CSV and parquet files as sources of examples.  They are read by pandas: the extra `tables`."""
 
+import os
 import zlib
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from torch import Tensor
 from phalanx.data.dataset import Dataset
 from phalanx.data.sources import Source
 from phalanx.data.tables import Columns, read_frame
-from phalanx.installation import installation
+from phalanx.installation import DATA_DIR, installation
+from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
 
 
@@ -50,6 +53,19 @@ class TableFile(Source):
     def __post_init__(self) -> None:
         if not 0 < self.test_share < 1:
             raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
+
+    @property
+    def file_digests(self) -> Mapping[str, str]:
+        """By field, the SHA-256 of the file that it names, which identifies the data wherever the file lies.
+
+        It is looked for in the current folder, and in that of the environment variable `PHALANX_DATA`.  A file in
+        another `data_dir` is identified by its path.
+        """
+        folder = os.environ.get(DATA_DIR)
+        named = {"path": self.path, "test": self.test}
+        places = {name: _place(path, Path(folder) if folder else None) for name, path in named.items() if path}
+        digests = {name: place and file_digest(place) for name, place in places.items()}
+        return {name: digest for name, digest in digests.items() if digest}
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32 of shape (n, inputs).
@@ -96,10 +112,9 @@ class TableFile(Source):
 
     def _frame(self, path: str, data_dir: Path | None) -> Any:
         """Return the table in a file."""
-        places = [Path(path), *([Path(data_dir) / path] if data_dir else [])]
-        found = next((place for place in places if place.is_file()), None)
+        found = _place(path, data_dir)
         if found is None:
-            looked = " or ".join(str(place.absolute()) for place in places)
+            looked = " or ".join(str(place.absolute()) for place in _places(path, data_dir))
             raise FileNotFoundError(f"{type(self).__name__} finds no file {looked}. Correct the path.")
         try:
             return self.read(found)
@@ -137,6 +152,15 @@ class Parquet(TableFile):
         except ImportError as error:
             message = f"Parquet needs the package pyarrow. Install it: {installation('tables')}."
             raise ModuleNotFoundError(message) from error
+
+
+def _places(path: str, data_dir: Path | None) -> list[Path]:
+    return [Path(path), *([Path(data_dir) / path] if data_dir else [])]
+
+
+def _place(path: str, data_dir: Path | None) -> Path | None:
+    """Return where a file is, None if it is nowhere."""
+    return next((place for place in _places(path, data_dir) if place.is_file()), None)
 
 
 def _pandas(name: str) -> Any:
