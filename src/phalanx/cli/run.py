@@ -187,7 +187,8 @@ def _where_it_goes_on(plan: Run, console: Console) -> Observer:
 
 
 def _show(records: Sequence[Record], folder: Path, title: str, console: Console) -> int:
-    for table in (terminal.results(records), terminal.exclusions(records), terminal.unused(records)):
+    for shown in (terminal.results, terminal.exclusions, terminal.unused, terminal.reports):
+        table = shown(records)
         if table is not None:
             console.print(table)
     for record in records:

@@ -2,9 +2,10 @@
 
 A frozen dataclass has two forms in JSON.  Its *configuration* is a file that makes it again: every field, and the
 import path of every class.  Its *canonical form* is what identifies it: fields at their default are left out, and a
-class goes by its public name.  A field that names a file is the SHA-256 of the file, by the property `file_digests` of its class.  So a new field with a default, a module that moves and a private class that gets another
-name change no identity.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all
-of them against a stored list, and whoever changes one raises `FORM`.
+class goes by its public name.  So a new field with a default, a module that moves and a private class that gets another
+name change no identity.  A field that names a file is the SHA-256 of the file, if the property `file_digests` of its
+class says so.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
+against a stored list, and whoever changes one raises `FORM`.
 
 Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
 `source` tells.
