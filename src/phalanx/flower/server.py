@@ -45,6 +45,8 @@ from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
 from phalanx.runs.summary import Population, RunInfo
 from phalanx.signals import passing_signals_on
+from phalanx.training.local import LocalTraining
+from phalanx.training.sgd import LocalSGD
 from phalanx.training.vector import BufferPolicy, FlatModule
 from phalanx.version import VERSION
 
@@ -90,6 +92,8 @@ class Coordinator:
         known: what else its summary says, by its history: of a `Run` that everybody knows, who holds what and attacks.
         models: which models are kept.
         inputs: what a model takes and gives, for its record; None if that is not to be known.
+        training: local training of the clients. It matters where a part of the model stays with them (`FedPer`).
+        influence: number of liars whose influence on the aggregate of each step is measured; None measures nothing.
         architecture: description of the network, for `Record.model`; None if that is not to be known.
     """
 
@@ -119,8 +123,11 @@ class Coordinator:
     models: SavedModels = SavedModels()
     inputs: ModelInputs | None = None
     architecture: Model | None = None
+    training: LocalTraining = LocalSGD()
+    influence: int | None = None
 
     def __post_init__(self) -> None:
+        self.training.check(self.algorithm)
         if (how := hiding(self.algorithm)) is not None:
             name = type(how).__name__
             raise InfeasibleError(
@@ -156,6 +163,8 @@ class Coordinator:
             "prefetch": self.prefetch,
             "lost_rounds": configuration(self.lost_rounds, LostRounds),
         }
+        if self.training.personalizes:
+            parts["training"] = configuration(self.training, LocalTraining)
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
 
 
@@ -188,7 +197,7 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 
 def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     """Do as `coordinate`, in a folder that is locked for this server."""
-    model = FlatModule(coordinator.model, coordinator.buffers)
+    model = FlatModule(coordinator.model, coordinator.buffers, personal=coordinator.training.personal)
     start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
     if coordinator.noise == "system":
         algorithm = secretly(algorithm)
@@ -262,6 +271,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             guard=coordinator.guard,
             reference=coordinator.reference,
             lost_rounds=coordinator.lost_rounds,
+            influence=coordinator.influence,
             observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
         )
         session.keep_models()
