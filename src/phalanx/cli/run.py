@@ -91,6 +91,7 @@ def partition_command(options: Options, console: Console) -> int:
     if options.picture is not None:
         from phalanx.data import plot_holdings  # noqa: PLC0415  (matplotlib is slow to import)
 
+        options.picture.parent.mkdir(parents=True, exist_ok=True)
         plot_holdings(counts, plan.attackers(), sizes).savefig(options.picture, dpi=150)
         console.print(f"Picture: {options.picture}", soft_wrap=True)
     return 0
