@@ -95,6 +95,7 @@ def test_a_picture_has_what_was_measured(tmp_path):
         assert [*zip(line.get_xdata(), line.get_ydata(), strict=True)] == curve(record.history, name)
         assert axes.get_ylabel() == name
     figure.savefig(tmp_path / "picture.png")
+    assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it, also one that has not imported pyplot"
     assert len(record.plot().axes) == 2
     with pytest.raises(ValueError, match=r"metrics must be among accuracy, loss, .*, got 'f1'"):
         record.plot("f1")
