@@ -36,9 +36,10 @@ def follow(progress: Progress, plan: Run, name: str) -> Observer:
 
     def observer(step: Step) -> None:
         done = step.step if until.limit else round(step.now)
-        last.update(step.updates.reports if step.updates is not None else {})
-        for client in [i for i, verdict in step.state.verdicts.items() if verdict.final]:
-            last.pop(client, None)  # excluded
+        if step.updates is not None:
+            last.update(step.updates.reports)
+            for client in [i for i, verdict in step.state.verdicts.items() if verdict.final]:
+                last.pop(client, None)  # excluded
         found = spread(last)
         notes = [f"reported {found.metric} {found.median}"] if found.values else []
         notes += [f"{len(step.invalid)} invalid"] if step.invalid else []
