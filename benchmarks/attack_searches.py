@@ -1,4 +1,4 @@
-"""How close the searches of ALIE and of inner product manipulation come to the strongest attack.
+"""Compare the searches of ALIE and of inner product manipulation with the strongest attack.
 
 python benchmarks/attack_searches.py [--cases 2] [--points 10001] [--rules Krum]
 

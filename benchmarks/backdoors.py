@@ -1,4 +1,4 @@
-"""How long backdoors persist after the attackers have stopped, under several rules.
+"""Measure the persistence of backdoors after the attackers have stopped, under several rules.
 
 python benchmarks/backdoors.py [--seeds 0 1 2] [--attacks DBA] [--rules Median]
 
@@ -17,6 +17,7 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import (
     Attack,
     Backdoor,
+    Chameleon,
     ConstrainAndScale,
     DistributedBackdoor,
     Neurotoxin,
@@ -42,6 +43,7 @@ ATTACKS: Mapping[str, Attack] = {
         Backdoor(), Together(ProjectedTraining(LONGER, radius=RADIUS), Rescale(CLIENTS / ATTACKERS))
     ),
     "Neurotoxin": Together(Backdoor(), Neurotoxin(LONGER)),
+    "Chameleon": Together(Backdoor(), Chameleon(LONGER)),
 }
 RULES: Mapping[str, Aggregator] = {
     "Mean": Mean(),

@@ -42,7 +42,7 @@ CLIENTS, ATTACKERS, FIRST = 16, 2, 30
 
 
 class Outcome(NamedTuple):
-    """What became of one run."""
+    """The outcome of one run."""
 
     early: float  # accuracy after `FIRST` rounds
     late: float  # and after the last

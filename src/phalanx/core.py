@@ -13,6 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import TypeVar
 
+from phalanx.errors import InfeasibleError as InfeasibleError  # noqa: PLC0414  (offered here, too)
+from phalanx.errors import StalledError as StalledError  # noqa: PLC0414  (offered here, too)
+from phalanx.errors import TooFewError as TooFewError  # noqa: PLC0414  (offered here, too)
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -40,24 +43,6 @@ class Rule(Protocol):
         self, deltas: Matrix, weights: Weights | None = None, *, turn: int = 0, previous: Vector | None = None
     ) -> Vector:
         """Return the combination of the rows; arguments and errors are those of an `Aggregator`."""
-
-
-class InfeasibleError(ValueError):
-    """The settings, the clients or the updates do not allow what was requested.
-
-    The message says what was expected, what was there, and the remedy.
-    """
-
-
-class TooFewError(InfeasibleError):
-    """There are fewer updates, or clients, than are needed; with more of them it can be done."""
-
-
-class StalledError(RuntimeError):
-    """The run cannot go on: no client is left that could send the next update.
-
-    The message says who is missing and why.
-    """
 
 
 @dataclass(frozen=True)
@@ -169,8 +154,8 @@ class SmallestSet(NamedTuple):
 class Local(NamedTuple):
     """The local state of a client between two downloads."""
 
-    params: Vector  # where its last training started
-    delta: Vector  # what it uploaded
+    params: Vector  # where its last training started; empty if `Algorithm.reads_training` is false
+    delta: Vector  # what it uploaded; likewise
     memory: Tensor | None = None  # the algorithm's own: momentum, error feedback
 
 
@@ -394,6 +379,26 @@ class Algorithm(ABC, Generic[State]):
         """Whether the client role needs a local state; if not, clients with equal downloads have equal parameters."""
         kind = type(self)
         return kind.integrate is not Algorithm.integrate or kind.upload is not Algorithm.upload
+
+    @property
+    def reads_training(self) -> bool:
+        """Whether the client role reads `params` or `delta` of its local state, and not only its memory."""
+        return self.corrects or type(self).integrate is not Algorithm.integrate
+
+
+def local_state(algorithm: Algorithm[Any], start: Vector, delta: Vector, memory: Tensor | None) -> Local | None:
+    """Return what a client keeps until its next download: only what its role reads.
+
+    Args:
+        algorithm: has the role.
+        start: where the training of the client started.
+        delta: what it uploads.
+        memory: the state that `Algorithm.upload` returned.
+    """
+    if not algorithm.remembers:
+        return None
+    nothing = start.new_empty(0)
+    return Local(start, delta, memory) if algorithm.reads_training else Local(nothing, nothing, memory)
 
 
 def lost_verdicts(clients: Iterable[int], why: str) -> dict[int, Verdict]:

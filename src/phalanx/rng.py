@@ -7,12 +7,14 @@ global seed is set or read.
 """
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 _LENT = threading.RLock()  # torch has one global generator for all threads
 
@@ -63,3 +65,21 @@ def borrowed(seed: int, *key: int | str, device: torch.device | None = None) -> 
 def numpy_generator(seed: int, *key: int | str) -> np.random.Generator:
     """Return the stream `key` of the run `seed` as a NumPy generator (Philox), for distributions that torch lacks."""
     return np.random.Generator(np.random.Philox(stream(seed, *key)))
+
+
+class Entropy:
+    """Random numbers from the operating system's entropy, which nobody can compute.
+
+    No generator of NumPy or torch is safe: their numbers can be computed from a few observed ones, or from 32 bits.
+    """
+
+    def random(self, count: int) -> NDArray[np.float64]:
+        """Return numbers that are uniform in (0, 1)."""
+        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(11)
+        return (bits.astype(np.float64) + 0.5) * 2.0**-53
+
+    def standard_normal(self, count: int) -> NDArray[np.float64]:
+        """Return standard normal numbers, by the transform of Box and Muller (1958)."""
+        u = self.random(2 * ((count + 1) // 2)).reshape(2, -1)
+        radius, angle = np.sqrt(-2.0 * np.log(u[0])), 2.0 * np.pi * u[1]
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

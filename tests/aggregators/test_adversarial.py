@@ -294,7 +294,7 @@ def broken(claim, cases):
 @pytest.mark.parametrize("name", CLAIMS)
 def test_its_bound_holds(name):
     claim = CLAIMS[name]
-    found = broken(claim, situations(claim.most(M), range(1), sizes=(1e-30, *FAR)))
+    found = broken(claim, situations(claim.most(M), range(1), (torch.float32,), sizes=(1e-30, *FAR)))
     assert not found, f"{len(found)} broken, " + "\n".join(found[:5])
 
 
@@ -366,7 +366,7 @@ def chain_of(before, claim, buckets, m, f):
 @pytest.mark.parametrize(("before", "name"), chains())
 def test_a_chain_keeps_what_its_rule_tolerates(before, name):
     claim, cases = chained(before, name)
-    found = broken(claim, cases(range(1), (torch.float32,), FAR))
+    found = broken(claim, cases(range(1), (torch.float32,), FAR[1:]))
     assert not found, f"{len(found)} broken, " + "\n".join(found[:5])
 
 
@@ -419,7 +419,15 @@ def order_of_clients(rule, cases):
 @pytest.mark.parametrize("name", [name for name in CLAIMS if name != "MoNNA"])  # which has a trusted row, by its place
 def test_the_order_of_clients_does_not_matter(name):
     claim = CLAIMS[name]
-    found = order_of_clients(claim.rule, situations(min(2, claim.most(M)), range(1), sizes=FAR))
+    found = order_of_clients(claim.rule, situations(min(2, claim.most(M)), range(1), (torch.float32,), FAR))
+    assert not found, f"{len(found)} differ, " + "\n".join(found[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CLAIMS if name != "MoNNA"])
+def test_the_order_of_clients_matters_nowhere(name):
+    claim = CLAIMS[name]
+    found = order_of_clients(claim.rule, situations(min(2, claim.most(M)), range(2)))
     assert not found, f"{len(found)} differ, " + "\n".join(found[:5])
 
 

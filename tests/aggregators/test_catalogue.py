@@ -96,7 +96,7 @@ def test_withstands_the_attackers_that_it_claims_wherever_they_stand(entry, far,
     for m in SIZES:
         f = entry.most(m)
         U = rows(m, seed=9, dtype=dtype)
-        for byzantine in itertools.islice(itertools.combinations(range(m), f), 0, None, 5):
+        for byzantine in itertools.islice(itertools.combinations(range(m), f), 0, None, 31):
             attacked = U.clone()
             attacked[list(byzantine)] = far
             honest = U[[i for i in range(m) if i not in byzantine]]

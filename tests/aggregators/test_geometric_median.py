@@ -42,7 +42,7 @@ def test_the_bound_holds_after_bucketing(length):
 @pytest.mark.parametrize("offset", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
 def test_a_row_close_to_the_median_does_not_hold_it_up(m, offset):
     """Weiszfeld's steps become as short as one attacker likes: hundreds of thousands of them for one row of nine."""
-    for seed in range(20):
+    for seed in range(6):
         rows = torch.randn(m, 2, dtype=torch.float64, generator=generator(seed, "near", m))
         median = GeometricMedian()(rows)
         away = torch.randn(2, dtype=torch.float64, generator=generator(seed, "away", m))

@@ -305,7 +305,7 @@ STAY_AWAY = {
 }
 
 
-@pytest.mark.parametrize("memory", [None, Memory(rounds=10)], ids=str)
+@pytest.mark.parametrize("memory", [None, pytest.param(Memory(rounds=10), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("habit", STAY_AWAY)
 def test_attackers_who_stay_away_gain_nothing(habit, memory):
     """Three of eighteen, one in each group, flip signs, and come when they please: the others' groups are exact.

@@ -153,6 +153,12 @@ M, D = 6, 40_000
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 
 
+def one_of_each_class(these):
+    """Return the parameters of a test: of each class the first, and the others where slow tests run."""
+    first = {type(algorithm): algorithm for algorithm in reversed(these)}.values()
+    return [pytest.param(a, id=str(a), marks=() if any(a is b for b in first) else pytest.mark.slow) for a in these]
+
+
 def needed(algorithm, examples=10):
     """The fields that a run with an algorithm needs: examples of the server, and the training whose steps it counts."""
     own = {"training": algorithm.training} if isinstance(algorithm, FedNova) else {}

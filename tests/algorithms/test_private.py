@@ -13,12 +13,13 @@ from scipy.stats import kstest, norm
 
 from flower.federations import KEYS, SMALL
 from phalanx.algorithms import FedAvg, Permuted, Private, QFedAvg, Quorum
-from phalanx.algorithms.private import entropy, privately, secretly
+from phalanx.algorithms.private import privately, secretly
 from phalanx.core import InfeasibleError, Verdict
 from phalanx.flower import participant_of
 from phalanx.flower.client import ClientWorker
 from phalanx.flower.codec import TaskMessage, read_answer, task_content
 from phalanx.installation import installation
+from phalanx.rng import Entropy
 from phalanx.runs import accounting as privacy
 from phalanx.runs.record import Record
 from phalanx.runs.schema import ClientRecord, StepRecord
@@ -53,7 +54,7 @@ def test_the_noise_is_gaussian_with_the_deviation_that_was_asked_for(seed):
 
 
 def test_noise_of_the_system_is_never_the_same_and_standard_normal_for_odd_counts_too():
-    a, b = entropy(D + 1), entropy(D + 1)
+    a, b = Entropy().standard_normal(D + 1), Entropy().standard_normal(D + 1)
     assert a.shape == (D + 1,)
     assert not np.array_equal(a, b)
     assert abs(np.corrcoef(a[: D // 2], a[-(D // 2) :])[0, 1]) < 0.05, "the halves of a transform are independent"

@@ -14,6 +14,7 @@ from phalanx.attacks import (
     AllLabelsTo,
     Attack,
     Backdoor,
+    Chameleon,
     ClaimVersion,
     Colluding,
     ConstrainAndScale,
@@ -100,7 +101,7 @@ RANDOM = [
     FangTrimmedMean(draw="uniform"),
 ]
 FIXED = [ModelNegation(), NonFinite(), PoisonedFL(), Rescale(), SignFlip()]
-ON_TRAINING = [ConstrainAndScale(), Neurotoxin(), ProjectedTraining()]
+ON_TRAINING = [Chameleon(), ConstrainAndScale(), Neurotoxin(), ProjectedTraining()]
 SEARCHING = [Tailored()]
 MADE_OF_OTHERS = [
     Scheduled(SignFlip()),

@@ -6,6 +6,8 @@ import http.server
 import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -51,6 +53,25 @@ def test_where_all_is_well_it_says_so_and_exits_with_0(folder, capsys, monkeypat
     assert f"port {port}: free" in out
     assert out.count("a private key, which only its owner can read") == 3
     assert "0 wrong, 0 to look at" in out
+
+
+@pytest.mark.slow
+def test_rules_that_were_compiled_are_not_compiled_again(tmp_path):
+    """A process that comes later finds the code of the median, with and without weights, on the disk."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    script = "from phalanx.cli.doctor import compile_rules; print(compile_rules())"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= 15
+    stored = {path.name for path in tmp_path.rglob("*.nb[ic]")}
+    later = """
+import torch
+from phalanx.aggregators import MDA, Krum, Median, TrimmedMean
+for rule in (Median(), TrimmedMean(), Krum(f=1), MDA(f=1)):
+    rule(torch.rand(10, 4000))
+    rule(torch.rand(10, 4000), torch.arange(1.0, 11))
+"""
+    subprocess.run([sys.executable, "-c", later], env=environment, check=True)
+    assert stored == {path.name for path in tmp_path.rglob("*.nb[ic]")}
 
 
 def free_port():

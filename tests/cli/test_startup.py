@@ -57,6 +57,18 @@ def test_the_help_of_the_demonstration_imports_no_torch():
     assert not (SLOW - {"yaml"}) & modules("demo --help")
 
 
+def test_weights_are_computed_without_torch(tmp_path):
+    (tmp_path / "sizes.csv").write_text("client,size\n" + "".join(f"c{k},{k + 1}\n" for k in range(20)))
+    others = f"{tmp_path}/sizes.csv --alpha 0.1"
+    for command in (others, f"{others} --weights {tmp_path}/w.json", f"{others} --certify 9", f"{tmp_path}/none.csv"):
+        assert not {"torch", "scipy", "matplotlib", "numba"} & modules(f"weights {command}")
+
+
+def test_a_small_run_imports_no_scikit_learn(tmp_path):
+    run = f"run --until.steps 1 --folder {tmp_path}/r"
+    assert not {"sklearn", "pandas", "scipy.stats", "pyarrow", "torchmetrics", "cryptography"} & modules(run)
+
+
 @pytest.mark.skipif(not hasattr(resource, "RUSAGE_CHILDREN"), reason="CPU time of children is not known here")
 @pytest.mark.parametrize("command", ["--help", "--version", "run --help", "partition --help"])
 def test_takes_little_time(command):

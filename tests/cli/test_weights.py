@@ -8,13 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import nullcontext
+from array import array
 from pathlib import Path
-from unittest.mock import patch
 
+import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from phalanx.cli import weights_files
@@ -65,14 +65,53 @@ LINE = st.one_of(st.just(""), st.just(" "), st.lists(st.sampled_from(SIZE), min_
 def test_a_file_without_faults_is_read_at_once_with_the_same_result(first, lines, tmp_path):
     path = tmp_path / "some.csv"
     path.write_text("\n".join([first, *lines]))
+    _read_alike(path)
+
+
+NUMBER = ["5", "0", "007", "-0", "5.0", "1e3", "true", "null", '"5"', "[5]", '{"n": 5}', "1" + "0" * 15, "9" * 20]
+VALUE = st.sampled_from([*NUMBER, '" a "', '"a"', '"b"', '"\\u0061"', '{"id": "b", "n": 3}'])
+PAIRS = st.lists(st.tuples(st.sampled_from(['"id"', '"n"', '"x"', '"a"']), VALUE), max_size=4)
+OBJECT = st.one_of(PAIRS, st.tuples(st.tuples(st.just('"id"'), VALUE), st.tuples(st.just('"n"'), VALUE))).map(
+    lambda pairs: "{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}"
+)
+FEW = st.lists(st.one_of(OBJECT, VALUE), max_size=4).map(lambda all_: "[" + ", ".join(all_) + "]")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.one_of(FEW, st.lists(OBJECT, min_size=1, max_size=4).map(lambda all_: f"[{', '.join(all_)}]"), OBJECT))
+@example(text='[{"id": "a", "n": 5, "x": {"id": "b", "n": 3}}, null]')
+@example(text='{"a": 5, "b": 6}')
+@example(text='[{"id": 1, "n": 5}, {"n": 6, "id": "b"}]')
+def test_a_json_file_without_faults_is_read_at_once_with_the_same_result(text, tmp_path):
+    path = tmp_path / "some.json"
+    path.write_text(text)
+    _read_alike(path)
+
+
+def _read_alike(path):
     found = []
-    for way in (nullcontext(), patch.object(weights_files, "_clean", lambda *_: None)):
-        with way:
+    for patches in ((), ("_clean", "_clean_json")):
+        with pytest.MonkeyPatch.context() as patch:
+            for name in patches:
+                patch.setattr(weights_files, name, lambda *_: None)
             try:
                 found.append(read_sizes(path))
             except ValueError as error:
                 found.append(str(error))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("form", ["mapping", "objects", "numbers", "table"])
+def test_files_without_faults_are_read_once(form, tmp_path):
+    """The slow readers, which say where a fault is, are not needed for any of the usual forms."""
+    content = {
+        "mapping": '{"a": 5, "b": 6}', "objects": '[{"id": "a", "n": 5}, {"id": "b", "n": 6}]', "numbers": "[5, 6]",
+        "table": "id,n\na,5\nb,6\n",
+    }[form]  # fmt: skip
+    (tmp_path / "x").write_text(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights_files, "_checked", None)
+        assert list(read_sizes(tmp_path / "x").sizes) == [5, 6]
 
 
 # --- the page
@@ -104,8 +143,8 @@ def test_runs_of_the_page_are_understood(command, capsys):
 
 def test_the_example_is_the_partition_of_the_paper():
     reported = read_sizes(ROOT / "examples" / "sizes.csv")
-    assert (len(reported.sizes), sum(reported.sizes.values())) == (75, 60_000)
-    assert truncation_curve(reported.sizes, 0.5)[7].bound == 875
+    assert (len(reported.sizes), sum(reported.sizes)) == (75, 60_000)
+    assert truncation_curve(np.asarray(reported.sizes), 0.5)[7].bound == 875
 
 
 # --- what it says
@@ -318,7 +357,7 @@ def test_forms_of_files(form, from_file, tmp_path, monkeypatch):
 )
 def test_clients_without_names_are_numbered(content, monkeypatch):
     piped(monkeypatch, content)
-    assert read_sizes(Path("-")) == (("0", "1", "2"), {0: 5, 1: 60, 2: 700})
+    assert read_sizes(Path("-")) == (("0", "1", "2"), array("q", [5, 60, 700]))
 
 
 def test_names_are_any_text_and_reach_the_terminal_as_letters(capsys, tmp_path):
@@ -413,7 +452,7 @@ def test_what_is_no_size(size, why, monkeypatch):
 @pytest.mark.parametrize("size", ["1", "1000000000000000", "0" * 5000 + "7"])
 def test_what_is_a_size(size, monkeypatch):
     piped(monkeypatch, f"client,size\na,{size}\n")
-    assert read_sizes(Path("-")).sizes == {0: int(size.lstrip("0"))}
+    assert list(read_sizes(Path("-")).sizes) == [int(size.lstrip("0"))]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from phalanx.data import (
     Source,
     files,
 )
+from phalanx.data.sources import _digits
 from phalanx.installation import installation
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -89,6 +90,17 @@ def test_digits():
     assert whole.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
     assert ((test.label_counts() / whole - 0.2).abs() < 0.003).all()
     assert [part.fingerprint() for part in Digits().load()] == [train.fingerprint(), test.fingerprint()]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_digits_are_those_of_scikit_learn_wherever_its_file_lies(known, monkeypatch):
+    from sklearn.datasets import load_digits
+
+    if not known:
+        monkeypatch.setattr("phalanx.data.sources.find_spec", lambda name: None)
+    for ours, theirs in zip(_digits(), load_digits(return_X_y=True), strict=True):
+        assert np.array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
 
 
 def test_digits_of_the_test_part_come_last_in_the_file():

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from algorithms.test_common import ALGORITHMS, needed
+from algorithms.test_common import ALGORITHMS, needed, one_of_each_class
 from flower.federations import SMALL, states_in_simulation, states_over_flower
 from phalanx import algorithms
 from phalanx.algorithms import FedAsync, FedAvg
@@ -28,7 +28,7 @@ def planned(algorithm, **changes):
     return dataclasses.replace(SMALL, algorithm=algorithm, until=until, **own, **changes)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("algorithm", one_of_each_class(ALGORITHMS), ids=str)
 def test_over_flower_as_in_the_simulation(algorithm, tmp_path):
     plan = planned(algorithm)
     over_flower, simulated = states_over_flower(plan, tmp_path), states_in_simulation(plan)

@@ -260,7 +260,7 @@ def finished(tmp_path_factory):
     return folder, done.returncode, done.stdout + done.stderr
 
 
-def test_a_failed_run_is_told_by_name_and_the_others_go_on(finished):
+def test_a_failed_run_is_named_and_the_others_go_on(finished):
     folder, status, said = finished
     assert status == 1, said
     assert "2 runs failed: table2: breaks (seed 0); table2: breaks (seed 1)." in said

@@ -12,10 +12,21 @@ import pytest
 import torch
 
 import phalanx
-from algorithms.test_common import ALGORITHMS, needed
+from algorithms.test_common import ALGORITHMS, needed, one_of_each_class
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.aggregators import Krum, Mean
-from phalanx.algorithms import RFFL, ByClass, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, FedBuff, Quorum
+from phalanx.algorithms import (
+    RFFL,
+    ByClass,
+    ByzantineCFL,
+    ClusteredFL,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    Quorum,
+    Standalone,
+    WorkerMomentum,
+)
 from phalanx.attacks import (
     ALIE,
     Attack,
@@ -54,6 +65,7 @@ from phalanx.runs.record import Record, as_lines
 from phalanx.runs.schema import StepRecord
 from phalanx.simulation import Deadline, Late, Lognormal
 from phalanx.training.evaluation import Evaluation
+from phalanx.training.private_sgd import PrivateSGD
 from phalanx.weighting import Truncate
 from runs.test_packing import same
 from toys import Scripted
@@ -124,17 +136,11 @@ LOSSES = {
     "deadline": Deadline(2.0),
     "until": Until(12),
 }
+OF_ALGORITHMS = {
+    str(algorithm): {**({} if algorithm.synchronous else ARRIVALS), "algorithm": algorithm, **needed(algorithm)}
+    for algorithm in ALGORITHMS
+}
 PLANS = {
-    **{
-        str(algorithm): {"algorithm": algorithm, **needed(algorithm)}
-        for algorithm in ALGORITHMS
-        if algorithm.synchronous
-    },
-    **{
-        str(algorithm): {**ARRIVALS, "algorithm": algorithm, **needed(algorithm)}
-        for algorithm in ALGORITHMS
-        if not algorithm.synchronous
-    },
     "arrivals under an attack with memory": {**ARRIVALS, "attack": LazyFreeRider(), "byzantine": 2},
     "arrivals under an omniscient attack": {**ARRIVALS, "attack": ALIE(), "byzantine": 2},
     "arrivals that are invalid": {**ARRIVALS, "attack": NonFinite(), "byzantine": 2},
@@ -179,9 +185,16 @@ PLANS = {
         "until": Until(30),
     },
     "arrivals that are lost": {**ARRIVALS, "algorithm": Quorum(FedAvg(Moody()), k=2), "until": Until(30)},
+    "training that hides examples": {"training": PrivateSGD(LocalSGD(batch_size=5, momentum=0.5))},
     "clients that choose": {"algorithm": ClusteredFL(split_rounds=(2,), min_gap=0.0), "validation": 0.3},
 }
-every_plan = pytest.mark.parametrize("plan", [dataclasses.replace(SMALL, **p) for p in PLANS.values()], ids=PLANS)
+every_plan = pytest.mark.parametrize(
+    "changes",
+    [
+        *(pytest.param(OF_ALGORITHMS[p.id], id=p.id, marks=p.marks) for p in one_of_each_class(ALGORITHMS)),
+        *(pytest.param(changes, id=name) for name, changes in PLANS.items()),
+    ],
+)
 
 
 # --- the engine
@@ -208,7 +221,8 @@ def carried_out(plan, on_snapshot=None, resume=None, lines=()):
 
 
 @every_plan
-def test_a_run_goes_on_from_every_step_to_the_same_bits(plan, tmp_path):
+def test_a_run_goes_on_from_every_step_to_the_same_bits(changes, tmp_path):
+    plan = dataclasses.replace(SMALL, **changes)
     origin, snapshots = Origin("", None, "", {}, {}), []
 
     def keep(snapshot, lines):
@@ -225,6 +239,15 @@ def test_a_run_goes_on_from_every_step_to_the_same_bits(plan, tmp_path):
         ended = carried_out(plan, resume=unpack(header.form, pieces), lines=lines[:known])
         assert same(ended[:2], (state, underway))
         assert as_lines(ended[2]) == as_lines(lines)
+
+
+@pytest.mark.parametrize(("algorithm", "vectors"), [(RFFL(), 2), (WorkerMomentum(FedAvg()), 1), (Standalone(), 3)])
+def test_of_a_client_no_more_is_kept_than_its_role_reads(algorithm, vectors):
+    """RFFL: what it was paid and what it has sent; a momentum; where it started, what it changed, and what it sent."""
+    kept = []
+    carried_out(dataclasses.replace(SMALL, algorithm=algorithm), lambda snapshot, _: kept.append(pack(snapshot)))
+    size = max(tensor.numel() for tensor in kept[-1].tensors)
+    assert sum(tensor.numel() == size for tensor in kept[-1].tensors) <= vectors * SMALL.clients + 2
 
 
 def test_who_was_asked_in_vain_is_not_asked_for_ever_after_a_resume():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phalanx.core import InfeasibleError
 from phalanx.data import DirichletMultinomialSizes
-from phalanx.weighting import TradeOff, mwp, truncation_bound, truncation_curve
+from phalanx.weighting import TradeOff, concentration, mwp, truncation_bound, truncation_curve, weight_shift
 from phalanx.weighting.truncation import shortest, top
 
 POPULATIONS = st.lists(st.integers(1, 40), min_size=1, max_size=12)
@@ -178,3 +178,16 @@ def test_the_alpha_that_an_error_names_is_feasible(K):
         named = float(str(error.value).partition("feasible alpha is ")[2].partition(" ")[0])
         assert truncation_bound(dict.fromkeys(range(K), 3), named, 0.49) == 3
         assert math.ceil(named * K - 1e-9) == int(0.49 * K)
+
+
+@given(sizes=st.lists(st.integers(1, 10**15), min_size=2, max_size=30), p=st.floats(0.01, 0.99))
+def test_arrays_give_what_mappings_give(sizes, p):
+    """The totals are beyond 2^53, where floats are no longer exact."""
+    by_client, array = dict(enumerate(sizes)), np.array(sizes)
+    assert mwp(array, p) == mwp(by_client, p)
+    assert concentration(array) == concentration(by_client)
+    assert truncation_curve(array, 0.5) == truncation_curve(by_client, 0.5)
+    U = truncation_bound(array, 1 / len(sizes), 0.5)
+    assert truncation_bound(by_client, 1 / len(sizes), 0.5) == U
+    kept = {i: min(size, U) for i, size in by_client.items()}
+    assert weight_shift(array, np.minimum(array, U)) == weight_shift(by_client, kept)

@@ -196,7 +196,7 @@ class PreAggregator(ABC):
 
     @property
     def spread(self) -> Spread:
-        """What a liar's row does to the transformed rows, for the influence of liars."""
+        """The rows after the transformation that a liar's row changes, for the influence of liars."""
         return "all"
 
     def rows(

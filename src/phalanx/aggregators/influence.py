@@ -54,7 +54,7 @@ NOTHING = Influence(0.0, "exact")
 
 @dataclass(frozen=True)
 class Audit:
-    """What `audited` finds: the influence of each aggregation.
+    """The findings of `audited`: the influence of each aggregation.
 
     Args:
         f: number of liars.

@@ -158,7 +158,7 @@ def _require_majority(rule: Krum | MultiKrum, n: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Reach:
-    """Where chosen rows can be.
+    """Bounds on the place of chosen rows.
 
     Args:
         liar: largest distance of a liar that is chosen from the result.

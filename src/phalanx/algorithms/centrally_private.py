@@ -38,12 +38,12 @@ from numpy.typing import NDArray
 from phalanx.aggregators import Mean
 from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.hidden import Hidden
-from phalanx.algorithms.private import Noisy, Private, entropy
+from phalanx.algorithms.private import Noisy, Private
 from phalanx.algorithms.server_optimizers import ServerOptimizer
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterState, Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Updates, Vector
 from phalanx.numerics.linalg import norms, shortened
-from phalanx.rng import numpy_generator
+from phalanx.rng import Entropy, numpy_generator
 from phalanx.weighting import AsReported
 
 
@@ -155,7 +155,7 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
         if not self.noise_multiplier:
             return np.zeros(count)
         if self.seed is None:
-            return entropy(count)
+            return Entropy().standard_normal(count)
         content = hashlib.sha256(state.model.detach().cpu().double().numpy().tobytes()).hexdigest()
         name = (self.seed, "central privacy", state.version, content, ",".join(map(str, updates.clients)))
         return numpy_generator(*name).standard_normal(count)

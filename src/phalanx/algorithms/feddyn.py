@@ -69,6 +69,11 @@ class FedDyn(Weighted[FedDynState]):
 
     # Role: client
 
+    @property
+    def reads_training(self) -> bool:
+        """See `Algorithm`."""
+        return False
+
     def correction(self, local: Local | None, download: Vector, reach: float) -> Correction:
         """See `Algorithm`: the gradients of the two terms."""
         h = torch.zeros_like(download) if local is None or local.memory is None else local.memory

@@ -84,7 +84,9 @@ class Hidden(Wrapper):
         return self.algorithm.correction(self._revealed_local(local), self.revealed(download), reach)
 
     def _revealed_local(self, local: Local | None) -> Local | None:
-        return None if local is None else local._replace(delta=self.revealed(local.delta))
+        if local is None or not self.reads_training:
+            return local
+        return local._replace(delta=self.revealed(local.delta))
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`."""

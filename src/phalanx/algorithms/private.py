@@ -15,7 +15,6 @@ An update that is not finite is sent as zero, with noise: an invalid update woul
 
 import hashlib
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Vector
-from phalanx.rng import numpy_generator
+from phalanx.rng import Entropy, numpy_generator
 
 
 class Noisy(Wrapper):
@@ -85,20 +84,8 @@ class Private(Noisy):
     def _noise(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return standard normal numbers of the shape of `x`."""
         if self.seed is None:
-            return entropy(len(x))
+            return Entropy().standard_normal(len(x))
         return numpy_generator(self.seed, "privacy", hashlib.sha256(x.tobytes()).hexdigest()).standard_normal(len(x))
-
-
-def entropy(count: int) -> NDArray[np.float64]:
-    """Return standard normal numbers from the operating system's entropy, by the transform of Box and Muller (1958).
-
-    No generator of NumPy or torch is safe: their numbers can be computed from a few observed ones, or from 32 bits.
-    """
-    half = (count + 1) // 2
-    bits = np.frombuffer(os.urandom(16 * half), dtype=np.uint64).reshape(2, half) >> np.uint64(11)
-    u = (bits.astype(np.float64) + 0.5) * 2.0**-53  # in (0, 1)
-    radius, angle = np.sqrt(-2.0 * np.log(u[0])), 2.0 * np.pi * u[1]
-    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
 
 def secretly(algorithm: Algorithm[Any]) -> Algorithm[Any]:

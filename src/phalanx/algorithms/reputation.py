@@ -125,6 +125,11 @@ class CumulativeClient(Algorithm[State]):
         """See `Algorithm`: if quotas are of parts of a model."""
         return not isinstance(self.allocation, Whole)
 
+    @property
+    def reads_training(self) -> bool:
+        """See `Algorithm`."""
+        return False
+
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the local state is the sum of all updates sent."""
         if isinstance(self.clip, (int, float)):

@@ -89,6 +89,11 @@ class Wrapper(Algorithm[Any]):
         """See `Algorithm`."""
         return self.algorithm.remembers
 
+    @property
+    def reads_training(self) -> bool:
+        """See `Algorithm`."""
+        return self.algorithm.reads_training
+
     # Role: server
 
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:

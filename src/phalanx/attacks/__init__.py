@@ -15,6 +15,7 @@ from phalanx.attacks.attack import (
     Role,
     Update,
 )
+from phalanx.attacks.chameleon import Chameleon
 from phalanx.attacks.data import Backdoor, DistributedBackdoor, EdgeCases, NoiseInputs
 from phalanx.attacks.fang import FangKrum, FangTrimmedMean
 from phalanx.attacks.freeride import LazyFreeRider, RandomFreeRider
@@ -47,6 +48,7 @@ __all__ = [
     "Attack",
     "AttackTask",
     "Backdoor",
+    "Chameleon",
     "ClaimVersion",
     "Colluding",
     "ConstrainAndScale",

@@ -113,7 +113,7 @@ class InnerProduct(Colluding):
 
 
 class MimicMemory(NamedTuple):
-    """What the attackers of `Mimic` have learned."""
+    """The common memory of the attackers of `Mimic`."""
 
     rounds: int  # of the warm-up that they have seen
     mean: Vector  # of the honest updates of these rounds

@@ -18,7 +18,7 @@ Z_99 = 2.326  # quantile of the normal distribution
 
 
 class PoisonedMemory(NamedTuple):
-    """What an attacker of `PoisonedFL` remembers."""
+    """The memory of an attacker of `PoisonedFL`."""
 
     factor: float  # c, of the length of the last change of the model
     sent: Vector | None  # the last update that it sent, if it was not zero

@@ -1,7 +1,7 @@
 """`phalanx doctor`: a check of all that a run or a federation needs, with remedies.
 
-It changes nothing.  Certificates, keys, the roster and examples are checked if a folder is named; that needs the extra
-`flower`.
+It changes nothing, but for compiled code if that is requested.  Certificates, keys, the roster and examples are checked
+if a folder is named; that needs the extra `flower`.
 """
 
 import datetime
@@ -17,7 +17,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
+from inspect import Parameter, isabstract, signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -40,6 +42,7 @@ DATA = ("mnist", "MNIST", "fashion_mnist", "FashionMNIST", "cifar-10-batches-bin
         "wikitext-2", "wikitext2", "rt-polaritydata", "mr", "sst")  # fmt: skip
 HOST = "127.0.0.1"  # of the SuperLink, in `docs/deployment.md`
 SOON = 30  # days before its end from which on a certificate is warned of
+ROWS, COLUMNS = 23, 5_000  # of the updates with which rules are compiled
 SPACE = 2e9  # bytes that should be free where results go
 DEEP = 2  # levels of folders that are looked through
 LARGEST = 100_000  # bytes of a file that could be a key or a certificate
@@ -58,7 +61,32 @@ class Finding(NamedTuple):
 
 def doctor_command(options: Options, console: Console) -> int:
     """Check the requirements; return the exit status."""
+    if options.compile:
+        begun = time.perf_counter()
+        console.print(f"Compiled {plural(compile_rules(), 'rule')} in {time.perf_counter() - begun:.1f} s.")
     return doctor(console, folder=options.folder, data_dir=data_dir(options.data_dir), ports=options.ports)
+
+
+def compile_rules() -> int:
+    """Call each rule once, so that Numba compiles what it needs and stores that on the disk; return their number.
+
+    What is stored already is only loaded.  `Chain` is made of the others.
+    """
+    import torch  # noqa: PLC0415  (slow to import, and needed here only)
+
+    import phalanx.aggregators as rules  # noqa: PLC0415
+
+    rows, weights, called = torch.rand(ROWS, COLUMNS), torch.arange(1.0, ROWS + 1), 0
+    for kind in map(partial(getattr, rules), rules.__all__):
+        if isinstance(kind, type) and issubclass(kind, rules.Aggregator) and not isabstract(kind):
+            given = signature(kind).parameters.values()
+            needed = [parameter.name for parameter in given if parameter.default is Parameter.empty]
+            if needed in ([], ["f"]):
+                rule = kind(**dict.fromkeys(needed, 2))
+                rule(rows)
+                rule(rows, weights)
+                called += 1
+    return called
 
 
 def doctor(

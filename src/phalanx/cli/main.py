@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import phalanx
 from phalanx.cli import advice, options
 from phalanx.cli.parser import Options, Parser
+from phalanx.errors import StalledError
 from phalanx.signals import ignore_stop_signals, stopped_like_ctrl_c
 from phalanx.wording import shown
 
@@ -127,8 +128,6 @@ def _carry_out(command: Command, given: Options) -> int:
 
 def _foreseen() -> tuple[type[Exception], ...]:
     """Return the errors whose message is all that a user needs."""
-    from phalanx.core import StalledError  # noqa: PLC0415  (slow to import, and not needed for most)
-
     return (ValueError, OSError, ModuleNotFoundError, StalledError)
 
 

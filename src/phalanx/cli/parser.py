@@ -61,7 +61,7 @@ class Parser(ArgumentParser):
 
     @property
     def page(self) -> dict[str, Any]:
-        """What its help says, in JSON."""
+        """Its help, in JSON."""
         entries = [entry for entry in self.entries if "--help" not in entry["names"]]
         head = {"prog": self.prog, "description": self.description, "usage": self.usage, "epilog": self.epilog}
         return {**head, "add_help": self.add_help, "entries": entries}

@@ -3,9 +3,9 @@
 from fractions import Fraction
 from math import isfinite
 from shlex import join
-from statistics import median_low
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
@@ -20,6 +20,7 @@ from phalanx.weighting.truncation import (
     TradeOff,
     most_tolerated,
     mwp,
+    ranked,
     shortest,
     top,
     truncation_bound,
@@ -86,18 +87,18 @@ def _check(options: Options) -> None:
 
 
 def _show_curve(reported: ReportedSizes, options: Options, console: Console) -> None:
-    sizes, K = reported.sizes, len(reported.sizes)
+    N, K = np.asarray(reported.sizes), len(reported.sizes)
     feasible = most_tolerated(K, options.alpha_star)
     if K == 1:
         raise ValueError("One client holds all of the weight whatever it reports: there is nothing to choose from.")
     if not feasible:
-        truncation_bound(sizes, 1 / K, options.alpha_star)  # raises: says why there is nothing to choose from
+        truncation_bound(N, 1 / K, options.alpha_star)  # raises: says why there is nothing to choose from
     _say(console, _population(reported))
     table = _table(f"What there is to choose from, with alpha_star = {options.alpha_star:g}")
     for heading in ("alpha", "clients", "U*", "truncated", "examples that count", "effective clients"):
         table.add_column(heading, justify="right")
-    points, N = _points(feasible, K), np.fromiter(sizes.values(), np.float64, K)
-    curve = truncation_curve(sizes, options.alpha_star, points.values())
+    points = _points(feasible, K)
+    curve, N = truncation_curve(N, options.alpha_star, points.values()), N.astype(np.float64)
     for (alpha, t), (_, U) in zip(points.items(), curve, strict=True):
         kept = np.minimum(N, U)
         many, still, effective = int((N > U).sum()), kept.sum() / N.sum(), kept.sum() ** 2 / (kept @ kept)
@@ -124,17 +125,17 @@ def _points(feasible: int, K: int) -> dict[str, int]:
 
 
 def _show_truncation(reported: ReportedSizes, options: Options, console: Console) -> None:
-    sizes, K = reported.sizes, len(reported.sizes)
+    sizes, K = np.asarray(reported.sizes), len(reported.sizes)
     U = truncation_bound(sizes, options.alpha, options.alpha_star)
-    kept = {k: min(size, U) for k, size in sizes.items()}
-    many, t = sum(size > U for size in sizes.values()), top(options.alpha, K)
+    kept = np.minimum(sizes, U)
+    many, t = int((sizes > U).sum()), top(options.alpha, K)
     _say(console, _population(reported))
     given = f"alpha = {options.alpha:g} ({t:,} of {K:,} clients), alpha_star = {options.alpha_star:g}"
     _say(console, f"{given}: {_outcome(U, many)}")
     if many:
         console.print(_truncated(reported, U))
-    console.print(_comparison(reported, kept, t))
-    moved, still = weight_shift(sizes, kept), sum(kept.values()) / sum(sizes.values())
+    console.print(_comparison(sizes, kept, t))
+    moved, still = weight_shift(sizes, kept), _total(kept) / _total(sizes)
     _say(
         console, f"{percent(moved)} of the weight changes hands, {percent(still)} of the reported examples still count."
     )
@@ -142,7 +143,7 @@ def _show_truncation(reported: ReportedSizes, options: Options, console: Console
     _say(console, f"\n{_promise(t, K, options.alpha_star)}", most)
     _say(console, _caveat(options.alpha_star))
     if options.weights is not None:
-        write_weights(options.weights, reported, kept)
+        write_weights(options.weights, reported, kept.data)
         _say(console, f"Weights: {options.weights}")
 
 
@@ -154,17 +155,21 @@ def _outcome(U: int, many: int) -> str:
 
 
 def _population(reported: ReportedSizes) -> str:
-    sizes = list(reported.sizes.values())
+    sizes, half = np.asarray(reported.sizes), (len(reported.sizes) - 1) // 2
     clients = f"{len(sizes):,} clients report" if len(sizes) > 1 else "1 client reports"
-    middle = f", half of them {median_low(sizes):,} or less" if len(sizes) > 1 else ""
-    return f"{clients} {sum(sizes):,} examples, from {min(sizes):,} to {max(sizes):,} each{middle}."
+    middle = f", half of them {np.partition(sizes, half)[half]:,} or less" if len(sizes) > 1 else ""
+    return f"{clients} {_total(sizes):,} examples, from {sizes.min():,} to {sizes.max():,} each{middle}."
+
+
+def _total(sizes: NDArray[np.int64]) -> int:
+    return sum(sizes.data)  # exact: a million clients with 10^15 examples are more than 64 bits hold
 
 
 def _truncated(reported: ReportedSizes, U: int) -> Table:
     """Return a table of the largest clients with truncated sizes."""
-    sizes = reported.sizes
-    before, after = sum(sizes.values()), sum(min(size, U) for size in sizes.values())
-    cut = sorted((k for k, size in sizes.items() if size > U), key=lambda k: (-sizes[k], k))
+    sizes = np.asarray(reported.sizes)
+    before, after = _total(sizes), _total(np.minimum(sizes, U))
+    cut = [k for k in np.argsort(-sizes, kind="stable").tolist() if sizes[k] > U]
     table = _table("Truncated clients")
     table.add_column("client", overflow="fold")
     for heading in ("reported", "counts for", "share before", "share after"):
@@ -177,10 +182,10 @@ def _truncated(reported: ReportedSizes, U: int) -> Table:
     return table
 
 
-def _comparison(reported: ReportedSizes, kept: dict[int, int], t: int) -> Table:
+def _comparison(sizes: NDArray[np.int64], kept: NDArray[np.int64], t: int) -> Table:
     """Return a table of the concentration of weights, before and after truncation, and with sizes ignored."""
-    sizes, K = reported.sizes, len(reported.sizes)
-    ways = (sizes, kept, dict.fromkeys(sizes, 1))
+    K = len(sizes)
+    ways = (sizes, kept, np.ones_like(sizes))
     figures = [concentration(way) for way in ways]
     table = _table("Share of the weight")
     table.add_column("", min_width=28)
@@ -218,10 +223,10 @@ def _caveat(alpha_star: float) -> str:
     return f"{stand}{room} Mean tolerates no attackers: truncation alone is no defence."
 
 
-def _held(weights: dict[int, int], t: int) -> str:
+def _held(weights: NDArray[np.int64], t: int) -> str:
     """Return the share of the t heaviest, rounded down, so that less than half does not look like half."""
-    heaviest = sum(sorted(weights.values())[len(weights) - t :])
-    return f"{10_000 * heaviest // sum(weights.values()) / 100:g} %"
+    heaviest = sum(ranked(weights)[len(weights) - t :])
+    return f"{10_000 * heaviest // _total(weights) / 100:g} %"
 
 
 # A sample
@@ -268,11 +273,11 @@ def _figures(found: Certificate, k: int, alpha_star: float) -> Table:
 def _draw(reported: ReportedSizes, options: Options) -> None:
     from phalanx.weighting.picture import plot_truncation_curve  # noqa: PLC0415  (matplotlib is slow to import)
 
-    chosen = None
-    if options.alpha is not None and top(options.alpha, len(reported.sizes)):
-        chosen = TradeOff(options.alpha, truncation_bound(reported.sizes, options.alpha, options.alpha_star))
-    curve = truncation_curve(reported.sizes, options.alpha_star)
-    plot_truncation_curve(curve, reported.sizes, chosen).savefig(options.picture, dpi=150)
+    sizes, chosen = dict(enumerate(reported.sizes)), None
+    if options.alpha is not None and top(options.alpha, len(sizes)):
+        chosen = TradeOff(options.alpha, truncation_bound(sizes, options.alpha, options.alpha_star))
+    curve = truncation_curve(sizes, options.alpha_star)
+    plot_truncation_curve(curve, sizes, chosen).savefig(options.picture, dpi=150)
 
 
 def _table(title: str) -> Table:

@@ -9,7 +9,9 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +26,7 @@ SIZE = ("size", "sizes", "reported", "declared", "examples", "num_examples", "n_
 MOST = 10**15  # examples; a larger size is a mistake
 LARGEST = 500_000_000  # bytes of a file
 LISTED = 10  # number of bad rows in a message
+BLOCK = 10_000  # rows that are read, or written, at a time
 INTEGER = re.compile(r"\+?[0-9]+(\.0*)?")
 
 
@@ -31,7 +34,7 @@ class ReportedSizes(NamedTuple):
     """The contents of a file."""
 
     names: tuple[str, ...]  # names of the clients in it, or "0", "1", ... if there are none
-    sizes: dict[int, int]  # reported size of client k; its name is names[k]
+    sizes: "array[int]"  # reported size of client k, whose name is names[k]; 8 bytes each
 
 
 class _Entry(NamedTuple):
@@ -75,12 +78,16 @@ def read_sizes(
         OSError: the file cannot be opened.
     """
     name = "standard input" if path == STANDARD_INPUT else str(path)
-    text = _text(path, name)
+    data = _data(path)
+    text = decoded(data, name)
     if not text.strip():
         raise ValueError(f"{name} is empty. Expected the clients and the sizes that they report, as CSV or JSON.")
     suffix = path.suffix.lower()
     as_json = suffix == ".json" or (suffix != ".csv" and text.lstrip()[0] in "[{")
-    if not as_json and (clean := _clean(text, name, client_column, size_column)) is not None:
+    if as_json:
+        del data
+    clean = _clean_json(text, client_column, size_column) if as_json else _clean(data, text, client_column, size_column)
+    if clean is not None:
         return clean
     try:
         entries = (_from_json if as_json else _from_csv)(text, name, client_column, size_column)
@@ -91,26 +98,33 @@ def read_sizes(
     return _checked(entries, name, repeats)
 
 
-def write_weights(path: Path, reported: ReportedSizes, weights: Mapping[int, float]) -> None:
+def write_weights(path: Path, reported: ReportedSizes, weights: Sequence[float]) -> None:
     """Write client, reported size, weight and share of the weight, by the suffix as .csv or .json.
+
+    Args:
+        path: the file.
+        reported: the contents of the file of sizes.
+        weights: of each client, in the same order.
 
     Raises:
         ValueError: the suffix is another one, or the folder does not exist.
         OSError: the file cannot be written.
     """
     check_target(path, (".csv", ".json"))
-    total = sum(weights.values())
-    rows = [
-        {"client": name, "reported": reported.sizes[k], "weight": weights[k], "share": weights[k] / total}
-        for k, name in enumerate(reported.names)
-    ]
-    if path.suffix.lower() == ".json":
-        path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return
+    total, columns = sum(weights), ("client", "reported", "weight", "share")
+    rows = zip(reported.names, reported.sizes, weights, (weight / total for weight in weights), strict=True)
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        if path.suffix.lower() == ".csv":
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(rows)
+            return
+        before = "["
+        for block in iter(lambda: list(islice(rows, BLOCK)), []):
+            text = json.dumps([dict(zip(columns, row, strict=True)) for row in block], indent=1, ensure_ascii=False)
+            file.write(before + text[1:-2])
+            before = ","
+        file.write("\n]\n")
 
 
 def check_target(path: Path, allowed: Sequence[str]) -> None:
@@ -124,35 +138,97 @@ def check_target(path: Path, allowed: Sequence[str]) -> None:
 # Reading
 
 
-def _text(path: Path, name: str) -> str:
+def _data(path: Path) -> bytes:
     if path != STANDARD_INPUT and not path.exists():
         raise ValueError(f"There is no file {path}.")
     if path != STANDARD_INPUT and path.is_dir():
         raise ValueError(f"{path} is a folder. Name a CSV or JSON file in it.")
-    data = sys.stdin.buffer.read() if path == STANDARD_INPUT else contents(path, LARGEST)
-    return decoded(data, name)
+    return sys.stdin.buffer.read() if path == STANDARD_INPUT else contents(path, LARGEST)
 
 
-def _clean(text: str, name: str, client_column: str | None, size_column: str | None) -> ReportedSizes | None:
-    """Return the contents of a CSV file in which all is as it should be, at once; None if rows must be looked at."""
+def _clean(data: bytes, text: str, client_column: str | None, size_column: str | None) -> ReportedSizes | None:
+    """Return the contents of a CSV file without faults; None if there may be one, so that each row must be checked.
+
+    Rows are read in blocks, and only names and sizes are kept, so that a million clients take little memory.
+    """
+    rows: Iterator[list[str]] = filter(None, _reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), text))
+    names, sizes = list[str](), array("q")
     try:
-        rows = list(filter(None, _reader(io.StringIO(text, newline=""), text)))
-        first = [cell.strip() for cell in rows[0]]
-    except (csv.Error, IndexError):
+        first = next(rows, list[str]())
+        columns, begin = _layout([cell.strip() for cell in first], "", client_column, size_column)
+        if begin == 0:
+            rows = chain([first], rows)
+        for block in iter(lambda: list(islice(rows, BLOCK)), []):
+            if any(len(row) != len(first) for row in block):
+                return None
+            digits = [row[columns.size] for row in block]
+            together = "".join(digits)
+            if not (together.isascii() and together.isdigit() and all(0 < len(size) < 16 for size in digits)):
+                return None
+            sizes.extend(map(int, digits))
+            if columns.client is not None:
+                names += [row[columns.client].strip() for row in block]
+    except (csv.Error, ValueError):  # the other reader says what is wrong
         return None
-    if not any(first):
+    return _distinct(names if columns.client is not None else None, sizes)
+
+
+def _clean_json(text: str, client_column: str | None, size_column: str | None) -> ReportedSizes | None:
+    """Return the contents of a JSON file without faults, as `_clean` does."""
+    names, sizes = list[str](), array("q")
+    columns: tuple[str | None, str] | None = None
+
+    def keep(pairs: list[tuple[str, Any]]) -> Any:
+        """Keep name and size of an object of a list, so that the objects need not be held; return a mark of that."""
+        nonlocal columns
+        if columns is None:
+            keys = [key for key, _ in pairs]
+            found = _find(keys, "", client_column, size_column)
+            columns = None if found.client is None else keys[found.client], keys[found.size]
+        row = dict(pairs)
+        if len(row) < len(pairs) or type(row[columns[1]]) is not int:
+            raise ValueError
+        sizes.append(row[columns[1]])
+        if columns[0] is not None:
+            name = row[columns[0]]
+            if type(name) not in (str, int):
+                raise ValueError
+            names.append(str(name).strip())
+        return sizes
+
+    mapping = text.lstrip().startswith("{")
+    try:
+        value = json.loads(text, object_pairs_hook=_Object if mapping else keep, parse_int=_whole)
+        if isinstance(value, _Object) and client_column is None and size_column is None:
+            names, whole = [key.strip() for key, _ in value], [size for _, size in value]
+        elif isinstance(value, list) and sizes and len(value) == len(sizes) and all(one is sizes for one in value):
+            return _distinct(names if names else None, sizes)  # a list of objects, with none in one another
+        elif isinstance(value, list) and not sizes and client_column is None and size_column is None:
+            names, whole = [], value
+        else:
+            return None
+        del value
+        if not all(type(size) is int for size in whole):
+            return None
+        sizes.extend(whole)
+    except (ValueError, KeyError, OverflowError, RecursionError):  # the other reader says what is wrong
         return None
-    columns, begin = _layout(first, name, client_column, size_column)
-    del rows[:begin]
-    digits = [row[columns.size] if len(row) == len(first) else "" for row in rows]
-    if not rows or not all(size.isdigit() and size.isascii() and len(size) < len(str(MOST)) for size in digits):
+    return _distinct(names if mapping else None, sizes)
+
+
+def _whole(text: str) -> int | _Number:
+    """Return a number of a JSON file, as an integer if it is one of plain digits."""
+    return int(text) if text.isdigit() and len(text) < 16 else _Number(text)
+
+
+def _distinct(names: list[str] | None, sizes: "array[int]") -> ReportedSizes | None:
+    """Return sizes that are positive, of clients that have different names or none; None for others."""
+    if not sizes or min(sizes) == 0:
         return None
-    sizes = list(map(int, digits))
-    names = [str(k) if columns.client is None else row[columns.client].strip() for k, row in enumerate(rows)]
+    if names is None:
+        return ReportedSizes(tuple(map(str, range(len(sizes)))), sizes)
     distinct = set(names)
-    if min(sizes) == 0 or "" in distinct or len(distinct) < len(names):
-        return None
-    return ReportedSizes(tuple(names), dict(enumerate(sizes)))
+    return None if "" in distinct or len(distinct) < len(names) else ReportedSizes(tuple(names), sizes)
 
 
 def _from_csv(text: str, name: str, client_column: str | None, size_column: str | None) -> list[_Entry]:
@@ -315,7 +391,7 @@ def _checked(entries: Sequence[_Entry], name: str, repeats: bool) -> ReportedSiz
         rows = "rows are" if len(faults) > 1 else "row is"
         head = f"{name}: {len(faults):,} {rows} no client with a size from 1 to 10^15. Nothing was computed."
         raise ValueError("\n".join([head, *faults[:LISTED], *more]))
-    return ReportedSizes(tuple(names), {k: int(_digits(entry.size)) for k, entry in enumerate(entries)})
+    return ReportedSizes(tuple(names), array("q", (int(_digits(entry.size)) for entry in entries)))
 
 
 def _fault(size: str) -> str:

@@ -23,7 +23,7 @@ from torch import nn
 from phalanx.algorithms.hidden import hiding
 from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer, Attack, Update
-from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served, Vector
+from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served, Vector, local_state
 from phalanx.data import Dataset
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
@@ -59,8 +59,8 @@ class Participant:
         coordinator: the name of the coordinator that the client answers, as in the coordinator's roster; if empty, that
             in the configuration of its node (`--node-config 'coordinator="..."'`). A coordinator with another name is
             not answered: it could pass the answer on as its own client's.
-        noise: source of the noise of `Private`: "system", which nobody can reproduce, or "stream" as in a simulation,
-            which protects nothing from those who know the seed.
+        noise: source of the noise of `Private` and `PrivateSGD`: "system", which nobody can reproduce, or "stream" as
+            in a simulation, which protects nothing from those who know the seed.
         task: the task that is trained.
         held_out: examples of the client that it does not train on, on `device`. It measures each model that it is sent
             on them, and reports loss, accuracy and their number, signed with its update. None: it reports nothing.
@@ -82,9 +82,10 @@ class Participant:
     held_out: Dataset | None = None
 
     def __post_init__(self) -> None:
-        if self.held_out is not None and self.noise == "system" and privately(self.algorithm):
+        if self.held_out is not None and self.hides:
             raise InfeasibleError(
-                "A reported accuracy reveals what the noise of Private hides. Leave held_out out, or Private."
+                "A reported accuracy reveals what the noise of Private or PrivateSGD hides. Leave held_out out, or the "
+                "noise."
             )
         if self.attack is not None and self.attack.omniscient:
             raise InfeasibleError(
@@ -116,6 +117,11 @@ class Participant:
         if self.attack is not None:
             return self.attack
         return self.algorithm if self.algorithm.remembers else self.training if self.training.remembers else None
+
+    @property
+    def hides(self) -> bool:
+        """Whether nothing but noisy updates may leave the client."""
+        return self.noise == "system" and (privately(self.algorithm) or self.training.hides)
 
     def _check_dtype(self, dtype: torch.dtype) -> None:
         """Raise `ValueError` if the model cannot take the type of the examples; float64 is converted for it."""
@@ -239,9 +245,11 @@ class ClientWorker:
         self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
-        training = participant.training
-        model = FlatModule(participant.model, participant.buffers, participant.device, training.personal)
+        model = FlatModule(participant.model, participant.buffers, participant.device, participant.training.personal)
+        training = participant.training.secretly() if participant.noise == "system" else participant.training
         self.trainer = training.trainer(model, participant.task, participant.seed)
+        few = participant.data.for_model(model.dtype)
+        self.trainer.try_out(few.of(torch.arange(min(3, len(few)), device=few.y.device)))
         check_correctable(self.algorithm, self.trainer)
         self.memory = ClientMemory(participant.memory)
         self._poisoned: Dataset | None = None
@@ -272,12 +280,13 @@ class ClientWorker:
         loss = self.trainer.train(LocalTask(task.client, task.turn, version, start, row, correction), data)
         if participant.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data, participant.task).loss
-        if participant.noise == "system" and privately(self.algorithm):
+        if participant.hides:
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
         trained = self.trainer.snapshot().get(task.client)
         if participant.algorithm.remembers or participant.attack is not None:
-            self.memory.keep(task, Remembered(Local(start, delta, memory), download[: model.size], trained))
+            local = local_state(participant.algorithm, start, delta, memory)
+            self.memory.keep(task, Remembered(local, download[: model.size], trained))
         elif trained is not None:
             self.memory.keep(task, Remembered(None, None, trained))
         if participant.attack is not None:

@@ -61,7 +61,7 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     if "model" in config:
         yield "network", f"{described(config['model'])}, {summary.dimension:,} parameters"
     yield "last evaluation", _evaluation(record)
-    files = {file for offers in index.clients.values() for file in offers.values()} | {"model.safetensors"}
+    files = {file for candidates in index.clients.values() for file in candidates.values()} | {"model.safetensors"}
     also = "; models of clients were left out, for lack of room" if index.left_out else ""
     yield "models", plural(len(files), "file") + also
     yield "identity", summary.identity

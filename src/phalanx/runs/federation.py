@@ -14,6 +14,7 @@ from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.engine.guarantees import preprocess_of
 from phalanx.rng import borrowed, numpy_generator
+from phalanx.runs.accounting import example_epsilons
 from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
@@ -77,6 +78,7 @@ class Federation:
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
         self._try_out()
         trainer = plan.training.trainer(self.model, plan.task, plan.seed)
+        trainer.try_out(self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device)))
         epochs = plan.evaluation.local_epochs
         self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, plan.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
@@ -221,14 +223,14 @@ class Federation:
         """Return all models that these clients can be served, in the clear, and which of them they choose."""
         algorithm, model_of = self.plan.algorithm, self.transport.model_of
         here, how = sorted(clients), hiding(algorithm)
-        offers = (
+        candidates = (
             (i, {k: model_of(i, model) for k, model in algorithm.candidate_models(state, i).items()}) for i in here
         )
-        return Served(state.model if how is None else how.revealed(state.model), offers, self.chosen(state, here))
+        return Served(state.model if how is None else how.revealed(state.model), candidates, self.chosen(state, here))
 
     @property
     def inputs(self) -> ModelInputs:
-        """What a model of this run takes and gives."""
+        """Inputs and outputs of a model of this run."""
         train = self.train
         (name, first), *others = train.inputs.items()
         return ModelInputs(
@@ -245,8 +247,8 @@ class Federation:
         It is the one with the least loss on the examples that the client keeps from training; of equals the most
         specific.  A client that keeps none, or has one candidate only, does not choose.
         """
-        offers = {i: self.plan.algorithm.candidate_models(state, i) for i in clients if len(self.kept[i])}
-        return {i: self._best(i, models) for i, models in offers.items() if len(models) > 1}
+        candidates = {i: self.plan.algorithm.candidate_models(state, i) for i in clients if len(self.kept[i])}
+        return {i: self._best(i, models) for i, models in candidates.items() if len(models) > 1}
 
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:
         """Return the number of the model with the least loss on a client's validation data; at a tie the last one."""
@@ -276,6 +278,7 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
     """Return the clients, the exclusions, the unused updates, and their agreement with the truth."""
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
     byzantine = federation.byzantine
+    private = example_epsilons(federation.plan.training, [len(part) for part in federation.data], history)
     clients = {
         i: ClientRecord(
             reported=_whole(federation.transport.reported[i]),
@@ -286,6 +289,7 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
             excluded=excluded.get(i),
             invalid=invalid.get(i),
             not_enrolled=absent.get(i),
+            epsilon=private.get(i) if i not in byzantine else None,
         )
         for i, part in enumerate(federation.parts)
     }

@@ -78,17 +78,17 @@ class Served(NamedTuple):
 
     Args:
         model: the global one.
-        offers: by client, the models that it can be served, by number, the most general first; one client at a time.
+        candidates: by client, the models that it can be served, by number, most general first; one client at a time.
         chosen: by client that chooses among several, the number of its choice; the others are served the last.
     """
 
     model: Vector
-    offers: Iterable[tuple[int, Mapping[int, Vector]]]
+    candidates: Iterable[tuple[int, Mapping[int, Vector]]]
     chosen: Mapping[int, int] = {}
 
 
 class ModelInputs(SchemaPart, frozen=True, kw_only=True):
-    """What a model takes and gives.
+    """Inputs and outputs of a model.
 
     Args:
         shape: of one example; of its first input, if there are several.
@@ -142,8 +142,8 @@ class ModelIndex(SchemaPart, frozen=True, kw_only=True):
         if client not in self.clients:
             known = ", ".join(map(str, [*self.clients][:20])) + (" ..." if len(self.clients) > 20 else "")
             raise LookupError(f"Client {client} did not take part. Who did: {known or 'nobody'}.")
-        offers = self.clients[client]
-        return offers[self.chosen.get(client, [*offers][-1])]
+        candidates = self.clients[client]
+        return candidates[self.chosen.get(client, [*candidates][-1])]
 
 
 @dataclass(frozen=True)
@@ -266,9 +266,9 @@ def layout(served: Served, most: float) -> Layout | None:
     by_place: dict[int, Key] = {served.model.data_ptr(): ()}
     by_content: dict[bytes, Key] = {_content(served.model): ()}
     clients, room = dict[int, dict[int, Key]](), most
-    for client, offers in served.offers:
+    for client, candidates in served.candidates:
         clients[client] = {}
-        for number, vector in offers.items():
+        for number, vector in candidates.items():
             key = by_place.get(vector.data_ptr())
             if key is None:
                 key = by_content.setdefault(_content(vector), (number, client))

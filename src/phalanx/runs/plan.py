@@ -24,6 +24,7 @@ from phalanx.runs.canonical import FIELD_NAME, canonical, check_fields, configur
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.local import LocalTraining
+from phalanx.training.private_sgd import PrivateSGD
 from phalanx.training.sgd import LocalSGD
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import BufferPolicy
@@ -206,6 +207,16 @@ class Run:
                     "anyway."
                 )
             layer = layer.algorithm if isinstance(layer, Wrapper) else None
+        if isinstance(training := self.training.base, PrivateSGD) and training.noise == "system":
+            raise ValueError(
+                'training.noise is "system", so that the noise comes from the operating system, and a run could not be '
+                'repeated. Set it to "stream"; on a deployment the operating system\'s noise is used anyway.'
+            )
+        if isinstance(training, PrivateSGD) and self.train_truncated:
+            raise ValueError(
+                "train_truncated changes how many examples clients train on, and the account of PrivateSGD takes the "
+                "number that they hold. Set it to false, or choose another training."
+            )
 
     def _check_times(self) -> None:
         """Raise ValueError if late answers should count in rounds of an algorithm without rounds."""

@@ -127,6 +127,8 @@ class ClientRecord(SchemaPart, frozen=True, kw_only=True):
         invalid: its invalid updates; None if there were none.
         not_enrolled: why it never took part; None if it did.
         tasks: number of tasks that a deployment gave it.
+        epsilon: privacy of its examples, where clients train by `PrivateSGD`: that of the guarantee (epsilon, delta)
+            after the updates that it sent.
     """
 
     name: str = ""
@@ -139,6 +141,7 @@ class ClientRecord(SchemaPart, frozen=True, kw_only=True):
     invalid: InvalidUpdates | None = None
     not_enrolled: str | None = None
     tasks: int | None = None
+    epsilon: float | None = None
 
 
 class FinalMetrics(SchemaPart, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from phalanx.core import (
     Reply,
     Served,
     Vector,
+    local_state,
 )
 from phalanx.data import Dataset
 from phalanx.numerics.memory import ReusedRoom
@@ -261,7 +262,7 @@ class Simulation:
         """Note what a client has learnt, and sends."""
         client, local = task.client, self._locals.get(task.client)
         delta, memory = self.algorithm.upload(task.row, local.memory if local else None)
-        then = Local(task.start, delta, memory) if self.algorithm.remembers else None
+        then = local_state(self.algorithm, task.start, delta, memory)
         trained = self._flying[client]
         self._flying[client] = trained._replace(update=trained.update._replace(delta=delta), loss=loss, local=then)
 

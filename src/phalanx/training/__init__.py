@@ -6,6 +6,7 @@ from phalanx.training.evaluation import Evaluation
 from phalanx.training.fedper import FedPer
 from phalanx.training.local import LocalTrainer, LocalTraining
 from phalanx.training.optimizer import LocalOptimizer
+from phalanx.training.private_sgd import PrivateSGD
 from phalanx.training.sgd import ExponentialLR, LocalSGD, Schedule, ServerTraining, StepLR, Trainer
 from phalanx.training.task import Classification, MultiLabel, NextToken, Regression, Task
 from phalanx.training.vector import FlatModule
@@ -26,6 +27,7 @@ __all__ = [
     "MultiLabel",
     "NextToken",
     "PadAndCrop",
+    "PrivateSGD",
     "Regression",
     "Schedule",
     "ServerTraining",

@@ -68,17 +68,17 @@ def report(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLASSI
     return ClientReport(len(data), loss, accuracy)
 
 
-def least_loss(model: FlatModule, offers: Mapping[int, Vector], data: Dataset, task: Task = CLASSIFICATION) -> int:
+def least_loss(model: FlatModule, candidates: Mapping[int, Vector], data: Dataset, task: Task = CLASSIFICATION) -> int:
     """Return the number of the model with the smallest loss on some examples; at a tie the last one.
 
     Args:
         model: the module for the evaluation; its parameters are overwritten.
-        offers: parameters of the models, by number.
+        candidates: parameters of the models, by number.
         data: the examples.
         task: defines the loss.
     """
     # Reversed, since `min` returns the first of equals and the last one is wanted.
-    losses = {number: evaluate(model, vector, data, task).loss for number, vector in reversed([*offers.items()])}
+    losses = {number: evaluate(model, vector, data, task).loss for number, vector in reversed([*candidates.items()])}
     return min(losses, key=lambda number: math.inf if math.isnan(losses[number]) else losses[number])
 
 

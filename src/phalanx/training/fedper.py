@@ -85,7 +85,7 @@ class FedPer(LocalTraining):
 
 
 class Kept(NamedTuple):
-    """What a client keeps from turn to turn."""
+    """The memory of a client, kept from turn to turn."""
 
     own: Served  # parameters that are not sent
     memory: Any = None  # of the training within
@@ -102,6 +102,10 @@ class FedPerTrainer(LocalTrainer):
         super().__init__(trainer.model, trainer.task)
         self.trainer = trainer
         self._own = dict[int, Served]()  # personal parameters, by client
+
+    def try_out(self, few: Dataset) -> None:
+        """See `LocalTrainer`."""
+        self.trainer.try_out(few)
 
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`."""

@@ -59,6 +59,10 @@ class LocalTrainer(ABC):
         """
         return [self.train(task, data[task.client]) for task in tasks]
 
+    def try_out(self, few: Dataset) -> None:
+        """Raise `InfeasibleError` if the model cannot be trained in this way, tried out on a few examples."""
+        return None
+
     @property
     def base(self) -> "LocalTrainer":
         """The trainer that makes the update: this one, if it has no other within."""
@@ -121,6 +125,8 @@ class LocalTraining(ABC):
 
     personalizes: ClassVar[bool] = False  # whether `LocalTrainer.served` depends on the client
 
+    hides: ClassVar[bool] = False  # whether updates hide single examples, so that nothing else may reveal them
+
     @property
     def remembers(self) -> bool:
         """Whether clients remember something of their training from turn to turn."""
@@ -142,6 +148,10 @@ class LocalTraining(ABC):
     def check(self, algorithm: Algorithm) -> None:
         """Raise `InfeasibleError` if clients of the algorithm cannot train in this way."""
         return None
+
+    def secretly(self) -> "LocalTraining":
+        """Return the same training with noise, if it has any, that nobody can compute."""
+        return self
 
     @abstractmethod
     def learning_rate(self, version: int) -> float:

@@ -264,10 +264,7 @@ class Trainer(CorrectableTrainer):
         lr = recipe.learning_rate(task.version)
         model.load(task.start)
         model.module.train()
-        if self._velocity is not None:
-            self._velocity.zero_()
-        if self._received is not None:
-            self._received.copy_(self._parameters)
+        self.begin()
         added = None if task.correction is None else Added.of(task.correction, self._parameters)
         # Sums stay on the device: a GPU is read only once, at the end.
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), self.task.count(data.y[:0])
@@ -283,6 +280,13 @@ class Trainer(CorrectableTrainer):
                     seen += self.task.count(y)
         model.write_change(task.start, task.row)
         return float(total) / int(seen) if seen else math.nan
+
+    def begin(self) -> None:
+        """Begin a task with the parameters that are loaded."""
+        if self._velocity is not None:
+            self._velocity.zero_()
+        if self._received is not None:
+            self._received.copy_(self._parameters)
 
     def descend(self, lr: float, added: "Added | None") -> None:
         """Take one step of gradient descent, in place; `added` is the correction of the task."""

@@ -1,10 +1,11 @@
 """Diagnostics of weights that need no training: concentration, shift between weightings, shift of the objective."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from phalanx.weighting.truncation import check_sizes, mwp
 
@@ -17,40 +18,48 @@ class Concentration(NamedTuple):
     effective: float  # number of equally weighted clients with the same noise of the mean: (sum w)^2 / sum w^2
 
 
-def concentration(weights: Mapping[int, float]) -> Concentration:
+def concentration(weights: Mapping[int, float] | NDArray[Any]) -> Concentration:
     """Return measures of how unequal weights are.
 
     Args:
-        weights: a positive weight for each client.
+        weights: a positive weight for each client, by client or as an array.
 
     Raises:
         ValueError: if there are no clients, or a weight is not positive.
     """
     tenth = mwp(weights, 0.1)
-    shares = np.fromiter(weights.values(), np.float64, len(weights))
+    shares = np.array([*weights.values()] if isinstance(weights, Mapping) else weights, np.float64)
     shares /= shares.sum()
     return Concentration(float(shares.max()), tenth, 1 / float(shares @ shares))
 
 
-def weight_shift(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+def weight_shift(before: Mapping[int, float] | NDArray[Any], after: Mapping[int, float] | NDArray[Any]) -> float:
     """Return the share of the weight that moves between clients from one weighting to another, in [0, 1].
 
     It is half the L1 distance of the two vectors of shares.  An objective with losses in [a, b] changes by at most
     (b - a) times this number.
 
     Args:
-        before: a weight for each client, at least one positive.
-        after: other weights of the same clients, at least one positive.
+        before: a weight for each client, at least one positive, by client or as an array.
+        after: other weights of the same clients, at least one positive, in the same form.
 
     Raises:
         ValueError: if the weightings are of different clients, or one has no positive weight.
     """
-    if before.keys() != after.keys():
+    old: Sequence[float]
+    new: Sequence[float]
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        same, old, new = before.keys() == after.keys(), [*before.values()], [after[i] for i in before if i in after]
+    elif isinstance(before, np.ndarray) and isinstance(after, np.ndarray):
+        same, old, new = before.shape == after.shape, before.data, after.data
+    else:
+        raise TypeError("Both weightings must be mappings, or both arrays.")
+    if not same:
         raise ValueError("Both weightings must be of the same clients.")
-    n, m = sum(before.values()), sum(after.values())
+    n, m = sum(old), sum(new)
     if not (n > 0 and m > 0):
         raise ValueError("Both weightings must have a positive weight.")
-    return sum(abs(before[i] / n - after[i] / m) for i in before) / 2
+    return sum(abs(x / n - y / m) for x, y in zip(old, new, strict=True)) / 2
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from phalanx.core import InfeasibleError
+from phalanx.errors import InfeasibleError
 from phalanx.weighting.sampling import drawn_attackers
 from phalanx.weighting.truncation import check_shares, subset_bound, top, truncation_bound
 

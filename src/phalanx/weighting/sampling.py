@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 
-from phalanx.core import TooFewError
+from phalanx.errors import TooFewError
 from phalanx.weighting.truncation import attacker_share, check_shares, check_sizes, subset_bound, top
 from phalanx.wording import plural
 

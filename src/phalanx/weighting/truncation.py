@@ -15,14 +15,19 @@ Where the paper is silent, or its code differs:
 * Sizes are integers, and alpha* is converted to the simple fraction that was meant, so that all comparisons are exact.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from phalanx.core import InfeasibleError, TooFewError
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx.errors import InfeasibleError, TooFewError
 from phalanx.wording import plural
+
+Sizes = Mapping[int, int] | NDArray[np.int64]  # by client; or in the order of the clients, which takes less memory
 
 
 class TradeOff(NamedTuple):
@@ -32,11 +37,11 @@ class TradeOff(NamedTuple):
     bound: int  # U*, the largest size that is not truncated
 
 
-def mwp(sizes: Mapping[int, float], p: float) -> float:
+def mwp(sizes: Mapping[int, float] | NDArray[Any], p: float) -> float:
     """Return the maximal weight proportion: the share that the largest p of the clients hold (Definition 1).
 
     Args:
-        sizes: a positive size, or weight, for each client.
+        sizes: a positive size, or weight, for each client, by client or as an array.
         p: share of the clients, in [0, 1].
 
     Returns:
@@ -51,13 +56,13 @@ def mwp(sizes: Mapping[int, float], p: float) -> float:
     """
     if not 0 <= p <= 1:
         raise ValueError(f"p must lie in [0, 1], got {p}.")
-    if not sizes or not all(0 < size < float("inf") for size in sizes.values()):
+    V = ranked(sizes)
+    if not len(V) or not all(0 < size < float("inf") for size in V):
         raise ValueError("sizes must hold a positive, finite number for each client, and at least one client.")
-    V = sorted(sizes.values())
     return float(sum(V[len(V) - top(p, len(V)) :]) / sum(V))
 
 
-def truncation_bound(sizes: Mapping[int, int], alpha: float, alpha_star: float) -> int:
+def truncation_bound(sizes: Sizes, alpha: float, alpha_star: float) -> int:
     """Return the largest U with mwp(trunc(N, U), alpha) <= alpha*, U* of Equation 4.
 
     O(K log K) time for K clients, to sort their sizes.
@@ -150,9 +155,7 @@ def most_tolerated(clients: int, alpha_star: float) -> int:
     return _largest(_exact(alpha_star), clients)
 
 
-def truncation_curve(
-    sizes: Mapping[int, int], alpha_star: float, tolerated: Iterable[int] | None = None
-) -> list[TradeOff]:
+def truncation_curve(sizes: Sizes, alpha_star: float, tolerated: Iterable[int] | None = None) -> list[TradeOff]:
     """Return U* for every alpha at which it changes (Algorithm 3).
 
     Between two neighbours alpha_1 < alpha_2 of the list, the bound is that of alpha_2, since it depends only on the
@@ -192,9 +195,12 @@ class Sorted:
         ValueError: if there are no clients, or a size is not an integer of at least 1.
     """
 
-    def __init__(self, sizes: Mapping[int, int]) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         check_sizes(sizes)
-        self.n = sorted(int(size) for size in sizes.values())
+        if isinstance(sizes, Mapping):
+            self.n: Sequence[int] = ranked({i: int(size) for i, size in sizes.items()})
+        else:
+            self.n = ranked(sizes.astype(np.int64, copy=False))
         self._sums = [0, *accumulate(self.n)]
 
     def __len__(self) -> int:
@@ -240,6 +246,12 @@ class Sorted:
         return (x * c - y * a) // (y * b - x * d)  # n_{u+1} is infeasible, so y b > x d
 
 
+def ranked(weights: Mapping[int, Any] | NDArray[Any]) -> Sequence[Any]:
+    """Return sizes or weights in increasing order, as Python's numbers, whose sums are exact if they are integers."""
+    # A view of an array gives Python's numbers one at a time; a list of them has four times its memory.
+    return sorted(weights.values()) if isinstance(weights, Mapping) else np.sort(weights).data
+
+
 def top(p: float, K: int) -> int:
     """Return ceil(p K), safe against rounding: 0.1 of 10 clients is 1 client."""
     return min(max(ceil(p * K - 1e-9), int(p > 0)), K)
@@ -259,10 +271,14 @@ def check_shares(alpha: float, alpha_star: float) -> None:
         raise ValueError(f"alpha_star must lie in (0, 1), got {alpha_star}: it is a share of the weight.")
 
 
-def check_sizes(sizes: Mapping[int, int]) -> None:
+def check_sizes(sizes: Sizes) -> None:
     """Raise `ValueError` if there are no sizes, or one is not an integer of at least 1."""
-    if not sizes:
+    if not len(sizes):
         raise ValueError("sizes must hold at least one client, got none.")
+    if not isinstance(sizes, Mapping):
+        if sizes.dtype == np.int64 and sizes.min() >= 1:
+            return
+        sizes = dict(enumerate(sizes.tolist()))
     for client, size in sizes.items():
         if not 1 <= size < float("inf") or size != int(size):
             raise ValueError(f"sizes must be integers of at least 1, got {size!r} for client {client}.")

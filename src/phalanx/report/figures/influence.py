@@ -1,4 +1,4 @@
-"""How far liars could have moved each aggregate, against its length."""
+"""The distance that liars could have moved each aggregate, against its length."""
 
 from math import isfinite
 from typing import TYPE_CHECKING
