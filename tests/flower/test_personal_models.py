@@ -23,7 +23,7 @@ from phalanx.flower import (
 )
 from phalanx.flower.client import ClientWorker
 from phalanx.runs.federation import Federation
-from phalanx.training import Ditto, Evaluation, FedPer, LocalOptimizer, LocalSGD
+from phalanx.training import Ditto, Evaluation, FedPer, LocalOptimizer, LocalSGD, PrivateSGD
 from runs.test_packing import same
 
 SGD = LocalSGD(batch_size=5, momentum=0.5)
@@ -134,3 +134,11 @@ def test_what_cannot_work_is_refused_before_the_run(name, changes, message, tmp_
 def test_the_coordinator_refuses_what_the_participant_refuses():
     with pytest.raises(InfeasibleError, match="with FedPer a model is complete at a client only"):
         dataclasses.replace(coordinator_of(planned("FedPer"), roster_of(6)), algorithm=FLTrust())
+
+
+def test_noise_within_fedper_hides_what_it_hides_alone(tmp_path):
+    private = PrivateSGD(clip=1.0, noise_multiplier=1.0)
+    made = participant_of(planned("FedPer"), 0, KEYS[0], tmp_path)
+    made = dataclasses.replace(made, training=FedPer(("1.*",), private), noise="system")
+    assert made.hides
+    assert made.training.secretly() == FedPer(("1.*",), private.secretly()) != made.training

@@ -121,7 +121,7 @@ class Participant:
     @property
     def hides(self) -> bool:
         """Whether nothing but noisy updates may leave the client."""
-        return self.noise == "system" and (privately(self.algorithm) or self.training.hides)
+        return self.noise == "system" and (privately(self.algorithm) or self.training.base.hides)
 
     def _check_dtype(self, dtype: torch.dtype) -> None:
         """Raise `ValueError` if the model cannot take the type of the examples; float64 is converted for it."""
