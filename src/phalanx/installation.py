@@ -1,4 +1,4 @@
-"""The command that adds an extra to this installation, for messages that miss one."""
+"""This installation: the command that adds an extra, for messages that miss one, and where its data sets lie."""
 
 import json
 import shlex
@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 NAME = "phalanx-fl"
+DATA_DIR = "PHALANX_DATA"  # environment variable: the folder of the data sets, if no other is named
 
 
 def installation(extra: str) -> str:

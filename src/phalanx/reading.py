@@ -4,7 +4,9 @@ A key that occurs twice is an error, 1e-3 is a number, a date is text, and so is
 60 (010, 1:30).  Nesting and size are limited, aliases included: ten short lines can stand for a million values.
 """
 
+import hashlib
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,21 @@ def contents(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise ValueError(f"{path} is larger than {most:,} bytes, which no file of its kind is.")
     return data
+
+
+def file_digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file, "sha256:..."; None if it cannot be read.  An unchanged file is read once."""
+    try:
+        about = path.stat()
+        return _digest(path.absolute(), about.st_size, about.st_mtime_ns)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def decoded(data: bytes, name: str) -> str:

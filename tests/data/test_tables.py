@@ -1,6 +1,7 @@
 """Tables: data frames, CSV and parquet files."""
 
 import gzip
+import hashlib
 import sys
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch
 
 from commandline import chosen
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.data import CSV, Dataset, Natural, Parquet, Source
+from phalanx.data import CSV, Dataset, HeldOut, Natural, Parquet, Source
 from phalanx.data.tables import MOST_VALUES
 from phalanx.installation import installation
 from phalanx.models import MLP
+from phalanx.simulation import AvailabilityTrace, LatencyTrace
+from phalanx.studies.grid import name_of
 from phalanx.training import Regression
 
 FRAME = pd.DataFrame(
@@ -123,7 +126,11 @@ def test_types_of_pandas_and_numpy_are_read_alike():
         (FRAME.assign(age=0.5), {"label": "age", "class_names": [0]}, "holds numbers that are targets.* convert the"),
         (FRAME.assign(age=pd.Timestamp(0)), {"label": "risk"}, "Column 'age' holds datetime64.* drop it"),
         (FRAME.rename(columns={"age": "city"}), {"label": "risk"}, "different names, got city more than once"),
-        (FRAME.assign(age=[1.0, float("inf"), 3.0, 4.0]), {"label": "risk"}, "1 of 4 examples hold NaN or infinite"),
+        (
+            FRAME.assign(age=[1.0, float("inf"), 3.0, 4.0]),
+            {"label": "risk"},
+            "are infinite.* in 1 of 4 rows",
+        ),
     ],
 )
 def test_says_what_is_wrong_with_a_frame(frame, options, message):
@@ -244,7 +251,7 @@ def test_what_is_wrong_with_a_file(folder):
     with pytest.raises(ValueError, match=r"all\.csv and less\.csv must have the same columns; only one .* 'kind'"):
         CSV("all.csv", "label", test="less.csv").load(folder)
     table(3).assign(label=["a", "b", "c"]).to_csv(folder / "few.csv", index=False)
-    with pytest.raises(ValueError, match=r"A test part of 0\.2 of 3 rows is empty\. Raise test_share"):
+    with pytest.raises(ValueError, match=r"a test part of 0\.2 of 3 rows is empty: column 'label' has"):
         CSV("few.csv", "label").load(folder)
     with pytest.raises(ValueError, match="test_share must be between 0 and 1"):
         CSV("all.csv", "label", test_share=1.0)
@@ -289,3 +296,59 @@ def test_a_run_with_an_owner_for_each_client(folder):
     record = simulate(plan, data_dir=folder)
     assert record.history[-1].metrics.accuracy > 0.8
     assert [client.size for client in record.summary.clients.values()] == [12] * 4
+
+
+# --- identities
+
+
+def named(path, **options):
+    return Run(data=CSV(str(path), "label", **options)).identity
+
+
+def test_a_run_is_identified_by_the_content_of_its_files(folder):
+    whole = named(folder / "all.csv")
+    copy = folder / "elsewhere.csv"
+    copy.write_bytes((folder / "all.csv").read_bytes())
+    assert named(copy) == whole != named(folder / "train.csv")
+    two = named(folder / "train.csv", test=str(folder / "test.csv"))
+    assert two not in (named(folder / "train.csv"), named(folder / "train.csv", test=str(folder / "train.csv")))
+    table(59).to_csv(copy, index=False)
+    assert named(copy) != whole, "other rows at the same path"
+    held = Run(data=HeldOut(CSV(str(copy), "label"))).identity
+    table(58).to_csv(copy, index=False)
+    assert Run(data=HeldOut(CSV(str(copy), "label"))).identity != held, "also within another source"
+
+
+def test_the_file_of_an_identity_is_looked_for_in_the_data_folder(folder, monkeypatch):
+    by_path = named("all.csv")
+    monkeypatch.setenv("PHALANX_DATA", str(folder))
+    assert named("all.csv") == named(folder / "all.csv") != by_path
+    assert named("none.csv") != named("other.csv"), "a file that is nowhere goes by its path"
+
+
+def test_a_configuration_and_a_name_have_the_path(folder):
+    source = CSV(str(folder / "all.csv"), "label")
+    assert Run(data=source).config["data"]["init_args"]["path"] == str(folder / "all.csv")
+    assert "all.csv" in name_of(source)
+
+
+def test_an_unchanged_file_is_hashed_once(folder, monkeypatch):
+    named(folder / "all.csv")
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    named(folder / "all.csv")
+    (folder / "all.csv").write_text("changed")
+    with pytest.raises(TypeError):
+        named(folder / "all.csv")
+
+
+def test_a_trace_is_identified_by_its_content(tmp_path):
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    for path in (first, second):
+        path.write_text("client,seconds\n0,1\n")
+    latency = [Run(latency=LatencyTrace(str(path))).identity for path in (first, second)]
+    available = [Run(availability=AvailabilityTrace(str(path))).identity for path in (first, second)]
+    assert latency[0] == latency[1]
+    assert available[0] == available[1]
+    second.write_text("client,seconds\n0,2\n")
+    assert Run(latency=LatencyTrace(str(second))).identity != latency[0]
+    assert Run(availability=AvailabilityTrace(str(second))).identity != available[0]

@@ -6,12 +6,11 @@ import inspect
 import pytest
 
 from algorithms.test_common import ALGORITHMS, needed, one_of_each_class
-from flower.federations import KEYS, SMALL, states_in_simulation, states_over_flower
+from flower.federations import SMALL, states_in_simulation, states_over_flower
 from phalanx import algorithms
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.attacks import LazyFreeRider, Rescale
-from phalanx.core import InfeasibleError, Until
-from phalanx.flower import participant_of
+from phalanx.core import Until
 from phalanx.models import MLP
 from phalanx.training import Classification, LocalOptimizer
 from runs.test_packing import same
@@ -40,12 +39,6 @@ def test_over_flower_as_in_the_simulation(algorithm, tmp_path):
 def test_tasks_and_optimizers_do_the_same(tmp_path):
     plan = planned(FedAvg(), task=Classification(metrics=("F1Score",)), training=LocalOptimizer("AdamW", batch_size=5))
     assert same(states_over_flower(plan, tmp_path), states_in_simulation(plan))
-
-
-def test_a_client_of_flower_cannot_remember_its_optimizer(tmp_path):
-    plan = planned(FedAvg(), training=LocalOptimizer(remember=True))
-    with pytest.raises(InfeasibleError, match="a new process for each task"):
-        participant_of(plan, 0, KEYS[0], tmp_path)
 
 
 @pytest.mark.parametrize("attack", [Rescale(-2.0), LazyFreeRider()], ids=str)

@@ -13,7 +13,7 @@ from torch import nn
 from flower.test_codec import bad_arrays
 from phalanx import Guard
 from phalanx.aggregators import SMEA, Krum, Mean, Median, TrimmedMean
-from phalanx.core import InfeasibleError, StalledError
+from phalanx.core import ClientReport, InfeasibleError, StalledError
 from phalanx.engine import LostRounds
 from phalanx.flower import InProcessGrid, PhalanxStrategy
 from phalanx.weighting import Ignore, Truncate
@@ -328,3 +328,34 @@ def test_a_node_that_answers_twice_counts_once():
         result = strategy.start(grid=grid, initial_arrays=ArrayRecord(start), num_rounds=1)
     assert moved(start, result) == pytest.approx(2.5, abs=1e-5)
     assert "duplicate" in strategy.invalid[1][13]
+
+
+def measuring(client, **metrics):
+    """A client of the quickstart that answers "evaluate" messages with these metrics."""
+    app = ClientApp()
+    app.train()(quickstart_client(client))
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+    return app
+
+
+def test_reports_of_clients_are_kept_and_those_that_cannot_be_are_none(caplog):
+    clients = [
+        measuring(0, **{"num-examples": 7, "eval_loss": 0.5, "eval_acc": 0.75}),
+        measuring(1, **{"num-examples": 3, "eval_loss": 1.5}),
+        measuring(2, **{"num-examples": 3, "eval_acc": 7.5}),
+        measuring(3, **{"num-examples": -1, "eval_acc": 0.5}),
+        measuring(4, **{"eval_acc": 0.5}),
+    ]
+    strategy = PhalanxStrategy(Median())
+    quickstart(strategy, clients, rounds=2)
+    expected = {10: ClientReport(7, 0.5, 0.75), 11: ClientReport(3, 1.5)}
+    assert strategy.reports == {1: expected, 2: expected}
+    assert "the report of node 12 is invalid: eval_acc is 7.5, which cannot be" in caplog.text
+    assert "the report of node 13 is invalid: num-examples is -1" in caplog.text
+    named = PhalanxStrategy(Median(), loss_key="mse", accuracy_key="r2")
+    quickstart(named, [measuring(i, **{"num-examples": 2, "mse": 0.25, "eval_acc": 1.0}) for i in range(3)])
+    assert set(named.reports[1].values()) == {ClientReport(2, 0.25)}

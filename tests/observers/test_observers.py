@@ -290,7 +290,7 @@ def test_the_bar_of_a_notebook_is_updated_in_place(monkeypatch):
         record = simulate(PLAN, observers=[bar])
     assert len(shown) == 10
     accuracy = f"{100 * record.summary.final.accuracy:.1f} %"
-    assert repr(shown[-1]) == f"step 9 of 9 accuracy {accuracy}"
+    assert repr(shown[-1]) == f"step 9 of 9, accuracy {accuracy}"
     assert '<progress max="1" value="1.0000"' in shown[-1]._repr_html_()
     assert 'value="0.3333"' in shown[3]._repr_html_()
 

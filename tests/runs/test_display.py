@@ -95,6 +95,7 @@ def test_a_picture_has_what_was_measured(tmp_path):
         assert [*zip(line.get_xdata(), line.get_ydata(), strict=True)] == curve(record.history, name)
         assert axes.get_ylabel() == name
     figure.savefig(tmp_path / "picture.png")
+    assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it, also one that has not imported pyplot"
     assert len(record.plot().axes) == 2
     with pytest.raises(ValueError, match=r"metrics must be among accuracy, loss, .*, got 'f1'"):
         record.plot("f1")
@@ -131,7 +132,7 @@ def test_the_card_of_a_notebook_is_short_and_says_the_outcome():
     assert f">1: {bad}<" in text
     assert f"{100 * record.summary.final.accuracy:.1f} %" in text
     points = re.search(r'points="([^"]*)"', text)[1].split()
-    assert (points[0].split(",")[0], points[-1].split(",")[0]) == ("0", "180")
+    assert (points[0].split(",")[0], points[-1].split(",")[0]) == ("0", "200")
     assert repr(record).startswith("Record('RFFL, Rescale x 1', finished after 60 steps, accuracy ")
     assert len(repr(record)) < 200
 

@@ -292,6 +292,8 @@ def _read(kind: Any, before: Any, value: Any, path: str) -> Any:
         raise ConfigurationError(f"{path} must be a mapping of its options ({fields}), got {given}.")
     reason = "".join(f" ({why})" for why in dict.fromkeys(reasons) if why)
     meant = advice.meant(given, advice.choices(kind)) or _meant_further_in(given, before, path)
+    if path.rpartition(".")[2] == "data" and (table := advice.table(given)):
+        raise ConfigurationError(f"{path} is a class, and {given} a file. Give --{path} {table} --{path}.path {given}.")
     raise ConfigurationError(f"{path} must be {advice.described(kind)}, got {given}{reason}.{meant}")
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from phalanx.cli.deferred import Deferred
 from phalanx.cli.parser import Parser, path
+from phalanx.installation import DATA_DIR
 
-DATA_DIR = "PHALANX_DATA"  # environment variable: the default of --data_dir
 PORT = 8000  # of the SuperLink, in `docs/deployment.md`
 DELTA = 0.05  # default of `phalanx weights --delta`
 

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from phalanx.core import Observer
+from phalanx.core import ClientReport, Observer
 from phalanx.core import Progress as Step
 from phalanx.runs.plan import Run
+from phalanx.runs.reports import spread
 
 
 @contextmanager
@@ -31,9 +32,17 @@ def follow(progress: Progress, plan: Run, name: str) -> Observer:
     until = plan.until
     task = progress.add_task(name, total=until.limit or round(until.seconds or 0), note="")
 
+    last = dict[int, ClientReport]()
+
     def observer(step: Step) -> None:
         done = step.step if until.limit else round(step.now)
-        note = f"{len(step.invalid)} invalid" if step.invalid else ""
-        progress.update(task, completed=done, note=note)
+        if step.updates is not None:
+            last.update(step.updates.reports)
+            for client in [i for i, verdict in step.state.verdicts.items() if verdict.final]:
+                last.pop(client, None)  # excluded
+        found = spread(last)
+        notes = [f"reported {found.metric} {found.median}"] if found.values else []
+        notes += [f"{len(step.invalid)} invalid"] if step.invalid else []
+        progress.update(task, completed=done, note=", ".join(notes))
 
     return observer

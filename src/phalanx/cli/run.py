@@ -91,6 +91,7 @@ def partition_command(options: Options, console: Console) -> int:
     if options.picture is not None:
         from phalanx.data import plot_holdings  # noqa: PLC0415  (matplotlib is slow to import)
 
+        options.picture.parent.mkdir(parents=True, exist_ok=True)
         plot_holdings(counts, plan.attackers(), sizes).savefig(options.picture, dpi=150)
         console.print(f"Picture: {options.picture}", soft_wrap=True)
     return 0
@@ -187,7 +188,8 @@ def _where_it_goes_on(plan: Run, console: Console) -> Observer:
 
 
 def _show(records: Sequence[Record], folder: Path, title: str, console: Console) -> int:
-    for table in (terminal.results(records), terminal.exclusions(records), terminal.unused(records)):
+    for shown in (terminal.results, terminal.exclusions, terminal.unused, terminal.reports):
+        table = shown(records)
         if table is not None:
             console.print(table)
     for record in records:

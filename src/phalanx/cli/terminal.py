@@ -13,10 +13,12 @@ from rich.table import Table
 
 from phalanx.report.troubles import lost_rounds, troubles
 from phalanx.runs.record import Record
+from phalanx.runs.reports import reported, spread
 from phalanx.runs.schema import DetectionCounts
 from phalanx.wording import percent, plural, visible
 
 TRUTH = {None: "unknown", True: "Byzantine", False: "[yellow]honest[/]"}
+GROUPS = {None: "unknown", False: "honest", True: "Byzantine"}
 STATUS = {"failed": " [red]failed[/]", "stopped": " [yellow]stopped[/]"}
 
 
@@ -93,6 +95,25 @@ def unused(records: Sequence[Record]) -> Table | None:
         shares = (record.summary.filtered.byzantine, record.summary.filtered.honest)
         if any(shares):
             table.add_row(escape(record.name), *map(percent, shares))
+    return table if table.row_count else None
+
+
+def reports(records: Sequence[Record]) -> Table | None:
+    """Return a table of the last reports of clients, a line per run and truth; None if there are none."""
+    found = [(record, reported(record.history)) for record in records]
+    metrics = {spread({i: r.last for i, r in each.items()}).metric for _, each in found if each}
+    table = _table(f"Reported {' or '.join(sorted(metrics))}, the last of each client (in brackets: whose)")
+    table.add_column("run")
+    table.add_column("truth", no_wrap=True)
+    for heading in ("clients", "excluded", "lowest", "median", "highest"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for record, each in found:
+        clients = record.summary.clients
+        for truth, words in GROUPS.items():
+            last = {i: one.last for i, one in each.items() if (clients[i].byzantine if i in clients else None) is truth}
+            if last:
+                excluded = sum(i in clients and clients[i].excluded is not None for i in last)
+                table.add_row(escape(record.name), words, str(len(last)), str(excluded), *spread(last).in_words)
     return table if table.row_count else None
 
 

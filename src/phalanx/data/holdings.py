@@ -53,7 +53,7 @@ def plot_holdings(
     Raises:
         ValueError: if `counts` is not such a matrix, or the other arguments do not match it.
     """
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import, and needed here only)
+    from phalanx.notebook import NotebookFigure  # noqa: PLC0415  (slow to import)
 
     if counts.ndim != 2 or 0 in counts.shape:
         raise ValueError(f"counts must be (clients, classes), at least one of each, got shape {tuple(counts.shape)}.")
@@ -64,7 +64,7 @@ def plot_holdings(
     if sizes is not None and len(sizes) != clients:
         raise ValueError(f"sizes must be one for each of {clients} clients, got {len(sizes)}.")
     width, height = min(max(0.42 * classes, 3.2), 7.0), min(max(0.3 * clients, 0.6), 7.5)  # inches, of the heat map
-    figure = Figure(figsize=(width + 3.4, height + 1.4), layout="constrained")
+    figure = NotebookFigure(figsize=(width + 3.4, height + 1.4), layout="constrained")
     (scale, corner), (mix, size) = figure.subplots(2, 2, width_ratios=[width, 2.4], height_ratios=[0.12, height])
     size.sharey(mix)
     corner.set_axis_off()

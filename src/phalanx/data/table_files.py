@@ -1,7 +1,10 @@
 """CSV and parquet files as sources of examples.  They are read by pandas: the extra `tables`."""
 
+import os
+import re
 import zlib
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,13 @@ from torch import Tensor
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.sources import Source
-from phalanx.data.tables import Columns, read_frame
-from phalanx.installation import installation
+from phalanx.data.tables import Columns, is_text, read_frame
+from phalanx.installation import DATA_DIR, installation
+from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
+from phalanx.wording import plural, shown
+
+WRONG_LINE = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")  # of pandas
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,19 @@ class TableFile(Source):
         if not 0 < self.test_share < 1:
             raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
 
+    @property
+    def file_digests(self) -> Mapping[str, str]:
+        """By field, the SHA-256 of the file that it names, which identifies the data wherever the file lies.
+
+        It is looked for in the current folder, and in that of the environment variable `PHALANX_DATA`.  A file in
+        another `data_dir` is identified by its path.
+        """
+        folder = os.environ.get(DATA_DIR)
+        named = {"path": self.path, "test": self.test}
+        places = {name: _place(path, Path(folder) if folder else None) for name, path in named.items() if path}
+        digests = {name: place and file_digest(place) for name, place in places.items()}
+        return {name: digest for name, digest in digests.items() if digest}
+
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32 of shape (n, inputs).
 
@@ -67,10 +87,14 @@ class TableFile(Source):
                 f"{self.path} and {self.test} must have the same columns; only one of them has "
                 f"{', '.join(map(repr, sorted(ours ^ theirs, key=str)))}."
             )
+        self._check_kinds(frames[0], frames[-1])
         table = pandas.concat(frames, ignore_index=True)
-        read = read_frame(
-            table, self.label, owner=self.owner, drop=self.drop, class_names=self.class_names, targets=self.targets
-        )
+        try:
+            read = read_frame(
+                table, self.label, owner=self.owner, drop=self.drop, class_names=self.class_names, targets=self.targets
+            )
+        except ValueError as error:
+            raise ValueError(f"{' and '.join(filter(None, (self.path, self.test)))}: {error}") from error
         if self.test is None:
             labels = read.y if read.classes else torch.zeros(len(read.y))
             tested = self._drawn(labels if read.owners is None else read.owners)
@@ -80,6 +104,16 @@ class TableFile(Source):
         data = Dataset(x, read.y, read.classes, read.owners)
         return data.of(~tested), data.of(tested)
 
+    def _check_kinds(self, train: Any, test: Any) -> None:
+        """Raise `ValueError` if a column is text in one file and numbers in the other."""
+        for name in train.columns:
+            texts = [path for path, frame in ((self.path, train), (self.test, test)) if is_text(frame[name])]
+            if len(texts) == 1 and name not in self.drop:
+                raise ValueError(
+                    f"Column {name!r} holds text in {texts[0]}, and numbers in the other file of {self.path} and "
+                    f"{self.test}. Write it in the same way in both."
+                )
+
     def _drawn(self, groups: Tensor) -> Tensor:
         """Return which examples are for tests: a share of each group, drawn by the stream "test" of `split_seed`."""
         rng, tested = numpy_generator(self.split_seed, "test"), torch.zeros(len(groups), dtype=torch.bool)
@@ -88,23 +122,35 @@ class TableFile(Source):
             order = torch.from_numpy(rng.permutation(len(members)))
             tested[members[order[: min(round(self.test_share * len(members)), len(members) - 1)]]] = True
         if not tested.any():
+            most, rows = int(torch.unique(groups, return_counts=True)[1].max()), plural(len(groups), "row")
+            what = f"column {self.owner or self.label!r} has as many values as rows"
+            why = f": {what}, and one row of each value is for training" if most == 1 and len(groups) > 1 else ""
             raise ValueError(
-                f"A test part of {self.test_share:g} of {len(groups)} rows is empty. Raise test_share, or give the "
-                "test part as a file of its own."
+                f"{self.path}: a test part of {self.test_share:g} of {rows} is empty{why}. "
+                f"{'Raise test_share, or give' if most > 1 else 'Give'} the test part as a file of its own."
             )
         return tested
 
     def _frame(self, path: str, data_dir: Path | None) -> Any:
         """Return the table in a file."""
-        places = [Path(path), *([Path(data_dir) / path] if data_dir else [])]
-        found = next((place for place in places if place.is_file()), None)
+        found = _place(path, data_dir)
         if found is None:
-            looked = " or ".join(str(place.absolute()) for place in places)
+            looked = " or ".join(str(place.absolute()) for place in _places(path, data_dir))
             raise FileNotFoundError(f"{type(self).__name__} finds no file {looked}. Correct the path.")
+        if not found.stat().st_size:
+            raise ValueError(f"{found} is empty. Name a file with a row for each example.")
         try:
             return self.read(found)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{found} is not UTF-8 text. Save it in UTF-8.") from error
         except (ValueError, OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {error}") from error
+            why = WRONG_LINE.search(str(error))
+            told = (
+                f"line {why[2]} has {why[3]} cells, expected {why[1]}. Correct the line, or the separator."
+                if why
+                else f"{shown(str(error).rstrip('. '), 200)}. Name another file, or save it again."
+            )
+            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {told}") from error
 
     @abstractmethod
     def read(self, file: Path) -> Any:
@@ -120,6 +166,11 @@ class CSV(TableFile):
     """
 
     separator: str = ","
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.separator) != 1:
+            raise ValueError(f"separator must be one character, such as ; or a tab, got {self.separator!r}.")
 
     def read(self, file: Path) -> Any:
         """See `TableFile`."""
@@ -137,6 +188,15 @@ class Parquet(TableFile):
         except ImportError as error:
             message = f"Parquet needs the package pyarrow. Install it: {installation('tables')}."
             raise ModuleNotFoundError(message) from error
+
+
+def _places(path: str, data_dir: Path | None) -> list[Path]:
+    return [Path(path), *([Path(data_dir) / path] if data_dir else [])]
+
+
+def _place(path: str, data_dir: Path | None) -> Path | None:
+    """Return where a file is, None if it is nowhere."""
+    return next((place for place in _places(path, data_dir) if place.is_file()), None)
 
 
 def _pandas(name: str) -> Any:

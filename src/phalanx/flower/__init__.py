@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"Real clients need Flower: {installation('flower')}.") from error
 
-from phalanx.flower.client import Participant, client_app
+from phalanx.flower.client import Participant, client_app, personalize
 from phalanx.flower.codec import Malformed, Transfer
 from phalanx.flower.from_run import coordinator_of, participant_of
 from phalanx.flower.identity import Member, Roster, load_key, new_key
@@ -45,5 +45,6 @@ __all__ = [
     "new_key",
     "offered",
     "participant_of",
+    "personalize",
     "server_app",
 ]

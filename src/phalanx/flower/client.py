@@ -1,31 +1,37 @@
 """The client's side: it enrols, trains on the tasks it receives, and signs its answers.
 
-Flower starts a new process for each message.  If the algorithm needs state between two tasks, the client keeps it in
-files.
+Flower starts a new process for each message.  State between two tasks, of the algorithm or of the local training (a
+personal model, an optimizer), is kept in files that only the client's user can read, and is never sent.
 """
 
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import safetensors.torch
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from phalanx.algorithms.hidden import hiding
 from phalanx.algorithms.private import privately, secretly
 from phalanx.attacks import Answer, Attack, Update
-from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Vector, local_state
+from phalanx.core import Algorithm, ClientReport, InfeasibleError, Local, Served, Vector, local_state
 from phalanx.data import Dataset
 from phalanx.flower import codec
 from phalanx.flower.codec import WORDS, AnswerMessage, Malformed, TaskMessage, brief
 from phalanx.flower.files import private_file
 from phalanx.flower.identity import load_key, public_bytes
 from phalanx.rng import generator
-from phalanx.training.evaluation import evaluate
+from phalanx.runs.packing import pack, unpack
+from phalanx.training.evaluation import evaluate, least_loss
 from phalanx.training.evaluation import report as report_of
 from phalanx.training.local import LocalTask, LocalTraining, check_correctable, correction_of
 from phalanx.training.task import Classification, Task
@@ -44,7 +50,8 @@ class Participant:
         training: local training settings.
         data: the client's examples, on `device`. They never leave the client.
         key: its private key, or the path of the key file.
-        memory: a folder for the client's state between tasks; needed by some algorithms and by every attack.
+        memory: a folder for the client's state between tasks; needed by some algorithms and trainings (`FedPer`,
+            `Ditto`, an optimizer that remembers), and by every attack.
         seed: the seed of the run, which determines the order of minibatches.
         buffers: treatment of the model's buffers; the same as the server's.
         device: PyTorch device for training.
@@ -96,13 +103,8 @@ class Participant:
                 "which only a simulation offers. Choose another attack, or run a simulation."
             )
         self.algorithm.check_training(self.training)
-        if self.training.remembers:
-            raise InfeasibleError(
-                f"{type(self.training).__name__} remembers something of each client, and Flower starts a new process "
-                "for each task. Choose a training that remembers nothing, or run a simulation."
-            )
-        if self.memory is None and (self.algorithm.remembers or self.attack is not None):
-            stateful = self.attack if self.attack is not None else self.algorithm
+        self.training.check(self.algorithm)
+        if self.memory is None and (stateful := self._stateful()) is not None:
             raise InfeasibleError(
                 f"{type(stateful).__name__} keeps state between tasks. Give its clients a folder: memory=..."
             )
@@ -110,10 +112,16 @@ class Participant:
             load_key(self.key)
         self._check_dtype(sent_tensors(self.model, self.buffers)[0].dtype)
 
+    def _stateful(self) -> object:
+        """Return what keeps state between two tasks; None if nothing does."""
+        if self.attack is not None:
+            return self.attack
+        return self.algorithm if self.algorithm.remembers else self.training if self.training.remembers else None
+
     @property
     def hides(self) -> bool:
         """Whether nothing but noisy updates may leave the client."""
-        return self.noise == "system" and (privately(self.algorithm) or self.training.hides)
+        return self.noise == "system" and (privately(self.algorithm) or self.training.base.hides)
 
     def _check_dtype(self, dtype: torch.dtype) -> None:
         """Raise `ValueError` if the model cannot take the type of the examples; float64 is converted for it."""
@@ -137,6 +145,7 @@ class Remembered(NamedTuple):
 
     local: Local | None
     previous: Vector | None  # the download of that turn
+    training: object = None  # what the training remembers, such as a personal model
 
 
 @dataclass(frozen=True)
@@ -175,10 +184,17 @@ class ClientMemory:
         partial.unlink(missing_ok=True)  # of a process that was killed
         with private_file(partial) as file:  # an update says something about the data, before any noise above all
             held = {name: part.cpu().numpy() for name, part in parts.items() if part is not None}
-            np.savez(file, allow_pickle=False, **held)
+            np.savez(file, allow_pickle=False, **held, **_packed(known.training))
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(path)
         for old in sorted(self._turns(task).items())[:-KEPT]:
             old[1].unlink()
+
+    def last(self) -> Remembered:
+        """Return the state after the last turn of the latest run."""
+        found = sorted(self.folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns) if self.folder else []
+        return _load(found[-1]) if found else Remembered(None, None)
 
     def _turns(self, task: TaskMessage) -> dict[int, Path]:
         files = self.folder.glob(f"{task.session}-*.npz") if self.folder else ()
@@ -189,7 +205,31 @@ def _load(path: Path) -> Remembered:
     with np.load(path, allow_pickle=False) as file:
         parts = {name: torch.from_numpy(file[name]) for name in file.files}
     local = Local(parts["params"], parts["delta"], parts.get("memory")) if "params" in parts else None
-    return Remembered(local, parts.get("previous"))
+    return Remembered(local, parts.get("previous"), _unpacked(parts))
+
+
+FORM, PIECE = "form", "piece"  # names of a packed value in the file
+
+
+def _packed(value: object) -> dict[str, npt.NDArray[np.uint8]]:
+    """Return a value as arrays; see `phalanx.runs.packing`."""
+    if value is None:
+        return {}
+    packed = pack(value)
+    pieces = {f"{PIECE}{k}": _joined(*piece.read()) for k, piece in enumerate(packed.pieces)}
+    return {FORM: np.frombuffer(json.dumps(packed.form).encode(), np.uint8), **pieces}
+
+
+def _joined(before: bytes, held: torch.Tensor, after: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(before + held.numpy().tobytes() + after, np.uint8)
+
+
+def _unpacked(parts: Mapping[str, torch.Tensor]) -> object:
+    if FORM not in parts:
+        return None
+    form = json.loads(parts[FORM].numpy().tobytes())
+    pieces = [parts[f"{PIECE}{k}"].clone() for k in range(len(form["pieces"]))]  # at a border of 64 bytes
+    return unpack(form, pieces)
 
 
 class ClientWorker:
@@ -205,7 +245,7 @@ class ClientWorker:
         self.algorithm = secretly(participant.algorithm) if participant.noise == "system" else participant.algorithm
         key = participant.key
         self.key = key if isinstance(key, Ed25519PrivateKey) else load_key(key)
-        model = FlatModule(participant.model, participant.buffers, participant.device)
+        model = FlatModule(participant.model, participant.buffers, participant.device, participant.training.personal)
         training = participant.training.secretly() if participant.noise == "system" else participant.training
         self.trainer = training.trainer(model, participant.task, participant.seed)
         few = participant.data.for_model(model.dtype)
@@ -230,28 +270,47 @@ class ClientWorker:
         task = self._meant(codec.read_task(content, download))
         download = download.to(model.device)
         known = self.memory.before(task)
+        self.trainer.restore({} if known.training is None else {task.client: known.training})
         start = self.algorithm.integrate(known.local, download)
         row = torch.empty(model.size, dtype=model.dtype, device=model.device)
         data = self._data(task.client)
         version = task.version
         correction = correction_of(self.algorithm, self.trainer, known.local, download, held=len(data), version=version)
-        report = self._report(start)
+        report = self._report(self.trainer.served(task.client, start))
         loss = self.trainer.train(LocalTask(task.client, task.turn, version, start, row, correction), data)
         if participant.algorithm.exact_losses and len(data):
             loss = evaluate(model, start, data, participant.task).loss
         if participant.hides:
             loss = 0.0  # a true loss would reveal what the noise hides
         delta, memory = self.algorithm.upload(row, known.local.memory if known.local else None)
+        trained = self.trainer.snapshot().get(task.client)
         if participant.algorithm.remembers or participant.attack is not None:
             local = local_state(participant.algorithm, start, delta, memory)
-            self.memory.keep(task, Remembered(local, download[: model.size]))
+            self.memory.keep(task, Remembered(local, download[: model.size], trained))
+        elif trained is not None:
+            self.memory.keep(task, Remembered(None, None, trained))
         if participant.attack is not None:
             update = Update(task.client, task.version, download[: model.size], delta, known.previous)
             rng = generator(participant.seed, "attack", task.client, task.turn)
             delta = participant.attack.forge(update, None, rng)
         return self._signed(task, loss, codec.encode(delta, task.transfer), report)
 
-    def _report(self, model: Vector) -> ClientReport | None:
+    def personalize(self, files: Mapping[int, Path]) -> int:
+        """See `personalize`."""
+        participant, model = self.participant, self.trainer.model
+        how, memory = hiding(self.algorithm), self.memory.last().training
+        self.trainer.restore({} if memory is None else {0: memory})
+        models = dict[int, Served]()
+        for number, file in files.items():
+            model.module.load_state_dict(safetensors.torch.load_file(file))
+            shared = model.read()
+            models[number] = self.trainer.served(0, shared if how is None else how.revealed(shared))
+        judges = participant.data if participant.held_out is None else participant.held_out
+        number = least_loss(model, models, judges.for_model(model.dtype), participant.task)
+        model.load(models[number])
+        return number
+
+    def _report(self, model: Served) -> ClientReport | None:
         """Return the client's measurement of a model; None if it has no examples for it."""
         data = self.participant.held_out
         if data is None or not len(data):
@@ -294,6 +353,19 @@ class ClientWorker:
 
 def _named(coordinator: str) -> str:
     return f"the coordinator {brief(repr(coordinator))}" if coordinator else "a coordinator without a name"
+
+
+def personalize(participant: Participant, files: Mapping[int, Path]) -> int:
+    """Load the model that a client uses after a run into its module, with what stayed at the client.
+
+    Args:
+        participant: the client; `model` gets the values. Its `memory` is that of the run.
+        files: of `offered`. Of several models it takes that with the least loss on `held_out`, or on `data` without it.
+
+    Returns:
+        The number of the model.
+    """
+    return ClientWorker(participant).personalize(files)
 
 
 def client_app(participant: Participant | Callable[[Context], Participant]) -> ClientApp:

@@ -246,16 +246,26 @@ def read_update(content: RecordDict, transfer: Transfer, out: Vector) -> ClientR
 def _read_report(record: object) -> ClientReport:
     if type(record) is not MetricRecord:
         raise Malformed(f"record {REPORT!r} is a {type(record).__name__}, expected a MetricRecord")
-    known = {"examples": int, "loss": float, "accuracy": float}
-    if "examples" not in record or not record.keys() <= known.keys():
+    if "examples" not in record or not record.keys() <= {"examples", "loss", "accuracy"}:
         raise Malformed(f"record {REPORT!r} holds {_names(record)}, expected examples, and loss and accuracy if known")
-    values: dict[str, Any] = dict(record)
-    for name, value in values.items():
-        if (kind := type(value)) is not known[name]:
-            raise Malformed(f"{name} is a {kind.__name__}, expected {known[name].__name__}")
-        most = {"accuracy": 1.0, "examples": MOST_EXAMPLES}.get(name, math.inf)
-        if not (math.isfinite(value) and value <= most and (name == "loss" or value >= 0)):
+    return report_of({name: (name, value) for name, value in record.items()})
+
+
+def report_of(named: Mapping[str, tuple[str, object]]) -> ClientReport:
+    """Return a client's report; raise `Malformed` if a value of it cannot be.
+
+    Args:
+        named: by field of the report, the name that the client gave to it, and its value.
+    """
+    known, values = {"examples": int, "loss": float, "accuracy": float}, dict[str, Any]()
+    for field, (name, given) in named.items():
+        value: Any = given
+        if (kind := type(value)) is not known[field]:
+            raise Malformed(f"{name} is a {kind.__name__}, expected {known[field].__name__}")
+        most = {"accuracy": 1.0, "examples": MOST_EXAMPLES}.get(field, math.inf)
+        if not (math.isfinite(value) and value <= most and (field == "loss" or value >= 0)):
             raise Malformed(f"{name} is {brief(value)}, which cannot be")
+        values[field] = value
     return ClientReport(**values)
 
 

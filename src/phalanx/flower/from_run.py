@@ -71,7 +71,7 @@ def coordinator_of(
     made = federation or Federation(plan)
     module = _module(plan, made)
     if hiding(plan.algorithm) is not None:
-        hide(module, plan.algorithm, plan.buffers)
+        hide(module, plan.algorithm, plan.buffers, plan.training)
     return Coordinator(
         unhidden(plan.algorithm),
         module,
@@ -85,7 +85,8 @@ def coordinator_of(
             "buffers": plan.buffers,
             "reference": made.reference,
             "noise": "stream",
-            "measure": nothing if plan.algorithm.remembers else made.measure,
+            "measure": nothing if plan.algorithm.remembers or plan.training.personalizes else made.measure,
+            "training": plan.training,
             "name": plan.title,
             "setup": plan.config,
             "known": partial(population, made),

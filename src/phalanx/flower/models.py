@@ -15,6 +15,8 @@ from phalanx.core import Algorithm, AnyState, InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.runs.models import Models, Served
 from phalanx.training.evaluation import least_loss
+from phalanx.training.local import LocalTraining
+from phalanx.training.sgd import LocalSGD
 from phalanx.training.vector import BufferPolicy, FlatModule
 
 
@@ -58,6 +60,8 @@ def choose(
         algorithm: that of the client; needed where it hides models from the server.
         buffers: as of the `Participant`.
 
+    A model of which a part stays at the client is chosen by `personalize`.
+
     Returns:
         The number of the model.
     """
@@ -71,13 +75,19 @@ def choose(
     return number
 
 
-def hide(module: nn.Module, algorithm: Algorithm, buffers: BufferPolicy = "refuse") -> None:
+def hide(
+    module: nn.Module,
+    algorithm: Algorithm,
+    buffers: BufferPolicy = "refuse",
+    training: LocalTraining | None = None,
+) -> None:
     """Transform the values of a model as `Permuted` or `Rotated` do, for a server that must not see it in the clear.
 
     Args:
         module: the initial model; overwritten.
         algorithm: that of the clients.
         buffers: as of the `Participant`.
+        training: that of the clients, if a part of the model stays with them (`FedPer`).
 
     Raises:
         InfeasibleError: the algorithm hides nothing.
@@ -85,5 +95,5 @@ def hide(module: nn.Module, algorithm: Algorithm, buffers: BufferPolicy = "refus
     how = hiding(algorithm)
     if how is None:
         raise InfeasibleError(f"{algorithm} hides nothing. Take the algorithm of the clients, Permuted or Rotated.")
-    model = FlatModule(module, buffers)
+    model = FlatModule(module, buffers, personal=(training or LocalSGD()).personal)
     model.load(how.hidden(model.read()))

@@ -45,6 +45,8 @@ from phalanx.runs.schema import StepRecord
 from phalanx.runs.session import Session
 from phalanx.runs.summary import Population, RunInfo
 from phalanx.signals import passing_signals_on
+from phalanx.training.local import LocalTraining
+from phalanx.training.sgd import LocalSGD
 from phalanx.training.vector import BufferPolicy, FlatModule
 from phalanx.version import VERSION
 
@@ -92,6 +94,7 @@ class Coordinator:
         known: what else its summary says, by its history: of a `Run` that everybody knows, who holds what and attacks.
         models: which models are kept.
         inputs: what a model takes and gives, for its record; None if that is not to be known.
+        training: local training of the clients. It matters where a part of the model stays with them (`FedPer`).
         architecture: description of the network, for `Record.model`; None if that is not to be known.
     """
 
@@ -122,8 +125,10 @@ class Coordinator:
     models: SavedModels = SavedModels()
     inputs: ModelInputs | None = None
     architecture: Model | None = None
+    training: LocalTraining = LocalSGD()
 
     def __post_init__(self) -> None:
+        self.training.check(self.algorithm)
         if (how := hiding(self.algorithm)) is not None:
             name = type(how).__name__
             raise InfeasibleError(
@@ -163,6 +168,8 @@ class Coordinator:
         }
         if self.influence is not None:
             parts["influence"] = self.influence
+        if self.training.personalizes:
+            parts["training"] = configuration(self.training, LocalTraining)
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
 
 
@@ -195,7 +202,7 @@ def coordinate(grid: Grid, coordinator: Coordinator) -> AnyState:
 
 def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
     """Do as `coordinate`, in a folder that is locked for this server."""
-    model = FlatModule(coordinator.model, coordinator.buffers)
+    model = FlatModule(coordinator.model, coordinator.buffers, personal=coordinator.training.personal)
     start, folder, algorithm = model.read(), coordinator.folder, coordinator.algorithm
     if coordinator.noise == "system":
         algorithm = secretly(algorithm)

@@ -23,11 +23,11 @@ from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import wrong_number
 from phalanx.algorithms.rounds import verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Reply, StalledError, Vector, Verdict, lost_verdicts
+from phalanx.core import ClientReport, InfeasibleError, Reply, StalledError, Vector, Verdict, lost_verdicts
 from phalanx.engine import guarantees
 from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.lost import LostRounds
-from phalanx.flower.codec import Malformed, brief, entries_of
+from phalanx.flower.codec import Malformed, brief, entries_of, report_of
 from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
 from phalanx.weighting import AsReported, Preprocess, Truncate
@@ -44,6 +44,9 @@ class PhalanxStrategy(FlowersFedAvg):
         preprocess: makes weights of the reported numbers of examples. The first that a node reports with a valid update
             is used. For the scope "population", the population is all nodes that have sent one so far.
         guard: which replies and sizes are invalid.
+        loss_key: the name of the loss in answers to Flower's "evaluate" messages, in which clients measure the model of
+            the round on examples of their own. These are `reports`.
+        accuracy_key: the name of the accuracy there.
         lost_rounds: after how many rounds in a row without a result the run ends with `StalledError`. Flower counts
             every round, so that only "skip" can be meant.
         options: of Flower's `FedAvg`: whom to sample, and the names of records.
@@ -55,6 +58,9 @@ class PhalanxStrategy(FlowersFedAvg):
         preprocess: Preprocess | None = None,
         guard: Guard | None = None,
         lost_rounds: LostRounds | None = None,
+        *,
+        loss_key: str = "eval_loss",
+        accuracy_key: str = "eval_acc",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -69,6 +75,8 @@ class PhalanxStrategy(FlowersFedAvg):
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and node
         self.invalid = dict[int, dict[int, str]]()  # by round and node
         self.lost = dict[int, dict[int, str]]()  # by round and node: failures, and missing answers
+        self.reports = dict[int, dict[int, ClientReport]]()  # by round and node: of the model that the round made
+        self._measured = {"examples": self.weighted_by_key, "loss": loss_key, "accuracy": accuracy_key}
         self._own_metrics = bool(options.get("train_metrics_aggr_fn"))
         self._arrays, self._asked = ArrayRecord(), list[Message]()
         self._sizes = dict[int, int]()  # of nodes that have answered with a valid update
@@ -145,8 +153,18 @@ class PhalanxStrategy(FlowersFedAvg):
         return _shaped(base + delta, self._arrays), self._metrics([(contents[i], w) for i, w in shares.items()])
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """See Flower's `Strategy`."""
+        """See Flower's `Strategy`.  The reports of the clients are kept."""
         good = [m for m in replies if not m.has_error() and len(m.content.metric_records) == 1]
+        self.reports[server_round] = reports = dict[int, ClientReport]()
+        for message in good:
+            node, metrics = message.metadata.src_node_id, next(iter(message.content.metric_records.values()))
+            try:
+                found = {field: (key, metrics[key]) for field, key in self._measured.items() if key in metrics}
+                if "examples" in found and len(found) > 1:
+                    reports[node] = report_of(found)
+            except Malformed as error:
+                said = log_fields("invalid", node=node, step=server_round)
+                log.warning("round %d, the report of node %d is invalid: %s", server_round, node, error, extra=said)
         return self._metrics([(m, 1.0) for m in {m.metadata.src_node_id: m for m in good}.values()])
 
     def _lose(self, server_round: int, clients: Iterable[int], why: str) -> tuple[None, None]:

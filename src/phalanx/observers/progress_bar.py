@@ -54,7 +54,8 @@ class ProgressBar:
             self._display.update(self._task, completed=done, description=self._shown)
         elif self._cell is not None:
             unit = "step" if self._steps else "second"
-            self._cell.update(_Bar(f"{unit} {done} of {self._total} {self._shown}", done / self._total))
+            said = f"{unit} {done} of {self._total}{', ' if self._shown else ''}{self._shown}"
+            self._cell.update(_Bar(said, done / self._total))
 
 
 class _Bar:

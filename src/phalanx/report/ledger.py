@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from phalanx.runs.reports import reported
 from phalanx.runs.schema import ClientRecord
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Ledger:
         weight: for each client, the sum of the weights of its updates.
         times: number of updates of each client that were ("accepted", client), "filtered", "invalid" or "lost".
         accuracy: for each client, the last known accuracy under its own distribution of labels.
+        reported: what each client reported, of those that did.
         shares: for each exclusion (step, client), the client's share of all weight up to then, where there was any.
     """
 
@@ -57,6 +59,7 @@ class Ledger:
         self.times = Counter[tuple[str, int]]()
         measured = [m.client_accuracy for step in record.history if (m := step.metrics) and m.client_accuracy]
         self.accuracy = measured[-1] if measured else {}
+        self.reported = reported(record.history)
         self.shares: dict[tuple[int, int], float] = {}
         for step in record.history:
             self._read(step)
@@ -112,7 +115,7 @@ def _clients(record: "Record") -> dict[int, ClientRecord]:
     seen = {
         c
         for step in record.history
-        for part in (step.verdicts, step.not_enrolled, step.invalid, step.lost)
+        for part in (step.verdicts, step.not_enrolled, step.invalid, step.lost, step.reports)
         for c in part
     }
     return {c: known.get(c, ClientRecord()) for c in sorted({*known, *seen})}

@@ -18,6 +18,7 @@ from phalanx.report.figures import (
     norms,
     participation,
     progress,
+    reports,
     reputation,
     separation,
     shares,
@@ -88,6 +89,8 @@ class RunView:
     troubles: tuple[Trouble, ...]
     hidden: int  # number of kinds of trouble that the table leaves out
     clients: tuple[tables.Client, ...]
+    reports: tables.Reports | None  # None if clients reported nothing
+    reported: Picture | None
     setup: tuple[tuple[str, str], ...]
     yaml: str
     environment: tuple[tuple[str, str], ...]
@@ -121,6 +124,8 @@ def section(ledger: Ledger, style: Style, records: "Sequence[Record]", anchor: s
         troubles=tuple(met[:KINDS]),
         hidden=max(0, len(met) - KINDS),
         clients=tables.clients(ledger),
+        reports=tables.reports(ledger),
+        reported=reports.picture(ledger, f"{anchor}-reports"),
         setup=tuple((label, describe(record.config[key])) for key, label in SETUP.items() if key in record.config),
         yaml=_yaml(record.config),
         environment=_environment(record.summary),

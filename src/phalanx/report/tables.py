@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from phalanx.report.ledger import BYZANTINE, HONEST, Ledger, attacked
 from phalanx.report.words import NONE, clock, describe, duration, percent
+from phalanx.runs.reports import Metric, Reported, metric_of
 from phalanx.runs.schema import DetectionCounts
 from phalanx.wording import plural
 
@@ -60,6 +61,20 @@ class Client:
     excluded: int | None
     reason: str
     not_enrolled: str  # why the client never took part; empty if it did
+
+
+@dataclass(frozen=True)
+class Reports:
+    """The table of what clients reported.
+
+    Args:
+        metric: of the columns first to highest: "accuracy", or "loss" where no report has an accuracy.
+        rows: by client: truth, examples of the last report, metric at first, at last, lowest, highest, last loss,
+            number of reports, step of the last, and the step of the client's exclusion, None if there was none.
+    """
+
+    metric: Metric
+    rows: Mapping[int, tuple[str, tuple[Cell, ...], int | None]]
 
 
 def columns(rows: Sequence[Mapping[str, Cell]], clock: str) -> dict[str, str]:
@@ -162,6 +177,33 @@ def _client(ledger: Ledger, client: int, total: float) -> Client:
         excluded=about.excluded.step if about.excluded else None,
         reason=about.excluded.reason if about.excluded else "",
         not_enrolled=about.not_enrolled or "",
+    )
+
+
+def reports(ledger: Ledger) -> Reports | None:
+    """Return the table of what clients reported; None if they reported nothing."""
+    if not ledger.reported:
+        return None
+    metric = metric_of(one for each in ledger.reported.values() for one in each.reports.values())
+    return Reports(
+        metric,
+        {
+            client: (ledger.truth[client], _reported(each, metric), excluded.step if excluded else None)
+            for client, each in ledger.reported.items()
+            for excluded in (ledger.excluded.get(client),)
+        },
+    )
+
+
+def _reported(each: Reported, metric: Metric) -> tuple[Cell, ...]:
+    values, show = each.values(metric), _share if metric == "accuracy" else _cell
+    chosen = (values[0], values[-1], min(values), max(values)) if values else (None,) * 4
+    return (
+        Cell(f"{each.last.examples:,}", each.last.examples),
+        *map(show, chosen),
+        *([_cell(each.last.loss)] if metric == "accuracy" else []),
+        Cell(f"{len(each.reports):,}", len(each.reports)),
+        Cell(f"{each.step:,}", each.step),
     )
 
 

@@ -3,8 +3,9 @@
 A frozen dataclass has two forms in JSON.  Its *configuration* is a file that makes it again: every field, and the
 import path of every class.  Its *canonical form* is what identifies it: fields at their default are left out, and a
 class goes by its public name.  So a new field with a default, a module that moves and a private class that gets another
-name change no identity.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all
-of them against a stored list, and whoever changes one raises `FORM`.
+name change no identity.  A field that names a file is the SHA-256 of the file, if the property `file_digests` of its
+class says so.  A changed default would change what an identity means: `tests/runs/test_defaults.py` holds all of them
+against a stored list, and whoever changes one raises `FORM`.
 
 Two runs with one canonical form are the same run, as long as the source of the classes that they name is the same:
 `source` tells.
@@ -46,11 +47,16 @@ def configuration(value: Any, declared: Any = None) -> Any:
 
 
 def canonical(value: Any, declared: Any = None) -> Any:
-    """Return the canonical form: fields at their default left out, classes by their public names.
+    """Return the canonical form: fields at their default left out, classes by their public names, files by content.
 
     Numbers that are not finite are text, as YAML writes them.  Arguments and errors as for `configuration`.
     """
-    return _form(value, declared, public_name, _fields_not_at_default)
+    return _form(value, declared, public_name, _identifying_fields)
+
+
+def compact(value: Any) -> Any:
+    """Return the canonical form with the paths of files, for people."""
+    return _form(value, None, public_name, _fields_not_at_default)
 
 
 def _by_default(value: Any, declared: Any) -> bool:
@@ -99,6 +105,10 @@ def _fields_not_at_default(value: Any, form: Callable[[Any, Any], Any]) -> dict[
     standard, names = defaults(kind), {f.name: field_name(f) for f in dataclasses.fields(kind)}
     forms = {names[name]: found for name, found in _all_fields(value, form).items()}
     return {name: found for name, found in forms.items() if name not in standard or found != standard[name]}
+
+
+def _identifying_fields(value: Any, form: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    return _fields_not_at_default(value, form) | getattr(value, "file_digests", {})
 
 
 @cache

@@ -6,6 +6,7 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
+from phalanx.runs.reports import reported, spread
 from phalanx.runs.schema import StepRecord
 from phalanx.wording import percent, plural, shown
 
@@ -19,7 +20,7 @@ METRICS = ("accuracy", "loss", "worst_client_accuracy", "attack_success")
 FATES = ("used", "filtered", "waits", "invalid", "lost")
 LOOKED_AT = 2000  # lines of a history that the curve of a card is drawn from, at most
 POINTS = 60  # of that curve
-WIDTH, HEIGHT = 180, 40  # of that curve, in pixels
+WIDTH, HEIGHT = 200, 64  # of that curve, in pixels
 
 
 def frame(history: Iterable[StepRecord], by: Literal["step", "client"]) -> "DataFrame":
@@ -91,12 +92,12 @@ def _fates(line: StepRecord) -> dict[int, tuple[str, str]]:
 
 def plot(record: "Record", metrics: Sequence[str]) -> "Figure":
     """Return a picture of metrics over steps; see `Record.plot`."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (slow to import)
+    from phalanx.notebook import NotebookFigure  # noqa: PLC0415  (slow to import)
 
     if wrong := [name for name in metrics if name not in METRICS]:
         raise ValueError(f"metrics must be among {', '.join(METRICS)}, got {', '.join(map(repr, wrong))}.")
     curves = {name: curve(record.history, name) for name in metrics}
-    figure = Figure(figsize=(4.5 * len(metrics), 3.2), layout="constrained")
+    figure = NotebookFigure(figsize=(4.5 * len(metrics), 3.2), layout="constrained")
     for axes, (name, points) in zip(figure.subplots(1, len(metrics), squeeze=False)[0], curves.items(), strict=True):
         axes.plot([x for x, _ in points], [y for _, y in points], linewidth=1.8)
         axes.set_xlabel("step")
@@ -104,6 +105,8 @@ def plot(record: "Record", metrics: Sequence[str]) -> "Figure":
         axes.set_ylabel(name.replace("_", " "))
         axes.grid(visible=True, axis="y", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
+        if not points:
+            axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
         if name != "loss":
             axes.set_ylim(0, 1)
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
@@ -132,6 +135,7 @@ def html(record: "Record") -> str:
         "clients": plural(len(summary.clients), "client") + (f", {bad} Byzantine" if bad else ""),
         "excluded": (f"{len(excluded)}: " if excluded else "none") + _some(excluded),
         "unused updates": _unused(record),
+        "reported": _reported(record),
         "guarantees": f"lacks {len(summary.remarks)}: {summary.remarks[0]}" if summary.remarks else "",
         "took": f"{summary.wall_seconds:.1f} s",
     }
@@ -159,6 +163,13 @@ def _unused(record: "Record") -> str:
     return ", ".join(f"{percent(share)} of {who} clients" for who, share in shares.items() if share)
 
 
+def _reported(record: "Record") -> str:
+    """Return the spread of the last reports of clients; empty if there are none."""
+    found = spread({client: each.last for client, each in reported(record.history).items()})
+    lowest, middle, highest = found.in_words
+    return f"{found.metric} {lowest} to {highest}, median {middle}" if found.values else ""
+
+
 def _sparkline(history: Sequence[StepRecord]) -> str:
     """Return the curve of the accuracy as a small SVG, from 0 to 1; nothing if there are no two points."""
     points = curve(history[:: len(history) // LOOKED_AT + 1], "accuracy")
@@ -170,7 +181,8 @@ def _sparkline(history: Sequence[StepRecord]) -> str:
     return (
         '<figure style="margin:0">'
         f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="-2 -2 {WIDTH + 4} {HEIGHT + 4}" role="img" '
-        'aria-label="accuracy over steps"><polyline fill="none" stroke="currentColor" stroke-width="1.5" '
+        f'aria-label="accuracy over steps"><path d="M0 0H{WIDTH}M0 {HEIGHT}H{WIDTH}" stroke="currentColor" '
+        'stroke-opacity=".25"/><polyline fill="none" stroke="currentColor" stroke-width="1.5" '
         f'points="{at}"/></svg><figcaption style="opacity:.7">accuracy, from 0 to 100 %</figcaption></figure>'
     )
 

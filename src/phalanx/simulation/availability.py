@@ -6,8 +6,10 @@ from abc import ABC
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
+from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator, stream
 from phalanx.simulation.latency import SHORTEST, Workload, drawn_clients
 from phalanx.simulation.traces import number, read_trace, whole
@@ -115,13 +117,18 @@ class AvailabilityTrace(Availability):
     means that it does not leave.
 
     Args:
-        file: path of the file. Its content is not part of the identity of a run, but a run is not resumed if the
-            content has changed.
+        file: path of the file. A run is identified by its content.
         answers: whether a client that leaves during a task sends its answer when it is back; if not, the task is lost.
     """
 
     file: str
     answers: bool = True
+
+    @property
+    def file_digests(self) -> Mapping[str, str]:
+        """By field, the SHA-256 of the file that it names."""
+        digest = file_digest(Path(self.file))
+        return {"file": digest} if digest else {}
 
     @property
     def keeps(self) -> bool:

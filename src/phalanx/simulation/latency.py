@@ -1,12 +1,15 @@
 """The time of a client from its download to its reply, in virtual seconds."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
 from phalanx.simulation.traces import number, read_trace, whole
 
@@ -165,11 +168,16 @@ class LatencyTrace(Latency):
     otherwise in the order of the file.  After the last row, the first one is used again.
 
     Args:
-        file: path of the file. Its content is not part of the identity of a run, but a run is not resumed if the
-            content has changed.
+        file: path of the file. A run is identified by its content.
     """
 
     file: str
+
+    @property
+    def file_digests(self) -> Mapping[str, str]:
+        """By field, the SHA-256 of the file that it names."""
+        digest = file_digest(Path(self.file))
+        return {"file": digest} if digest else {}
 
     def seconds(self, task: Workload, seed: int) -> float:
         """See `Latency`."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core import InfeasibleError
 from phalanx.report.words import describe
-from phalanx.runs.canonical import canonical
+from phalanx.runs.canonical import compact
 from phalanx.runs.plan import Run
 
 Settings = Mapping[str, Any]  # values of fields of a run, by dotted path
@@ -48,7 +48,7 @@ class Planned:
 
 def name_of(value: Any) -> str:
     """Return the name of a value that was given without one, such as `Krum(f=6)`."""
-    form = canonical(value)
+    form = compact(value)
     return "none" if value is None else describe(form).removesuffix("()")
 
 

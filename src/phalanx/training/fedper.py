@@ -12,7 +12,7 @@ algorithm.  All W_i have the same initial values, those of the model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, NamedTuple
 
@@ -74,6 +74,10 @@ class FedPer(LocalTraining):
     def learning_rate(self, version: int) -> float:
         """See `LocalTraining`."""
         return self.training.learning_rate(version)
+
+    def secretly(self) -> LocalTraining:
+        """See `LocalTraining`."""
+        return replace(self, training=self.training.secretly())
 
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
         """See `LocalTraining`."""

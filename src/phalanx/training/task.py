@@ -97,7 +97,8 @@ class Classification(Task):
         if not data.classes:
             raise ValueError(
                 "Classification needs labels of classes (int64), and these data have targets. Choose a task for them, "
-                "such as Regression or MultiLabel, or convert y to int64 and give the number of classes."
+                "such as Regression or MultiLabel, or make the labels integers or text: 0, not 0.0; of arrays, convert "
+                "y to int64 and give the number of classes."
             )
         if data.classes < 2:
             raise ValueError(f"Classification needs at least 2 classes, got {data.classes}. Check the labels.")
@@ -244,7 +245,7 @@ def _targets(data: Dataset, task: str) -> int:
     if data.classes:
         raise ValueError(
             f"{task} needs targets (floating point), and these data have labels of {data.classes} classes. Convert "
-            "them: Dataset(x, y.float()), or choose the task Classification."
+            "them: Dataset(x, y.float()), or targets=True of a table; or choose the task Classification."
         )
     return data.y.shape[1] if data.y.ndim == 2 else 1
 

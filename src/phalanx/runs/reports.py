@@ -1,0 +1,88 @@
+"""What the clients of a run reported: see `phalanx.core.ClientReport`."""
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from phalanx.core import ClientReport
+from phalanx.wording import percent
+
+if TYPE_CHECKING:
+    from phalanx.runs.schema import StepRecord
+
+Metric = Literal["accuracy", "loss"]
+
+
+class Reported(NamedTuple):
+    """The reports of one client in a run.
+
+    Args:
+        reports: by step, in order; at least one.
+    """
+
+    reports: dict[int, ClientReport]
+
+    @property
+    def last(self) -> ClientReport:
+        """The last report."""
+        return self.reports[self.step]
+
+    @property
+    def step(self) -> int:
+        """The step of the last report."""
+        return next(reversed(self.reports))
+
+    def values(self, metric: Metric) -> list[float]:
+        """Return a metric of the reports that have it, in order."""
+        return [v for one in self.reports.values() if (v := getattr(one, metric)) is not None]
+
+
+class Spread(NamedTuple):
+    """The last reports of several clients.
+
+    Args:
+        metric: "accuracy", or "loss" where no report has an accuracy.
+        values: the metric by client, as far as it is known.
+    """
+
+    metric: Metric
+    values: dict[int, float]
+
+    @property
+    def in_words(self) -> tuple[str, str, str]:
+        """The lowest value with its client, the median, and the highest with its client; dashes if none is known."""
+        if not self.values:
+            return "-", "-", "-"
+        order = sorted(self.values, key=lambda client: (self.values[client], client))
+        lowest, highest = order[0], order[-1]
+        of = {client: f"{self._text(self.values[client])} ({client})" for client in (lowest, highest)}
+        return of[lowest], self.median, of[highest]
+
+    @property
+    def median(self) -> str:
+        """The median in words."""
+        return self._text(median(self.values.values())) if self.values else "-"
+
+    def _text(self, value: float) -> str:
+        return percent(value) if self.metric == "accuracy" else f"{value:.3g}"
+
+
+def reported(history: "Iterable[StepRecord]") -> dict[int, Reported]:
+    """Return the reports of a run by client; those of a wait without a step belong to the step before."""
+    found = dict[int, dict[int, ClientReport]]()
+    for step in history:
+        for client, report in step.reports.items():
+            found.setdefault(client, {})[step.step] = report
+    return {client: Reported(found[client]) for client in sorted(found)}
+
+
+def metric_of(reports: Iterable[ClientReport]) -> Metric:
+    """Return "accuracy" if one of the reports has one, or else "loss"."""
+    return "accuracy" if any(report.accuracy is not None for report in reports) else "loss"
+
+
+def spread(last: Mapping[int, ClientReport]) -> Spread:
+    """Return the spread of the last reports, by client."""
+    metric = metric_of(last.values())
+    values = {i: float(v) for i, report in last.items() if (v := getattr(report, metric)) is not None}
+    return Spread(metric, values)
