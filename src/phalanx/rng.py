@@ -31,13 +31,13 @@ def stream(seed: int, *key: int | str) -> int:
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "little")
 
 
-def generator(seed: int, *key: int | str) -> torch.Generator:
-    """Return a fresh CPU generator for the stream `key` of the run `seed`.
+def generator(seed: int, *key: int | str, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a fresh generator on a device for the stream `key` of the run `seed`.
 
     torch seeds its CPU generator with 32 bits: among 10,000 streams of one run the probability that any two
     coincide is about 1 %, and two that do share numbers for unrelated purposes.
     """
-    return torch.Generator().manual_seed(stream(seed, *key))
+    return torch.Generator(device).manual_seed(stream(seed, *key))
 
 
 @contextmanager

@@ -95,3 +95,23 @@ def test_a_run_with_stacked_clients_has_another_identity_and_nearly_the_same_res
     loop, stacked = (simulate(plan).history[-1].metrics for plan in plans)
     assert plans[0].identity != plans[1].identity
     assert stacked.loss == pytest.approx(loop.loss, rel=1e-4)
+
+
+# --- a device that is not the processor: torch's "meta", which has shapes only, so that whatever waits for it fails
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+@pytest.mark.parametrize("count", [2, 9])
+def test_on_another_device_only_the_losses_are_read_once_for_all_clients(count, recipe, monkeypatch):
+    reads = []
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: reads.append(tensor) or [1.0] * len(tensor))
+    data = clients(range(9, 9 + count))
+    for held in data.values():  # in place, since a new one would look at its values
+        object.__setattr__(held, "x", held.x.float().to("meta"))
+        object.__setattr__(held, "y", held.y.to("meta"))
+    with torch.device("meta"):
+        model = FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), device="meta")
+        work = [LocalTask(i, 0, 1, torch.zeros(model.size), torch.zeros(model.size)) for i in range(count)]
+    losses = StackedTrainer(model, recipe, 0, CLASSIFICATION).train_together(work, data)
+    assert len(losses) == count
+    assert [(read.device.type, len(read)) for read in reads] == [("meta", count)]

@@ -3,6 +3,8 @@
 A client of a small network leaves most of a processor idle: matrices are small, and every operation of autograd costs
 more than its arithmetic.  Here one operation serves all clients of a stack.  It is the training of `LocalSGD`, on the
 minibatches and dropout of the same random streams; results differ from one client at a time by rounding.
+
+On a GPU nothing waits for it until the losses are read, once for all clients of a stack.
 """
 
 import math
@@ -78,15 +80,16 @@ class StackedTrainer(LocalTrainer):
         velocity = torch.zeros_like(self._values[: len(tasks)]) if self.recipe.momentum else None
         plans = [self._plan(task, len(data)) for task, data in zip(tasks, held, strict=True)]
         lr = self._values.new_tensor([self.recipe.learning_rate(task.version) for task in tasks])
-        total = torch.zeros(len(tasks), dtype=torch.float64)
+        device = self.model.device
+        firsts = torch.tensor([plan.first for plan in plans], device=device)
+        total = torch.zeros(len(tasks), dtype=torch.float64, device=device)
         for step in range(len(plans[0].batches)):
             active = sum(len(plan.batches) > step for plan in plans)
             chosen = [plan.batches[step] for plan in plans[:active]]
             x, y, weights = _gathered(held, chosen)
             self._set_counts([len(part) for part in chosen])
             loss = self._gradient(x, y, weights * lr[:active, None] if self._fused else weights)
-            first = torch.tensor([step < plan.first for plan in plans[:active]])
-            total[:active] += torch.where(first, loss, 0.0)
+            total[:active] += torch.where(firsts[:active] > step, loss, 0.0)
             if not self._fused:
                 self._descend(active, lr, begun, velocity)
         for values, task in zip(self._values, tasks, strict=False):
@@ -126,7 +129,7 @@ class StackedTrainer(LocalTrainer):
         recipe, rng = self.recipe, generator(self.seed, "batches", task.client, task.turn)
         size, batches, first, seen = recipe.examples(held), list[Tensor](), 0, 0
         while len(batches) < self._steps(held):
-            order = torch.randperm(held, generator=rng)
+            order = torch.randperm(held, generator=rng).to(self.model.device)
             if recipe.steps is not None:
                 order = order[: (recipe.steps - len(batches)) * size]
             batches += torch.split(order, size)
@@ -145,10 +148,11 @@ class StackedTrainer(LocalTrainer):
                 at += layer.size
         for values, task in zip(self._values, tasks, strict=False):
             values.copy_(task.start)
-        streams = [generator(self.seed, "dropout", task.client, task.turn) for task in tasks]
-        for layer in self.layers:
-            if isinstance(layer, Dropout):
-                layer.streams = streams
+        dropouts = [layer for layer in self.layers if isinstance(layer, Dropout)]
+        keys = [("dropout", task.client, task.turn) for task in tasks if dropouts]
+        streams = [generator(self.seed, *key, device=self.model.device) for key in keys]
+        for layer in dropouts:
+            layer.streams = streams
 
     def _set_counts(self, counts: Sequence[int]) -> None:
         for layer in self.layers:
