@@ -28,7 +28,7 @@ def planned(algorithm, **changes):
     return dataclasses.replace(SMALL, algorithm=algorithm, until=until, **own, **changes)
 
 
-@pytest.mark.parametrize("algorithm", one_of_each_class(ALGORITHMS), ids=str)
+@pytest.mark.parametrize("algorithm", one_of_each_class(ALGORITHMS))
 def test_over_flower_as_in_the_simulation(algorithm, tmp_path):
     plan = planned(algorithm)
     over_flower, simulated = states_over_flower(plan, tmp_path), states_in_simulation(plan)

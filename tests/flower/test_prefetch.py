@@ -96,7 +96,7 @@ def arrivals(lines):
 # --- what is asked of whom
 
 
-@pytest.mark.parametrize("algorithm", one_of_each_class(ASYNCHRONOUS), ids=str)
+@pytest.mark.parametrize("algorithm", one_of_each_class(ASYNCHRONOUS))
 def test_every_asynchronous_algorithm_runs_and_nothing_is_refused(algorithm, tmp_path):
     own = {"server_examples": 8, "model": MLP((4,))} if algorithm.needs_reference else {}
     plan, most = dataclasses.replace(SMALL, algorithm=algorithm, until=phalanx.Until(24), **own), []

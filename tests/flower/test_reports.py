@@ -93,7 +93,7 @@ def test_settings_that_exclude_each_other():
         dataclasses.replace(PLAN, validation=0.0)
     private = dataclasses.replace(PLAN, algorithm=Private(FedAvg(), clip=1.0, noise_multiplier=1.0))
     made = participant_of(private, 0, KEYS[0])  # noise of the stream protects nothing
-    with pytest.raises(InfeasibleError, match="reveals what the noise of Private hides"):
+    with pytest.raises(InfeasibleError, match="reveals what the noise of Private or PrivateSGD hides"):
         dataclasses.replace(made, noise="system")
 
 

@@ -18,7 +18,7 @@ from phalanx.studies.store import Store
 from phalanx.studies.trace import Trace
 
 RESULTS = Path(__file__).parents[2] / "results"
-PAPERS = sorted(folder.name for folder in RESULTS.iterdir() if folder.is_dir())
+PAPERS = sorted(reproductions())
 DATA = Path(os.environ["PHALANX_DATA"]) if "PHALANX_DATA" in os.environ else None
 NEED_DATA = {("client-weighting", "figure2-quick")}  # to be rendered
 EACH = 5  # records of a paper that are computed again

@@ -221,8 +221,18 @@ def carried_out(plan, on_snapshot=None, resume=None, lines=()):
 
 
 @every_plan
+def test_a_run_goes_on_from_its_second_and_its_middle_step_to_the_same_bits(changes, tmp_path):
+    goes_on(dataclasses.replace(SMALL, **changes), tmp_path, lambda snapshots: (1, len(snapshots) // 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [*OF_ALGORITHMS.values(), *PLANS.values()], ids=[*OF_ALGORITHMS, *PLANS])
 def test_a_run_goes_on_from_every_step_to_the_same_bits(changes, tmp_path):
-    plan = dataclasses.replace(SMALL, **changes)
+    goes_on(dataclasses.replace(SMALL, **changes), tmp_path, lambda snapshots: range(len(snapshots)))
+
+
+def goes_on(plan, tmp_path, steps):
+    """Carry out a plan, resume it from some of its snapshots, and compare states and histories."""
     origin, snapshots = Origin("", None, "", {}, {}), []
 
     def keep(snapshot, lines):
@@ -234,7 +244,8 @@ def test_a_run_goes_on_from_every_step_to_the_same_bits(changes, tmp_path):
     plain = carried_out(plan)
     assert same(plain[:2], (state, underway)), "to be looked at changes nothing"
     assert len(snapshots) > 4
-    for k, known in enumerate(snapshots):
+    for k in steps(snapshots):
+        known = snapshots[k]
         header, pieces = _read(tmp_path / str(k))
         ended = carried_out(plan, resume=unpack(header.form, pieces), lines=lines[:known])
         assert same(ended[:2], (state, underway))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import phalanx.algorithms
-from algorithms.test_common import ALGORITHMS, some_updates, start
+from algorithms.test_common import ALGORITHMS, one_of_each_class, some_updates, start
 from phalanx.core import Local, Verdict
 from phalanx.runs.packing import ALIGNMENT, Unpackable, pack, unpack
 
@@ -127,7 +127,7 @@ def test_whatever_is_nested_comes_back_with_types_and_bits(value):
     assert same(again(value), value)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("algorithm", one_of_each_class(ALGORITHMS))
 @pytest.mark.filterwarnings("ignore:threshold")
 def test_every_state_comes_back(algorithm):
     state, ready = start(algorithm)

@@ -119,7 +119,7 @@ def test_a_history_with_a_file_holds_no_steps_in_memory(tmp_path):
 @pytest.mark.parametrize("small", [0, module.SMALL])
 def test_a_run_in_a_folder_has_the_same_record_wherever_its_history_is(small, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SMALL", small)
-    plan = Run(FedAsync(), clients=4, until=Until(300))
+    plan = Run(FedAsync(), clients=4, until=Until(60))
     record = simulate(plan, folder=tmp_path)
     assert type(record.history) is (list if small else StoredSteps)
     plain = simulate(plan)

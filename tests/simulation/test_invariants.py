@@ -103,7 +103,7 @@ def watched(plan, until=25):
     return transport, seen, end
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(settings_of_a_run)
 def test_time_staleness_and_accounts(plan):
     transport, seen, end = watched(plan)
@@ -126,7 +126,7 @@ def test_time_staleness_and_accounts(plan):
         assert len(steps) == 25
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(settings_of_a_run)
 def test_equal_seeds_give_equal_bits_and_touch_no_global_generator(plan):
     def once():
