@@ -58,6 +58,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "SCAFFOLD(Median)": algorithms.SCAFFOLD(aggregate=Median()),
     "FedDyn(Median)": algorithms.FedDyn(aggregate=Median()),
     "FedNova(Median)": algorithms.FedNova(aggregate=Median()),
+    "LowRankProducts(Median)": algorithms.LowRankProducts((algorithms.Adapter(0, 200, 4, 50, 50),), Median()),
     "FedAdam(Median)": algorithms.FedAdam(algorithms.FedAvg(aggregate=Median(), preprocess=Ignore())),
     "WorkerMomentum(Median)": algorithms.WorkerMomentum(algorithms.FedAvg(aggregate=Median(), preprocess=Ignore())),
     "CentrallyPrivate": algorithms.CentrallyPrivate(algorithms.FedAvg(preprocess=Ignore()), 1.0, 0.1),
