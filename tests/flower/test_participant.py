@@ -1,6 +1,7 @@
 """A client's side: what it refuses to be, and what it remembers."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from phalanx.attacks import (
 from phalanx.core import InfeasibleError, Local
 from phalanx.data import Dataset
 from phalanx.flower import Malformed, Participant, participant_of
-from phalanx.flower.client import ClientMemory, ClientWorker, Remembered
+from phalanx.flower.client import ClientMemory, ClientWorker, Remembered, _packed, _unpacked
 from phalanx.flower.codec import VECTOR, TaskMessage, answer_content, encode, read_answer, read_update, task_content
 from phalanx.flower.identity import new_key
 from phalanx.runs.federation import Federation
@@ -128,6 +129,19 @@ def test_a_client_remembers_the_turn_before(tmp_path):
     assert found.local.memory.tolist() == [1.0]
     assert found.previous.tolist() == [10.0] * 3
     assert memory.before(TASK._replace(turn=1, session="def")) == Remembered(None, None), "another run"
+
+
+def test_what_is_remembered_comes_back_on_the_device_of_the_training(tmp_path, monkeypatch):
+    """The meta device takes the place of a GPU; a counter of an optimizer that was on the CPU stays there."""
+    ClientMemory(tmp_path).keep(TASK, known(1.0)._replace(training={"step": torch.ones(1)}))
+    found = ClientMemory(tmp_path, "meta").before(TASK._replace(turn=1))
+    assert {part.device.type for part in (*found.local, found.previous)} == {"meta"}
+    assert found.training["step"].tolist() == [1.0]
+    parts = _packed(torch.ones(3))
+    form = json.loads(parts["form"].tobytes())
+    form["pieces"] = [[size, False] for size, _ in form["pieces"]]
+    there = parts | {"form": np.frombuffer(json.dumps(form).encode(), np.uint8)}
+    assert _unpacked({name: torch.tensor(part) for name, part in there.items()}, "meta").device.type == "meta"
 
 
 def test_a_turn_that_was_lost_leaves_a_gap(tmp_path):

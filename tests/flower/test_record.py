@@ -16,12 +16,15 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Rescale
 from phalanx.cli.main import main
 from phalanx.core import InfeasibleError, Progress, Verdict
+from phalanx.engine.guard import Guard
 from phalanx.flower import InProcessGrid, Roster, Suspension, codec, coordinate, coordinator_of, live
 from phalanx.flower.audit import Audit, Note, read
+from phalanx.flower.record import population
 from phalanx.report import write
 from phalanx.runs.record import Record
-from phalanx.runs.schema import FinalMetrics, Summary
+from phalanx.runs.schema import ClientRecord, FinalMetrics, Summary
 from phalanx.runs.session import simulate
+from phalanx.runs.summary import Population
 
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(3))
 ATTACKED = dataclasses.replace(PLAN, algorithm=FedAvg(aggregate=Median()), attack=Rescale(-10.0), byzantine=1)
@@ -319,3 +322,10 @@ def test_a_changed_trail_is_not_read(tmp_path):
     (tmp_path / "audit.jsonl").write_text('{"event": "begun"}\n')
     with pytest.raises(ValueError, match=r"line 1: Object missing required field `time`.* move it away, and keep it"):
         read(tmp_path / "audit.jsonl")
+
+
+def test_a_deployment_claims_no_epsilon():
+    """Noise from the streams of a seed that the server knows hides nothing from it."""
+    known = Population(clients={0: ClientRecord(epsilon=3.0, size=4)})
+    found = population([], {0: 4}, roster_of(1), Guard(), known, tasks={0: 2}).clients[0]
+    assert (found.epsilon, found.size, found.tasks) == (None, 4, 2)

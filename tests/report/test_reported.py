@@ -91,6 +91,22 @@ def test_a_task_without_accuracies_shows_losses():
     assert "Lowest loss" in render([record], "Losses")
 
 
+def test_a_liar_does_not_choose_the_metric():
+    honest = {i: ClientReport(9, 1.0 + i) for i in range(3)}
+    assert spread(honest | {7: ClientReport(9, 0.5, 1.0)}).in_words == ("0.5 (7)", "1.5", "3 (2)")
+    assert spread(honest | {i: ClientReport(9) for i in range(4, 9)}).metric == "loss"
+    assert spread({i: ClientReport(9, 1.0, 0.1) for i in range(3)} | {7: ClientReport(9, 0.5)}).metric == "accuracy"
+
+
+@pytest.mark.parametrize("losses", [(1.7e308, 1.7e308, 1.0, 1.0), (-1.7e308, -1.7e308), (1.7e308, -1.7e308)])
+def test_losses_at_the_limit_of_numbers_are_drawn(losses):
+    record = records.make("Median", attacked=False, clients=6, steps=1)
+    records.alter_step(record, 1, reports={i: ClientReport(4, loss) for i, loss in enumerate(losses)})
+    page = render([record], "Losses")
+    assert "Reported loss over steps" in page
+    assert "e+30" in page
+
+
 def test_the_live_line_has_the_median_of_clients_that_are_not_excluded():
     evaluation, seen = Evaluation(by_clients=True), []
     plan = Run(algorithm=ByzantineCFL(), attack=SignFlip(), byzantine=3, clients=10, validation=0.2, until=Until(3),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from opacus.accountants import PRVAccountant
-from scipy.stats import kstest
+from scipy.stats import kstest, norm
 from torch import nn
 
 from flower.federations import KEYS, examples
@@ -139,6 +139,18 @@ def test_a_step_of_all_examples_is_a_gaussian_mechanism():
     assert a - math.exp(e) * b == pytest.approx(1e-5, rel=0.05)
 
 
+def test_little_noise_has_a_coarser_account_in_little_time():
+    """In the limit, the privacy loss of a step of all examples is normal, of mean 1 / (2 z^2) and deviation 1 / z."""
+    for z in (0.05, 0.01):
+        everything = PrivateSGD(LocalSGD(steps=4, batch_size=30), noise_multiplier=z)
+        exact = 4 / (2 * z**2) + 2 / z * norm.isf(1e-5)
+        assert exact * 0.999 < example_epsilon(everything, 30, 1) < exact * 1.01
+    none = PrivateSGD(LocalSGD(steps=1), noise_multiplier=1e-6)
+    assert example_epsilon(none, 30, 1) == math.inf
+    record = simulate(replace(SMALL, training=none, until=Until(1)))
+    assert {client.epsilon for client in record.summary.clients.values()} == {None}
+
+
 def test_a_run_has_the_epsilon_of_each_honest_client():
     record = simulate(replace(SMALL, attack=Together(Backdoor(), Gaussian()), byzantine=1, algorithm=FedAvg(Median())))
     for client in record.summary.clients.values():
@@ -200,6 +212,43 @@ def test_models_that_keep_examples_apart_are_not():
 
     tried(Convolutions(), IMAGES, Classification())
     tried(LoRA(CausalTransformer(8, 1, 2), ("query",)), TEXTS, NextToken())
+
+
+class Sums(nn.Module):
+    """A layer whose buffer is the sum of its last minibatch. Opacus checks only layers with parameters for buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(5))
+
+    def forward(self, x):
+        if self.training:
+            self.seen.copy_(x.sum(0))
+        return x
+
+
+def test_buffers_carry_no_examples_past_the_noise():
+    """As they are averaged, or as they change the steps that follow."""
+    network = nn.Sequential(Sums(), nn.Linear(5, 3))
+    with pytest.raises(InfeasibleError, match=r"no noise to averaged buffers\. Set buffers to freeze"):
+        PrivateSGD().trainer(FlatModule(network, "average"), Classification(), 0)
+    with pytest.raises(InfeasibleError, match="training changes its buffers, without noise"):
+        PrivateSGD().trainer(FlatModule(network, "freeze"), Classification(), 0).try_out(DATA.of(torch.arange(3)))
+
+
+def test_a_parameter_of_one_number_is_trained():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x):
+            return self.scale * x
+
+    flat = FlatModule(nn.Sequential(Scaled(), nn.Linear(5, 3)))
+    settings = PrivateSGD(LocalSGD(steps=1, lr=1.0, batch_size=30), clip=0.7, noise_multiplier=0.0)
+    expected = -by_hand(flat, DATA, 0.7) / 30
+    assert torch.allclose(trained(settings, flat=flat), expected, atol=1e-6)
 
 
 def test_a_run_refuses_what_cannot_be_kept_private():

@@ -154,9 +154,11 @@ class ClientMemory:
 
     Args:
         folder: the folder of the files; None: nothing is kept.
+        device: where the client trains, which takes the tensors of the algorithm and those that training kept there.
     """
 
     folder: Path | None
+    device: torch.device | str = "cpu"
 
     def before(self, task: TaskMessage) -> Remembered:
         """Return the state before a task, which is that after the last earlier turn, and delete later turns.
@@ -170,7 +172,7 @@ class ClientMemory:
             raise Malformed(f"got a task of turn {task.turn}, but remembers only turns {min(found)} to {max(found)}")
         for turn in found.keys() - earlier.keys():
             found[turn].unlink()
-        return _load(earlier[max(earlier)]) if earlier else Remembered(None, None)
+        return _load(earlier[max(earlier)], self.device) if earlier else Remembered(None, None)
 
     def keep(self, task: TaskMessage, known: Remembered) -> None:
         """Save the state after a turn atomically, and delete those of old turns."""
@@ -194,18 +196,19 @@ class ClientMemory:
     def last(self) -> Remembered:
         """Return the state after the last turn of the latest run."""
         found = sorted(self.folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns) if self.folder else []
-        return _load(found[-1]) if found else Remembered(None, None)
+        return _load(found[-1], self.device) if found else Remembered(None, None)
 
     def _turns(self, task: TaskMessage) -> dict[int, Path]:
         files = self.folder.glob(f"{task.session}-*.npz") if self.folder else ()
         return {int(path.stem.removeprefix(f"{task.session}-")): path for path in files}
 
 
-def _load(path: Path) -> Remembered:
+def _load(path: Path, device: torch.device | str) -> Remembered:
     with np.load(path, allow_pickle=False) as file:
         parts = {name: torch.from_numpy(file[name]) for name in file.files}
-    local = Local(parts["params"], parts["delta"], parts.get("memory")) if "params" in parts else None
-    return Remembered(local, parts.get("previous"), _unpacked(parts))
+    kept = {name: parts[name].to(device) for name in ("params", "delta", "memory", "previous") if name in parts}
+    local = Local(kept["params"], kept["delta"], kept.get("memory")) if "params" in kept else None
+    return Remembered(local, kept.get("previous"), _unpacked(parts, device))
 
 
 FORM, PIECE = "form", "piece"  # names of a packed value in the file
@@ -224,12 +227,12 @@ def _joined(before: bytes, held: torch.Tensor, after: bytes) -> npt.NDArray[np.u
     return np.frombuffer(before + held.numpy().tobytes() + after, np.uint8)
 
 
-def _unpacked(parts: Mapping[str, torch.Tensor]) -> object:
+def _unpacked(parts: Mapping[str, torch.Tensor], device: torch.device | str) -> object:
     if FORM not in parts:
         return None
     form = json.loads(parts[FORM].numpy().tobytes())
     pieces = [parts[f"{PIECE}{k}"].clone() for k in range(len(form["pieces"]))]  # at a border of 64 bytes
-    return unpack(form, pieces)
+    return unpack(form, pieces, device)
 
 
 class ClientWorker:
@@ -251,7 +254,7 @@ class ClientWorker:
         few = participant.data.for_model(model.dtype)
         self.trainer.try_out(few.of(torch.arange(min(3, len(few)), device=few.y.device)))
         check_correctable(self.algorithm, self.trainer)
-        self.memory = ClientMemory(participant.memory)
+        self.memory = ClientMemory(participant.memory, model.device)
         self._poisoned: Dataset | None = None
 
     def introduce(self, content: RecordDict) -> RecordDict:

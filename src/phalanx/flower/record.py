@@ -49,6 +49,7 @@ def population(
             name=names.get(i, ""),
             reported=sizes.get(i),
             tasks=tasks.get(i, 0),
+            epsilon=None,  # the server does not know how clients draw their noise
             excluded=excluded.get(i),
             invalid=invalid.get(i),
             not_enrolled=absent.get(i),

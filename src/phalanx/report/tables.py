@@ -68,7 +68,7 @@ class Reports:
     """The table of what clients reported.
 
     Args:
-        metric: of the columns first to highest: "accuracy", or "loss" where no report has an accuracy.
+        metric: of the columns first to highest: "accuracy", or "loss" where most clients report no accuracy.
         rows: by client: truth, examples of the last report, metric at first, at last, lowest, highest, last loss,
             number of reports, step of the last, and the step of the client's exclusion, None if there was none.
     """
@@ -184,7 +184,7 @@ def reports(ledger: Ledger) -> Reports | None:
     """Return the table of what clients reported; None if they reported nothing."""
     if not ledger.reported:
         return None
-    metric = metric_of(one for each in ledger.reported.values() for one in each.reports.values())
+    metric = metric_of(each.last for each in ledger.reported.values())
     return Reports(
         metric,
         {

@@ -16,6 +16,7 @@ updates.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import Any
 
 from phalanx.core import InfeasibleError
@@ -27,6 +28,7 @@ from phalanx.training.private_sgd import PrivateSGD
 from phalanx.wording import plural
 
 MOST, LEAST = 2.0**20, 2.0**-4  # range of the search for a multiplier
+FINE, NO_NOISE = 0.1, 1e-3  # multipliers of noise on examples: the account is coarser below, and infinite
 
 
 def epsilon(noise_multiplier: float, uploads: int, delta: float = 1e-5) -> float:
@@ -96,26 +98,32 @@ def example_epsilon(training: PrivateSGD, examples: int, tasks: int) -> float:
         examples: number of examples of the client.
         tasks: number of its tasks whose updates were sent.
 
+    Returns:
+        Epsilon; infinity below a `noise_multiplier` of 0.001, where a single step has an epsilon above 100,000.
+
     Raises:
         ModuleNotFoundError: dp-accounting is not installed.
     """
     steps = tasks * training.training.count(examples)
     if not steps:
         return 0.0
-    if not training.noise_multiplier:
+    if training.noise_multiplier < NO_NOISE:
         return float("inf")
     accounting = _library()
     event = accounting.GaussianDpEvent(training.noise_multiplier)
     if (q := training.share(examples)) < 1:
         event = accounting.PoissonSampledDpEvent(q, event)
-    coarse = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)  # rounds up; ten times as fast as 1e-4
+    # Losses are rounded up to multiples of the interval: 1e-3 is ten times as fast as 1e-4.  With little noise they are
+    # as large as 1 / z^2, and need no finer ones.
+    interval = 1e-3 * max(1.0, (FINE / training.noise_multiplier) ** 2)
+    coarse = accounting.pld.PLDAccountant(value_discretization_interval=interval)
     return float(coarse.compose(event, steps).get_epsilon(training.delta))
 
 
 def example_epsilons(
     training: LocalTraining, examples: Sequence[int], history: Sequence[StepRecord]
 ) -> dict[int, float]:
-    """Return the epsilon of the examples of each client, by the numbers that they hold; empty without noise on them."""
+    """Return the epsilon of the examples of each client, by the numbers that they hold; only finite ones."""
     settings = training.base
     if not (isinstance(settings, PrivateSGD) and settings.noise_multiplier):
         return {}
@@ -123,7 +131,8 @@ def example_epsilons(
     for i, count in enumerate(examples):
         if (key := (count, tasks.get(i, 0))) not in found:
             found[key] = example_epsilon(settings, *key)
-    return {i: found[count, tasks.get(i, 0)] for i, count in enumerate(examples)}
+    known = {i: found[count, tasks.get(i, 0)] for i, count in enumerate(examples)}
+    return {i: value for i, value in known.items() if isfinite(value)}
 
 
 def noise_multiplier_for(epsilon_at_most: float, uploads: int, delta: float = 1e-5) -> float:

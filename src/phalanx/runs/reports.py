@@ -1,4 +1,4 @@
-"""What the clients of a run reported: see `phalanx.core.ClientReport`."""
+"""The reports of the clients of a run; see `phalanx.core.ClientReport`."""
 
 from collections.abc import Iterable, Mapping
 from statistics import median
@@ -41,7 +41,7 @@ class Spread(NamedTuple):
     """The last reports of several clients.
 
     Args:
-        metric: "accuracy", or "loss" where no report has an accuracy.
+        metric: "accuracy", or "loss" where most reports have no accuracy.
         values: the metric by client, as far as it is known.
     """
 
@@ -77,8 +77,9 @@ def reported(history: "Iterable[StepRecord]") -> dict[int, Reported]:
 
 
 def metric_of(reports: Iterable[ClientReport]) -> Metric:
-    """Return "accuracy" if one of the reports has one, or else "loss"."""
-    return "accuracy" if any(report.accuracy is not None for report in reports) else "loss"
+    """Return "accuracy" if most reports that measure something have one, or else "loss": one liar does not decide."""
+    measured = [r.accuracy is not None for r in reports if r.accuracy is not None or r.loss is not None]
+    return "accuracy" if 2 * sum(measured) > len(measured) else "loss"
 
 
 def spread(last: Mapping[int, ClientReport]) -> Spread:

@@ -52,7 +52,7 @@ class PrivateSGD(LocalTraining):
             only, and guarantees nothing.
         delta: of the guarantee (epsilon, delta) in the summary; well below 1 / n for n examples of a client.
         noise: source of the noise and of the minibatches: "stream", which a run can repeat; or "system", which nobody
-            can. A `Participant` takes "system", whatever this is.
+            can. A `Participant` takes "system", unless its own `noise` is "stream".
     """
 
     hides: ClassVar[bool] = True
@@ -103,7 +103,7 @@ class PrivateSGD(LocalTraining):
         """See `LocalTraining`.
 
         Raises:
-            InfeasibleError: Opacus cannot separate the gradients of examples in this model.
+            InfeasibleError: Opacus cannot separate the gradients of examples in this model, or buffers are averaged.
         """
         if self.training.stacked:
             warnings.warn(
@@ -134,6 +134,8 @@ class PrivateTrainer(Trainer):
         super().__init__(model, recipe, seed, task)
         self.privacy = privacy
         self._hooks = hooks_of(model.module)
+        if len(model.values) > model.trainable:
+            raise InfeasibleError("PrivateSGD adds no noise to averaged buffers. Set buffers to freeze.")
         self._weights = [p for p in model.module.parameters() if p.requires_grad]
         self._at_once = max(1, ROOM // model.trainable)  # examples
 
@@ -180,12 +182,12 @@ class PrivateTrainer(Trainer):
             return total
         for x, y in zip(split(batch.x, self._at_once), torch.split(batch.y, self._at_once), strict=True):
             losses, each = self._by_example(x, y)
-            norms = sum(part.flatten(1).double().square().sum(1) for part in each)
+            norms = sum(part.reshape(len(part), -1).double().square().sum(1) for part in each)
             factors = (self.privacy.clip / torch.as_tensor(norms).sqrt()).clamp(max=1.0)
             used = factors.isfinite() & (factors > 0)  # neither NaN nor, of a gradient that is not finite, 0
             self.model.gradient.zero_()
             for weight, part in zip(self._weights, each, strict=True):
-                clipped = factors[used].to(part.dtype) @ part.flatten(1)[used]
+                clipped = factors[used].to(part.dtype) @ part.reshape(len(part), -1)[used]
                 assert weight.grad is not None  # a view of the model's gradient
                 weight.grad.copy_(clipped.view(weight.shape))
             gradient += self.model.gradient
@@ -224,7 +226,7 @@ class PrivateTrainer(Trainer):
         for layer in model.module.modules():
             if isinstance(layer, DROPOUT):
                 layer.eval()  # which draws otherwise for a minibatch than for one example
-        alone = []
+        alone, buffers = [], [buffer.clone() for buffer in model.module.buffers()]
         try:
             for x, y in zip(split(few.x, 1), torch.split(few.y, 1), strict=True):
                 model.gradient.zero_()
@@ -237,6 +239,8 @@ class PrivateTrainer(Trainer):
         for part, expected in zip(each, map(torch.stack, zip(*alone, strict=True)), strict=True):
             if not torch.allclose(part, expected, rtol=1e-2, atol=1e-3 * float(expected.abs().max()), equal_nan=True):
                 raise InfeasibleError(_refusal("the gradients of a minibatch are not those of its examples"))
+        if not all(map(torch.equal, buffers, model.module.buffers())):
+            raise InfeasibleError(_refusal("training changes its buffers, without noise"))
         model.load(start)
 
 

@@ -1,4 +1,4 @@
-"""What clients reported of the models that they were sent, over the steps of a run."""
+"""The reports of clients on the models that they were sent, over the steps of a run."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from phalanx.report.words import percent
 from phalanx.runs.reports import Metric, metric_of
 
 RIGHT = 128  # pixels for names
+DRAWN = 1e30  # largest value that is drawn: a liar can report any loss, and axes overflow
 
 
 class Band(NamedTuple):
@@ -36,7 +37,7 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
         ledger: of the run.
         key: unique in the page, prefixes every id.
     """
-    metric = metric_of(one for each in ledger.reported.values() for one in each.reports.values())
+    metric = metric_of(each.last for each in ledger.reported.values())
     bands = {group.name: band for group in ledger.groups if (band := _band(ledger, group.clients, metric)) is not None}
     if not bands:
         return None
@@ -61,7 +62,7 @@ def _band(ledger: Ledger, clients: tuple[int, ...], metric: Metric) -> Band | No
         if client in ledger.reported:
             for step, report in ledger.reported[client].reports.items():
                 if (value := getattr(report, metric)) is not None:
-                    at.setdefault(step, {})[client] = value
+                    at.setdefault(step, {})[client] = min(max(value, -DRAWN), DRAWN)
     last, rows = dict[int, float](), list[tuple[float, float, float, float]]()
     for step in sorted(at):
         last |= at[step]
