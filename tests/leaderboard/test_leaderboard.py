@@ -83,6 +83,16 @@ def test_a_defence_knows_the_number_of_attackers_and_an_honest_client():
         plan(BY_NAME["SMEA"], f=4)
 
 
+def test_asynchronous_defences_get_a_clock_and_ifca_whole_iterations():
+    runs = {one.name: plan(one, f=one.most or 4) for one in DEFENCES}
+    clocked = {name for name, run in runs.items() if run.until.seconds is not None}
+    assert clocked == {name for name, run in runs.items() if not run.algorithm.synchronous}
+    assert {"Quorum(AsyncFilter)", "Quorum(FedAvg(Median))"} <= clocked
+    assert {name: run.until.steps for name, run in runs.items() if run.until.steps not in (None, DIGITS.rounds)} == {
+        "IFCA(4, Median)": 4 * DIGITS.rounds
+    }
+
+
 # The search
 
 
