@@ -168,7 +168,7 @@ def removals(clients: int, records: Mapping[str, Sequence[Trace]], context: Cont
             for scenario in SCENARIOS:
                 traces = [t for t in records.get(name(data, method, scenario), ()) if not t.failed]
                 if traces:
-                    rows.append([data, method, scenario, *_told(traces)])
+                    rows.append([data, method, scenario, *_cells(traces)])
     columns = ("data", "method", "scenario", "adversaries excluded", "honest excluded", "in rounds", "as claimed")
     of = round(ADVERSARIES * clients)
     notes = (
@@ -178,7 +178,7 @@ def removals(clients: int, records: Mapping[str, Sequence[Trace]], context: Cont
     return Table("Excluded clients", columns, rows, notes)
 
 
-def _told(traces: Sequence[Trace]) -> list[str]:
+def _cells(traces: Sequence[Trace]) -> list[str]:
     found = [separated(trace) for trace in traces]
     steps = [sorted({r.step for r in trace.excluded}) for trace in traces]
     when = ["-" if not s else f"{s[0]}" if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in steps]

@@ -128,7 +128,7 @@ def _table(shares: Shares, counted: str) -> Table:
     columns = ("k", "clients m", "guaranteed below", "correct in 95 % up to", "gap > 0 in 95 % up to")
     rows = []
     for k, correct, gap in zip(DISTRIBUTIONS, shares.correct, shares.gap, strict=True):
-        measured = [_told(borne(NOISE, share)) for share in (correct, gap)]
+        measured = [_text(borne(NOISE, share)) for share in (correct, gap)]
         rows.append([f"{k}", f"{EACH * k}", f"{max_noise_for_correct_clustering(k):.3f}", *measured])
     notes = (
         f"{counted}; gamma from 0 to {NOISE[-1]:g} in steps of {NOISE[1] - NOISE[0]:.1f}.",
@@ -138,7 +138,7 @@ def _table(shares: Shares, counted: str) -> Table:
     return Table("Relative noise gamma that the bi-partition bears", columns, rows, notes)
 
 
-def _told(gamma: float) -> str:
+def _text(gamma: float) -> str:
     return f">= {gamma:.1f}" if gamma == NOISE[-1] else f"{gamma:.1f}"
 
 

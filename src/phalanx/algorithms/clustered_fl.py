@@ -351,7 +351,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             else:
                 grown = grown._replace(tree=grown.tree.replaced({v: leaves[v]._replace(model=averaged)}))
 
-        verdicts |= {i: verdict for v, c in rounds.items() for i, verdict in _told(v, c, looks[v], grown).items()}
+        verdicts |= {i: verdict for v, c in rounds.items() for i, verdict in _judged(v, c, looks[v], grown).items()}
         tree, newcomers = self._guide(state, grown.tree, updates, verdicts)
         astray = {i: v for i, v in grown.newcomers.items() if i not in state.newcomers}
         new = grown._replace(
@@ -727,7 +727,7 @@ def _parts(look: Look) -> tuple[Set[int], Set[int]]:
     return frozenset(look.parts[0]), frozenset(look.parts[1])
 
 
-def _told(cluster: int, c: Round, look: Look, state: ClusteredFLState) -> dict[int, Verdict]:
+def _judged(cluster: int, c: Round, look: Look, state: ClusteredFLState) -> dict[int, Verdict]:
     """Return the verdicts on the members of a cluster; weights are shares of its average, scores norms of updates."""
     whole = look.reported == look.present and not c.odd
     there = (

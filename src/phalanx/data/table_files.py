@@ -144,13 +144,13 @@ class TableFile(Source):
         except UnicodeDecodeError as error:
             raise ValueError(f"{found} is not UTF-8 text. Save it in UTF-8.") from error
         except (ValueError, OSError, EOFError, zlib.error) as error:
-            why = WRONG_LINE.search(str(error))
-            told = (
-                f"line {why[2]} has {why[3]} cells, expected {why[1]}. Correct the line, or the separator."
-                if why
+            line = WRONG_LINE.search(str(error))
+            why = (
+                f"line {line[2]} has {line[3]} cells, expected {line[1]}. Correct the line, or the separator."
+                if line
                 else f"{shown(str(error).rstrip('. '), 200)}. Name another file, or save it again."
             )
-            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {told}") from error
+            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {why}") from error
 
     @abstractmethod
     def read(self, file: Path) -> Any:
