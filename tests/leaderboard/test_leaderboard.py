@@ -219,6 +219,7 @@ def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
     assert "| 1 | FedAsync | algorithm |" in text
     assert f"**20.0 ± 0.0** ALIE × -3 `{board.ranked[0].cells['IID', 4].worst.key[:8]}`" in text
     assert "for 3 of 3 defences (100 %)" in text
+    assert "leaves 30.0 ± 0.0 points less accuracy" in text
     assert "- Bulyan, 30 %: Bulyan(f=6, neighbours='n-f-2') needs at least 4f + 3 = 27 rows, got 20." in text
     assert "**Not computed yet**: Krum." in text
     assert "Not computed yet: `phalanx leaderboard --tier fashion-mnist`." in text
