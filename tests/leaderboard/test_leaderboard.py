@@ -83,6 +83,16 @@ def test_a_defence_knows_the_number_of_attackers_and_an_honest_client():
         plan(BY_NAME["SMEA"], f=4)
 
 
+def test_asynchronous_defences_get_a_clock_and_ifca_whole_iterations():
+    runs = {one.name: plan(one, f=one.most or 4) for one in DEFENCES}
+    clocked = {name for name, run in runs.items() if run.until.seconds is not None}
+    assert clocked == {name for name, run in runs.items() if not run.algorithm.synchronous}
+    assert {"Quorum(AsyncFilter)", "Quorum(FedAvg(Median))"} <= clocked
+    assert {name: run.until.steps for name, run in runs.items() if run.until.steps not in (None, DIGITS.rounds)} == {
+        "IFCA(4, Median)": 4 * DIGITS.rounds
+    }
+
+
 # The search
 
 
@@ -209,6 +219,7 @@ def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
     assert "| 1 | FedAsync | algorithm |" in text
     assert f"**20.0 ± 0.0** ALIE × -3 `{board.ranked[0].cells['IID', 4].worst.key[:8]}`" in text
     assert "for 3 of 3 defences (100 %)" in text
+    assert "leaves 30.0 ± 0.0 points less accuracy" in text
     assert "- Bulyan, 30 %: Bulyan(f=6, neighbours='n-f-2') needs at least 4f + 3 = 27 rows, got 20." in text
     assert "**Not computed yet**: Krum." in text
     assert "Not computed yet: `phalanx leaderboard --tier fashion-mnist`." in text

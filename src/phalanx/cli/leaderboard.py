@@ -48,9 +48,10 @@ def leaderboard_command(options: Options, console: Console) -> int:
     if options.alone is not None:
         return _alone(tier, options, console)
     own = None if options.defence is None else _own(options.defence)
+    defences = _chosen(options.only) if own is None else [own]
     folder = options.folder if own is None else OWN
     scores = _scores(tier, folder, options)
-    ranked = _rank(tier, [own] if own else _chosen(options.only), scores, options, console)
+    ranked = _rank(tier, defences, scores, options, console)
     if ranked is None:
         return 0
     boards = _boards(tier, options, ranked)

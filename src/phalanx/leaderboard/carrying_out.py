@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from phalanx.leaderboard.scores import Score, Scores
@@ -58,9 +59,10 @@ class Carrier:
         for event in self._pool.do([plan for _, plan in todo]):
             if isinstance(event, Done | Failed):
                 key, plan = todo[event.job]
-                score = event.result if isinstance(event, Done) else Score(None, 0, 0.0, str(event.error))
                 if isinstance(event, Done):
-                    self.scores.keep(key, plan.seed, score, self._made)
+                    self.scores.keep(key, plan.seed, event.result, self._made)
+                else:  # it may end otherwise the next time
+                    self.console.print(escape(f"{plan.title}, seed {plan.seed}: {event.error}"), soft_wrap=True)
                 self._done += 1
                 self._bars.update(self._bar, completed=self._done, note=self.left())
         return {key: score for key in plans if (score := self.scores.find(key)) is not None}

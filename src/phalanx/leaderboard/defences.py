@@ -117,6 +117,8 @@ class Defence:
         option: name of its option; "" for none.
         values: of the option, two if it has one.
         most: largest number of attackers for which it is quick enough; None for any.
+        models: number of models that a client is sent one after the other before the server uses its update: a round
+            of the tier is as many rounds.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Defence:
     option: str = ""
     values: Sequence[Any] = (None,)
     most: int | None = None
+    models: int = 1
 
     @property
     def settings(self) -> list[Setting]:
@@ -153,10 +156,14 @@ chain = partial(rule, kind="chain")
 
 
 def algorithm(
-    name: str, make: Callable[[Setup, Any], Algorithm], option: str = "", values: Sequence[Any] = (None,)
+    name: str,
+    make: Callable[[Setup, Any], Algorithm],
+    option: str = "",
+    values: Sequence[Any] = (None,),
+    models: int = 1,
 ) -> Defence:
     """Return an algorithm."""
-    return Defence(name, "algorithm", make, option, values)
+    return Defence(name, "algorithm", make, option, values, models=models)
 
 
 def _median(**options: Any) -> FedAvg:
@@ -216,7 +223,7 @@ DEFENCES: tuple[Defence, ...] = (
         (0.0, 0.8),
     ),
     algorithm("BenignClusters", lambda s, v: BenignClusters(f=s.f, threshold=v), "threshold", (0.02, 0.3)),
-    algorithm("IFCA(4, Median)", lambda s, _: IFCA(4, aggregate=Median())),
+    algorithm("IFCA(4, Median)", lambda s, _: IFCA(4, aggregate=Median()), models=4),
     algorithm("FLHC(Median)", lambda s, v: FLHC(v, aggregate=Median(), preprocess=Ignore()), "rounds", (3, 6)),
     algorithm("StoCFL(Median)", lambda s, v: StoCFL(tau=v, aggregate=Median()), "tau", (0.3, 0.5)),
     algorithm("PerCluster(Median)", lambda s, _: PerCluster(_median())),
@@ -241,7 +248,7 @@ DEFENCES: tuple[Defence, ...] = (
     algorithm("Quorum(FedAvg(Median))", lambda s, _: Quorum(_median(), s.n - s.f)),
     algorithm("Catalyst", lambda s, _: Catalyst(s.f)),
     algorithm("Catalyst(Median)", lambda s, _: Catalyst(s.f, aggregate=Median())),
-    algorithm("AsyncFilter", lambda s, _: AsyncFilter()),
+    algorithm("Quorum(AsyncFilter)", lambda s, _: Quorum(AsyncFilter(), 10)),
     algorithm("Kardam", lambda s, v: Kardam(s.f, server_lr=v), "server_lr", (0.1, 0.4)),
     algorithm("BASGD", lambda s, _: BASGD(min(2 * s.f + 1, s.n))),
     algorithm("ZenoPlusPlus", lambda s, v: ZenoPlusPlus(v), "server_lr", (0.05, 0.2)),

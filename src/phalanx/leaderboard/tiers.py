@@ -128,7 +128,7 @@ class Tier:
         made = defence.make(setup, setting.value)
         training = replace(training, stacked=training.stacked and not made.corrects)
         clock: dict[str, Any] = (
-            {"until": Until(steps=self.rounds)}
+            {"until": Until(steps=self.rounds * defence.models)}
             if made.synchronous
             else {"until": Until(seconds=self.seconds), "latency": Lognormal(each_turn=True)}
         )
