@@ -149,6 +149,7 @@ class SmallestSet(NamedTuple):
     name: str  # "quorum", "buffer", "round", "cluster"
     remedy: str  # what makes it larger: "raise k"
     full: int  # number of clients of a set from which nobody is missing: no set has to be larger
+    rounds: int = 1  # number of rounds whose updates can meet in it
 
 
 class Local(NamedTuple):

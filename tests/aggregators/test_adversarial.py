@@ -427,7 +427,8 @@ def test_the_order_of_clients_does_not_matter(name):
 @pytest.mark.parametrize("name", [name for name in CLAIMS if name != "MoNNA"])
 def test_the_order_of_clients_matters_nowhere(name):
     claim = CLAIMS[name]
-    found = order_of_clients(claim.rule, situations(min(2, claim.most(M)), range(2)))
+    dtypes = (torch.float32,) if name == "GeometricMedian" else (torch.float32, torch.float64)  # it stops short of 1e-9
+    found = order_of_clients(claim.rule, situations(min(2, claim.most(M)), range(2), dtypes))
     assert not found, f"{len(found)} differ, " + "\n".join(found[:5])
 
 

@@ -1,5 +1,6 @@
 """What a run says at its start that it cannot guarantee, and what it refuses."""
 
+import dataclasses
 import warnings
 from math import comb
 
@@ -21,6 +22,7 @@ from phalanx.algorithms import (
     Permuted,
     Quorum,
 )
+from phalanx.clustering import Memory
 from phalanx.core import InfeasibleError, SmallestSet
 from phalanx.engine import Participation, remarks
 from phalanx.weighting import Ignore, Truncate
@@ -210,6 +212,14 @@ def test_rounds_drawn_at_random_have_a_probability():
         remarks(FedAvg(Median(), drawn), sizes, asked=12)
     (remark,) = remarks(FedAvg(Median(), drawn), sizes, asked=10, lossy=True)
     assert "if some cannot be reached, more attackers are drawn" in remark
+
+
+def test_updates_of_several_rounds_meet_more_attackers_than_one_draw_brings():
+    drawn, sizes = Truncate(0.1, 0.45, "subset", drawn=20), dict.fromkeys(range(100), 10)
+    made = ClusteredFL(aggregate=Median(), preprocess=drawn, memory=Memory(reuse=0), min_part_size=20)
+    assert not any("one round" in remark for remark in remarks(made, sizes, asked=20))
+    with pytest.raises(InfeasibleError, match=r"updates of 3 rounds meet in a cluster\. Set memory.reuse to 0"):
+        remarks(dataclasses.replace(made, memory=Memory()), sizes, asked=20)
 
 
 @pytest.mark.parametrize(

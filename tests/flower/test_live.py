@@ -287,11 +287,15 @@ def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
     federation = Apart(tmp_path, 2, deal(tmp_path / "data", 2), proxy=f"{HERE}:{door}")
     federation.namespace = elsewhere
     with behind_a_proxy(federation, HERE), federation:
-        ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]
-        for host, wanted in ((HERE, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
+
+        def reached(host):
+            ask = ["ip", "netns", "exec", elsewhere, sys.executable, "-c", REACHES]
             asked = [*ask, host, str(door), str(federation.ports[0])]
-            out = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
-            assert out.split() == wanted, "of the coordinator's machine, clients reach the proxy and nothing else"
+            return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+        wait_until(lambda: reached(HERE)[0] == "open")  # the proxy takes a moment to begin
+        for host, wanted in ((HERE, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
+            assert reached(host) == wanted, "of the coordinator's machine, clients reach the proxy and nothing else"
         results, run = federation.train("rounds", 2)
         ends(federation, run)
         assert [set(line.verdicts) for line in lines_of(results)[1:]] == [{0, 1}] * 2

@@ -22,6 +22,7 @@ PAPERS = sorted(reproductions())
 DATA = Path(os.environ["PHALANX_DATA"]) if "PHALANX_DATA" in os.environ else None
 NEED_DATA = {("client-weighting", "figure2-quick")}  # to be rendered
 EACH = 5  # records of a paper that are computed again
+ROUNDING = 1e-5  # a virtual machine does not say on which model of a processor it runs, nor which kernels it takes
 TOLERANCE = 0.02  # of final accuracies, where versions or instructions are others
 
 
@@ -99,6 +100,7 @@ def test_cheap_records_come_out_again():
     for one in drawn:
         again = Trace.of(one.plan, simulate(one.plan, data_dir=DATA))
         if not conditions(one.trace, again):
-            assert differences(one.trace, again) == {}, one.name
+            largest = max(differences(one.trace, again).values(), default=0.0)
+            assert largest <= ROUNDING, one.name
         assert (again.status, again.steps) == (one.trace.status, one.trace.steps), one.name
         assert again.final() == pytest.approx(one.trace.final(), abs=TOLERANCE), one.name

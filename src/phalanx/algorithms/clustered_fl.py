@@ -365,7 +365,8 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
 
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: a cluster."""
-        return SmallestSet(min(self.min_part_size, m), "cluster", "raise min_part_size", m)
+        rounds = 1 + self.memory.reuse if self.memory else 1
+        return SmallestSet(min(self.min_part_size, m), "cluster", "raise min_part_size", m, rounds)
 
     def join(self, state: ClusteredFLState, client: int, size: int) -> ClusteredFLState:
         """See `Algorithm`.

@@ -28,7 +28,8 @@ class Memory:
         rate: in (0, 1], how much of what is remembered is replaced by a new update: r <- r + rate (delta - r). 1 keeps
             the last update only.
         reuse: number of rounds after its own in which what is remembered of a client counts in the step of its cluster,
-            if the client does not report. With 0 clients that report seldom count less, and splits come later.
+            if the client does not report. With 0 clients that report seldom count less, and splits come later. Verdicts
+            name those who report: their weights, and those of what is remembered, add up to 1.
     """
 
     rounds: int = 30

@@ -229,6 +229,11 @@ def _subset(
             f"{_named(preprocess)} counts on {preprocess.drawn} clients drawn at random for each round, and {found}. "
             f"Set drawn to {'null' if drawn is None else drawn}, or change participation."
         )
+    if preprocess.drawn is not None and whole.rounds > 1:
+        raise InfeasibleError(
+            f"{_named(preprocess)} counts on the clients drawn for one round, and updates of {whole.rounds} rounds "
+            f"meet in a {whole.name}. Set memory.reuse to 0, or drawn to null."
+        )
     hold = preprocess.infeasible == "hold"
     if why := _unbounded(preprocess, sizes, whole.full):
         if hold:

@@ -136,7 +136,7 @@ class LocalSGD(LocalTraining):
     def examples(self, held: int) -> int:
         """Return the number of examples per minibatch of a client with `held` examples."""
         if self.batch_size >= 1:
-            return int(self.batch_size)
+            return int(min(self.batch_size, max(held, 1)))
         return max(1, math.floor(self.batch_size * held + 1e-9))
 
     def count(self, held: int, *, alone: bool = True) -> int:
