@@ -40,7 +40,7 @@ from phalanx.algorithms.fedavg import FedAvg
 from phalanx.algorithms.hidden import Hidden
 from phalanx.algorithms.private import Noisy, Private
 from phalanx.algorithms.server_optimizers import ServerOptimizer
-from phalanx.algorithms.wrapper import OneModelWrapper, OuterState, Wrapper
+from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts, Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Updates, Vector
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.rng import Entropy, numpy_generator
@@ -48,7 +48,7 @@ from phalanx.weighting import AsReported
 
 
 @dataclass(frozen=True)
-class CentrallyPrivateState(OuterState):
+class CentrallyPrivateState(OuterStateWithoutVerdicts):
     """The server's state of `CentrallyPrivate`."""
 
     norm: float  # C, to which the updates of the next round are clipped

@@ -27,7 +27,7 @@ import torch
 
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
-from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
+from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
 from phalanx.core import Updates, Vector
 from phalanx.numerics.linalg import direction
 
@@ -43,7 +43,7 @@ class Account(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RewardedState(OuterState):
+class RewardedState(OuterStateWithoutVerdicts):
     """The server's state of `Rewarded`."""
 
     start: Vector  # the model with which clients begin

@@ -29,13 +29,13 @@ from typing import Any
 
 import torch
 
-from phalanx.algorithms.wrapper import OneModelWrapper, OuterState
+from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts
 from phalanx.core import Updates, Vector
 from phalanx.training.sgd import Schedule
 
 
 @dataclass(frozen=True)
-class ServerOptimizerState(OuterState):
+class ServerOptimizerState(OuterStateWithoutVerdicts):
     """The server's state of a `ServerOptimizer`."""
 
     m: Vector  # m_t, the momentum
@@ -87,7 +87,7 @@ class ServerOptimizer(OneModelWrapper):
 
 def _with_model(state: Any, model: Vector) -> Any:
     """Return the state of an algorithm, or of a wrapper around it, with another model."""
-    if isinstance(state, OuterState):
+    if isinstance(state, OuterStateWithoutVerdicts):
         return replace(state, inner=_with_model(state.inner, model))
     return state._replace(model=model) if hasattr(state, "_replace") else replace(state, model=model)
 

@@ -18,6 +18,7 @@ from phalanx.core import (
     SmallestSet,
     Updates,
     Vector,
+    Verdict,
 )
 from phalanx.training.local import LocalTraining
 
@@ -190,6 +191,17 @@ class OuterState:
         if name.startswith("_") or name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+
+@dataclass(frozen=True)
+class OuterStateWithoutVerdicts(OuterState):
+    """An `OuterState` whose verdicts are those of the algorithm within."""
+
+    @property  # and not by `__getattr__`: since Python 3.12 an instance of a protocol has all its members itself
+    def verdicts(self) -> Mapping[int, Verdict]:
+        """The verdicts of the algorithm within."""
+        verdicts: Mapping[int, Verdict] = self.inner.verdicts
+        return verdicts
 
 
 @dataclass(frozen=True)
