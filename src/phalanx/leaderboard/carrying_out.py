@@ -84,7 +84,7 @@ def scored(means: Means, plan: Run, say: Callable[[Any], object]) -> Score:
     """Return the score of a run that is carried out in this process."""
     begun = time.process_time()
     trace = carried_out(plan, None, means, lambda _: None).trace
-    seconds = time.process_time() - begun
+    seconds = round(time.process_time() - begun, 3)  # as it is stored, so that a page is the same again
     if trace.failed:
         return Score(None, honest_excluded(trace), seconds, (trace.error or "failed").partition("\n")[0])
     return Score(trace.final("accuracy"), honest_excluded(trace), seconds)

@@ -86,9 +86,7 @@ class Scores:
             self.origins.append(made)
             lines.append(made.form)
         error = [score.error] if score.error else []
-        lines.append(
-            [key, seed, score.accuracy, score.excluded, round(score.seconds, 3), self.origins.index(made), *error]
-        )
+        lines.append([key, seed, score.accuracy, score.excluded, score.seconds, self.origins.index(made), *error])
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines))
