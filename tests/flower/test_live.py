@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -186,18 +187,39 @@ def nginx_configuration(folder, door, address):
 
 @contextmanager
 def behind_a_proxy(federation, host):
-    """The proxy of the page, before the SuperLink of a federation that has not begun; gives the certificate's file."""
-    folder = federation.folder
+    """The proxy of the page, before the SuperLink of a federation that has not begun; gives the certificate's file.
+
+    It begins after the SuperLink, whose certificate it reads, and before the SuperNodes.
+    """
+    folder, first = federation.folder, federation.start_superlink
     make_certificates(folder / "proxy", [host, "coordinator.example"])
     (folder / "nginx").mkdir()
     (folder / "nginx.conf").write_text(nginx_configuration(folder, federation.node_address, federation.address))
     federation.node_certificates = folder / "proxy" / "ca.crt"
-    proxy = subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf")], env=os.environ | {MARK: federation.mark})
+    proxies = []
+
+    def start_superlink():
+        first()
+        command = ["nginx", "-c", str(folder / "nginx.conf")]
+        proxies.append(subprocess.Popen(command, env=os.environ | {MARK: federation.mark}))
+        wait_until(lambda: opened(host, federation.node_address) or proxies[-1].poll() is not None)
+        assert proxies[-1].poll() is None, (folder / "nginx.log").read_text()
+
+    federation.start_superlink = start_superlink
     try:
         yield federation.node_certificates
     finally:
-        proxy.terminate()
-        proxy.wait(10)
+        for proxy in proxies:
+            proxy.terminate()
+            proxy.wait(10)
+
+
+def opened(host, address):
+    try:
+        socket.create_connection((host, int(address.rpartition(":")[2])), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="there is no nginx")
@@ -293,7 +315,6 @@ def test_the_recipe_of_the_page_between_two_machines(elsewhere, tmp_path):
             asked = [*ask, host, str(door), str(federation.ports[0])]
             return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.split()
 
-        wait_until(lambda: reached(HERE)[0] == "open")  # the proxy takes a moment to begin
         for host, wanted in ((HERE, ["open", "closed"]), ("127.0.0.1", ["closed", "closed"])):
             assert reached(host) == wanted, "of the coordinator's machine, clients reach the proxy and nothing else"
         results, run = federation.train("rounds", 2)
