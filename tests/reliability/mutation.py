@@ -37,7 +37,7 @@ from parso.tree import NodeOrLeaf
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build/mutation"
 RESULTS = WORK / "results.jsonl"
-UNCHANGED = ("hypothesis", "matplotlib.pyplot", "numba", "phalanx.attacks", "phalanx.observers", "phalanx.simulation")
+UNCHANGED = ("hypothesis", "matplotlib.pyplot", "numba", "phalanx.attacks", "phalanx.simulation")
 SECONDS = {"focused": 60, "room": 900}  # of a processor; three times as much for checkpoints
 BYTES = 16 * 2**30  # of addresses
 ROOMS = ("algorithms", "engine", "weighting", "clustering")
