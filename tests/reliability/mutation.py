@@ -48,25 +48,27 @@ FOCUSED = {  # tests of modules whose name is not that of a file of tests
     "feddyn": "algorithms/test_corrected_training.py",
     "fednova": "algorithms/test_corrected_training.py",
     "hidden": "algorithms/test_wrappers.py",
-    "kernels": "clustering/test_agglomerative.py",
+    "kernels": "clustering/test_agglomerative.py clustering/test_bipartition.py",
     "ledger": "engine/test_engine.py",
     "loop": "engine/test_engine.py engine/test_enrolment.py engine/test_lost_rounds.py",
-    "memory": "algorithms/test_clustered_absence.py",
+    "memory": "clustering/test_peeling.py algorithms/test_clustered_absence.py",
     "momentum": "algorithms/test_basgd.py algorithms/test_async_momentum.py",
     "participation": "engine/test_engine.py",
     "preprocess": "weighting/test_preprocess.py weighting/test_subset.py",
-    "profiles": "algorithms/test_clustered_fl.py",
+    "profiles": "clustering/test_peeling.py",
     "reputation": "algorithms/test_rffl.py algorithms/test_async_rffl.py",
+    "reference": "engine/test_engine.py reliability/test_stateful.py",
     "rounds": "algorithms/test_fedavg.py",
     "sampling": "weighting/test_subset.py",
     "scaffold": "algorithms/test_corrected_training.py",
-    "spanning_tree": "clustering/test_density.py",
+    "several": "algorithms/test_flhc.py algorithms/test_ifca.py algorithms/test_stocfl.py",
+    "spanning_tree": "clustering/test_density.py clustering/test_bipartition.py",
     "staleness": "algorithms/test_fedasync.py algorithms/test_fedbuff.py",
     "truncation": "weighting/test_truncation.py weighting/test_subset.py",
     "worker_momentum": "algorithms/test_corrected_training.py",
 }
 GENERAL = ("test_ranges.py", "runs/test_defaults.py", "runs/test_identities.py")  # of all rooms
-ALSO = {"engine": ("simulation",)}  # rooms that use another one the most
+ALSO = {"algorithms": ("engine/test_lost_rounds.py",), "engine": ("simulation",)}  # tests elsewhere of a room
 
 
 class Mutant(NamedTuple):
@@ -107,8 +109,8 @@ class Mutant(NamedTuple):
     @property
     def room(self) -> list[str]:
         if (room := Path(self.module).parent.name) in ROOMS:
-            return [str(ROOT / "tests" / name) for name in (room, *ALSO.get(room, ()), *GENERAL)]
-        return [*self.focused, *(str(ROOT / "tests" / name) for name in GENERAL)]
+            return [str(ROOT / "tests" / name) for name in (*GENERAL, room, *ALSO.get(room, ()))]
+        return [*(str(ROOT / "tests" / name) for name in GENERAL), *self.focused]
 
 
 def operators() -> list[str]:
