@@ -45,6 +45,8 @@ FILES = ("flower/codec.py", "flower/identity.py", "runs/checkpoint.py")
 MODULES = [*(f"{room}/{path.name}" for room in ROOMS for path in sorted(ROOT.glob(f"src/phalanx/{room}/*.py"))), *FILES]
 FOCUSED = {  # tests of modules whose name is not that of a file of tests
     "arrivals": "algorithms/test_fedasync.py algorithms/test_quorum.py algorithms/test_catalyst.py",
+    "clustered_fl": "algorithms/test_clustered_fl.py algorithms/test_clustered_absence.py",
+    "fedbuff": "algorithms/test_fedbuff.py engine/test_lost_rounds.py",
     "feddyn": "algorithms/test_corrected_training.py",
     "fednova": "algorithms/test_corrected_training.py",
     "hidden": "algorithms/test_wrappers.py",
