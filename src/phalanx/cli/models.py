@@ -17,7 +17,8 @@ from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import TRUTH
 from phalanx.core import InfeasibleError
-from phalanx.data import Dataset, Source, TableFile
+from phalanx.data import Dataset, Source
+from phalanx.data.table_files import TableFile
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write

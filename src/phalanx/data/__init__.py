@@ -25,7 +25,7 @@ from phalanx.data.partition import (
 from phalanx.data.sentiment import MR, SST
 from phalanx.data.shakespeare import Shakespeare
 from phalanx.data.sources import CIFAR10, MNIST, Digits, FashionMNIST, HuggingFace, InMemory, Source
-from phalanx.data.table_files import CSV, Parquet, TableFile
+from phalanx.data.table_files import CSV, Parquet
 from phalanx.data.tables import TableReading
 from phalanx.data.wikitext import WikiText2
 
@@ -60,7 +60,6 @@ __all__ = [
     "Shards",
     "Source",
     "SwappedLabels",
-    "TableFile",
     "TableReading",
     "Topics",
     "Uniform",

@@ -236,7 +236,8 @@ def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
 
 def _unfinished(folder: Path, missing: list[str]) -> str:
     """Return why a folder holds no finished run, and what to do."""
-    hint = "Name a folder that `phalanx run` has written, such as runs/NAME."
+    inner = sorted(path.parent for path in folder.glob(f"*/{SUMMARY}"))
+    hint = f"Name a folder that `phalanx run` has written, such as {inner[0] if inner else 'runs/NAME'}."
     if CONFIG not in missing:
         command = f"phalanx run --config {folder / CONFIG}"
         saved = (folder / CHECKPOINT).is_file()
