@@ -173,6 +173,7 @@ def test_new_rows_are_scaled_as_those_of_the_training(trained, monkeypatch, caps
     record = Record.load(trained / "large")
     frame = pandas.read_csv("new.csv")
     assert record.model()(record.inputs(frame)).argmax(1).tolist() == [1] * 11
+    assert "\nmodel(record.inputs(frame))" in (trained / "large" / "model.md").read_text()
 
 
 def test_a_record_that_does_not_say_how_inputs_were_scaled(trained, tmp_path, monkeypatch, capsys):
