@@ -109,7 +109,7 @@ def on_ray(epochs: int) -> None:
     rounds = Rounds()
     with RayExecutors("local") as cohorts:
         simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds], executors=cohorts)
-        rounds.show(f"{len(cohorts.crew.members)} workers on Ray")
+        rounds.show(f"{len(cohorts.crew.workers)} workers on Ray")
 
 
 def central(data: Dataset, batch: int) -> float:
