@@ -6,6 +6,7 @@ Which f, and by what, is up to the liars.  Influence is the largest Euclidean no
 Attackers who took part are among the rows that stay.  So influence is what f further liars could do.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -131,14 +132,16 @@ def spectral(products: Numbers) -> float:
     power = products / trace
     for _ in range(SQUARINGS):
         power = power @ power
-    return trace * float(np.vdot(power, power)) ** (0.5 / 2**SQUARINGS)
+    squares = float(np.vdot(power, power))
+    return trace * math.pow(squares, 0.5 / 2**SQUARINGS)
 
 
 def about_mean(points: Points, shares: Weights) -> Numbers:
     """Return the inner products of the rows minus their mean by `shares`, which sum to one."""
     squares, own = points.squared_distances.numpy(), shares.numpy()
     far: Numbers = squares @ own
-    return (far[:, None] + (far - own @ far) - squares) / 2
+    products: Numbers = (far[:, None] + (far - own @ far) - squares) / 2
+    return products
 
 
 @dataclass(frozen=True, eq=False)
