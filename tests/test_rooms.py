@@ -29,6 +29,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("reproduce", "leaderboard"),
     ("ray", "flower"),
     ("cli",),
+    ("__main__",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
