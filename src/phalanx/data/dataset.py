@@ -184,10 +184,14 @@ class Dataset:
             indices = torch.nonzero(indices).flatten()
         owners = None if self.owners is None else _rows(indices, self.owners)
         part = object.__new__(Dataset)  # without checks: examples of a valid data set are valid
-        fields = {"x": each_input(partial(_rows, indices), self.x), "y": _rows(indices, self.y)}
-        for name, value in (fields | {"classes": self.classes, "owners": owners}).items():
+        x, y = self.rows(indices)
+        for name, value in {"x": x, "y": y, "classes": self.classes, "owners": owners}.items():
             object.__setattr__(part, name, value)
         return part
+
+    def rows(self, indices: Tensor) -> tuple[Inputs, Tensor]:
+        """Return the inputs and labels of the examples with these indices, int64."""
+        return each_input(partial(_rows, indices), self.x), _rows(indices, self.y)
 
     def label_counts(self) -> Tensor:
         """Return the number of labels of each class, int64 of shape (classes,)."""
