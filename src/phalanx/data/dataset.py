@@ -132,7 +132,7 @@ class Dataset:
             raise ValueError(f"owners must be numbered from 0, got {int(owners.min())}.")
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self.y.shape[0]
 
     def __repr__(self) -> str:
         kind = f"{self.classes} classes" if self.classes else f"{self.y[:1].numel()} targets each"
