@@ -16,7 +16,10 @@ from phalanx.training.task import CLASSIFICATION, NextToken, apply
 MODULES = {
     "softmax regression": ((6,), lambda: MLP(()).build((6,), 3)),
     "perceptron": ((2, 3, 4), lambda: MLP((40, 7)).build((2, 3, 4), 3)),
-    "tanh": ((1, 2, 3), lambda: nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.Tanh()), nn.Linear(8, 3))),
+    "tanh": (
+        (1, 2, 3),
+        lambda: nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.Tanh()), nn.Linear(8, 3)),
+    ),
     "first a layer without parameters": ((6,), lambda: nn.Sequential(nn.Tanh(), nn.Flatten(), nn.Linear(6, 3))),
     "images of digits": ((1, 28, 28), lambda: MLP((64,)).build((1, 28, 28), 10)),
 }
