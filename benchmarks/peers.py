@@ -3,7 +3,7 @@
 python benchmarks/peers.py FOLDER [byzfl byzpy flwr] [--torch-index https://download.pytorch.org/whl/cpu]
 python benchmarks/peers.py FOLDER byzfl pfl flwr-simulation      # for benchmarks/rounds.py
 
-Makes FOLDER/byzfl, FOLDER/byzpy and so on, each a virtual environment of this Python, of 1 GB and a minute or two.
+Makes FOLDER/byzfl, FOLDER/byzpy and so on, each a virtual environment of this Python, of 1.1 to 1.6 GB.
 They compute with the torch, NumPy and SciPy of constraints.txt, so that a difference in speed is not one of the
 libraries underneath; ByzPy has the last NumPy below 2.1, which it asks for.  On Linux PyPI's torch brings CUDA along,
 some gigabytes: --torch-index takes the CPU build instead.
