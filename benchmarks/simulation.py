@@ -8,6 +8,7 @@ python benchmarks/simulation.py ahead       # an asynchronous run in one and two
 python benchmarks/simulation.py matrix      # memory of a round of 10,000 clients, and the cost of a client's turn
 python benchmarks/simulation.py turns       # cost of a client's turn of one step, one by one and stacked, in turns
 python benchmarks/simulation.py evaluation  # share of the evaluation in runs at defaults, in turns
+python benchmarks/simulation.py first       # from the command `phalanx run` to the end of its first step
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
 Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
@@ -23,6 +24,9 @@ import os
 import resource
 import secrets
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,7 +113,7 @@ def on_ray(epochs: int) -> None:
     rounds = Rounds()
     with RayExecutors("local") as cohorts:
         simulate(plan(recipe=replace(RECIPE, epochs=epochs)), observers=[rounds], executors=cohorts)
-        rounds.show(f"{len(cohorts.crew.members)} workers on Ray")
+        rounds.show(f"{len(cohorts.crew.workers)} workers on Ray")
 
 
 def central(data: Dataset, batch: int) -> float:
@@ -236,6 +240,33 @@ def evaluation(repeats: int = 3) -> None:
         print(f"{', '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
+FIRST = """
+import sys, time
+from phalanx.cli.main import main
+before = time.process_time()
+import torch
+imported = time.process_time() - before
+from phalanx.algorithms import FedAvg
+step, seen = FedAvg.step, []
+FedAvg.step = lambda *arguments: [step(*arguments), seen.append(time.process_time())][0]
+main(["run", "--until.steps", "1", "--folder", sys.argv[1]])
+print("CPU", seen[0], imported, time.process_time())
+"""
+
+
+def first(turns: int = 5) -> None:
+    """Show the CPU time of new processes until the end of the first step, of it torch's import; and until their end."""
+    figures = []
+    for _ in range(turns):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-c", FIRST, str(Path(folder) / "run")]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+        figures.append([float(figure) for figure in done.stdout.splitlines()[-1].split()[1:]])
+    step, imported, end = map(statistics.median, zip(*figures, strict=True))
+    print(f"CPU time, medians of {turns}: until the end of the first step {step:.2f} s, of it importing torch ", end="")
+    print(f"{imported:.2f}; until the end of the command {end:.2f}; load {os.getloadavg()[0]:.1f}")
+
+
 def task() -> None:
     """Time rounds of clients with one example, so that training takes almost no time."""
     from phalanx.ray import RayExecutors  # noqa: PLC0415
@@ -298,14 +329,13 @@ def flower() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "what", choices=["here", "ray", "flower", "engines", "ahead", "matrix", "task", "turns", "evaluation"]
-    )
+    ways = ["here", "ray", "flower", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation"]
+    parser.add_argument("what", choices=ways)
     parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
     parser.add_argument("--clients", type=int, default=10_000, help="of the matrix")
     options = parser.parse_args()
     torch.set_num_threads(1)
     measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
-    measured |= {"flower": flower, "engines": engines, "task": task, "ahead": ahead, "turns": turns}
-    measured |= {"evaluation": evaluation}
+    measured |= {"flower": flower, "engines": engines, "task": task, "ahead": ahead, "first": first}
+    measured |= {"turns": turns, "evaluation": evaluation}
     (measured | {"matrix": lambda: matrix(options.clients)})[options.what]()

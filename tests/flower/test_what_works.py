@@ -15,6 +15,7 @@ from phalanx.core import InfeasibleError, Until
 from phalanx.flower import InProcessGrid, PhalanxStrategy, coordinate, coordinator_of, participant_of
 from phalanx.runs.federation import Federation
 from phalanx.runs.record import Record
+from phalanx.simulation import Constant, Deadline
 from phalanx.weighting import Truncate
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
@@ -86,6 +87,15 @@ def test_what_the_table_says_is_refused_is_refused(name, tmp_path):
     client = min(federation.byzantine, default=0)
     with pytest.raises(InfeasibleError, match=message):
         participant_of(plan, client, KEYS[client], tmp_path, federation)
+
+
+def test_options_that_only_simulated_clients_follow_are_named():
+    plan = dataclasses.replace(SMALL, deadline=Deadline(3.0), latency=Constant(2.0))
+    with pytest.warns(
+        UserWarning, match=r"^Only simulated clients follow latency, deadline\. Over Flower, see timeouts"
+    ):
+        coordinator_of(plan, roster_of(plan.clients))
+    coordinator_of(dataclasses.replace(SMALL, latency=Constant()), roster_of(SMALL.clients))  # an error if it warns
 
 
 def test_the_influence_of_liars_is_the_same(tmp_path):

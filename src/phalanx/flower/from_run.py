@@ -4,6 +4,7 @@ For demonstrations and tests, in which every process can compute the data of all
 as by `phalanx.simulate`, as long as its algorithm is synchronous and no client is late.
 """
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from phalanx.rng import borrowed
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.history import nothing
 from phalanx.runs.plan import Run
+
+SIMULATED = ("latency", "late", "availability", "deadline")  # options of a run that only simulated clients follow
 
 
 def participant_of(
@@ -62,12 +65,16 @@ def coordinator_of(
 ) -> Coordinator:
     """Return the server of a run; if clients hide models from it, its initial model is one that a client has hidden.
 
+    Warn of options that only simulated clients follow: real ones come and answer when they do.
+
     Args:
         plan: the run.
         roster: its clients.
         federation: of the plan, if there is one already.
         options: of `Coordinator`. Models that depend on clients' local states are not evaluated: clients keep these.
     """
+    if left_out := [name for name in SIMULATED if getattr(plan, name) != getattr(Run(), name)]:
+        warnings.warn(f"Only simulated clients follow {', '.join(left_out)}. Over Flower, see timeouts.", stacklevel=2)
     made = federation or Federation(plan)
     module = _module(plan, made)
     if hiding(plan.algorithm) is not None:
