@@ -183,11 +183,10 @@ class Federation:
         scores, aims = dict[tuple[int, int], Score](), dict[tuple[int, int], float]()
         for group in dict.fromkeys(g for _, g in distinct):
             its = {key: vector for key, vector in distinct.items() if key[1] == group}
-            found = evaluate_each(self.model, its.values(), self.tests[group], self.plan.task)
-            scores |= zip(its, found, strict=True)
+            scores |= zip(its, evaluate_each(self.model, its.values(), self.tests[group], self.plan.task), strict=True)
             if (goal := self.goals[group]) is not None:
-                found = evaluate_each(self.model, its.values(), goal, self.plan.task)
-                aims |= zip(its, (score.accuracy for score in found), strict=True)
+                reached = evaluate_each(self.model, its.values(), goal, self.plan.task)
+                aims |= zip(its, (score.accuracy for score in reached), strict=True)
         wishes = [aims[key] for key in distinct if key in aims]
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
         success = sum(wishes) / len(wishes) if wishes else None

@@ -73,6 +73,7 @@ class Gradient:
             x, needed = layer.forward(x)
             held.append(needed)
         scores = x.log_softmax(1)
+        loss: Tensor
         loss, weight = aten.nll_loss_forward.default(scores, y, None, MEAN, NO_CLASS)
         g = aten.nll_loss_backward.default(self._one, scores, y, None, MEAN, NO_CLASS, weight)
         g = aten._log_softmax_backward_data.default(g, scores, 1, scores.dtype)
