@@ -4,7 +4,9 @@ The base, in bfloat16, has learnt to predict characters of Wikipedia (WikiText-2
 a client, then train adapters of rank 4 for the plays; 3 of them attack.
 
 python benchmarks/adapters.py [--seeds 0 1] [--steps 5]  perplexity by rule and attack; needs PHALANX_DATA
-python benchmarks/adapters.py memory TRAINED CLIENTS     peak memory of a round; TRAINED: all or adapters
+python benchmarks/adapters.py memory TRAINED CLIENTS [ATTACKERS]
+                                                       peak memory of a round; TRAINED: all, adapters or products (of
+                                                       adapters, at the server); with attackers by MultiKrum
 """
 
 import argparse
@@ -108,22 +110,32 @@ def perplexities() -> None:
             print(f"| {name} | {rule.title} | {' | '.join(cells)} |", flush=True)
 
 
-def memory(trained: str, clients: int) -> None:
+def memory(trained: str, clients: int, attackers: int = 0) -> None:
     """Print the growth of peak memory by a run of one round."""
     whole = CausalTransformer(width=512, layers=6, heads=8)
-    model = LoRA(whole, ADAPTED, rank=4, base="bfloat16") if trained == "adapters" else whole
+    lora = LoRA(whole, ADAPTED, rank=4, base="bfloat16")
+    rule = {"aggregate": MultiKrum(attackers) if attackers else MEAN, "preprocess": Ignore()}
     texts = torch.randint(CLASSES, (4 * clients, LENGTH + 1), generator=torch.Generator().manual_seed(0))
     data = Dataset(texts[:, :-1].contiguous(), texts[:, 1:].contiguous(), CLASSES)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    few = data.of(torch.arange(10))
-    run = Run(data=InMemory(data, few), model=model, clients=clients, task=NextToken(), until=Until(1))
+    run = Run(
+        algorithm=LowRankProducts.of(lora, (LENGTH,), CLASSES, **rule) if trained == "products" else FedAvg(**rule),
+        data=InMemory(data, data.of(torch.arange(10))),
+        model=whole if trained == "all" else lora,
+        clients=clients,
+        task=NextToken(),
+        attack=Rescale(-10.0) if attackers else None,
+        byzantine=attackers,
+        until=Until(1),
+    )
     dimension = simulate(run).summary.dimension
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"{trained}, {clients} clients, {4 * dimension / 1024:,.0f} KiB sent by each: {grown:,.0f} MiB")
+    sent = f"{4 * dimension / 1024:,.0f} KiB sent by each"
+    print(f"{trained}, {clients} clients, {attackers} attackers, {sent}: {grown:,.0f} MiB")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["memory"]:
-        memory(sys.argv[2], int(sys.argv[3]))
+        memory(sys.argv[2], *map(int, sys.argv[3:]))
     else:
         perplexities()

@@ -59,6 +59,20 @@ def test_an_average_is_divided_by_the_weight_that_it_has_had():
     assert state.reputation == pytest.approx({i: r[i] / sum(r) for i in range(3)})
 
 
+def test_a_part_keeps_its_accounts_and_the_ratios_of_its_reputations():
+    state, _ = begin(HAND)
+    state = state._replace(reputation={0: 0.5, 1: 0.3, 2: 0.0}, model=torch.tensor([1.0, 2.0]))
+    part, ready = HAND.part(state, {0: 10, 2: 10})
+    assert part.reputation == {0: 1.0, 2: 0.0}
+    part, ready = HAND.part(state, {0: 10, 1: 10})
+    assert (part.reputation, ready) == (pytest.approx({0: 0.625, 1: 0.375}), {0, 1})
+    assert part.accounts == {i: state.accounts[i] for i in (0, 1)}
+    assert part.threshold == HAND.threshold / 2
+    assert close(part.model, [1.0, 2.0])
+    with pytest.raises(InfeasibleError, match="None of 1 client has a reputation"):
+        HAND.part(state, {2: 10})
+
+
 def test_who_points_away_leaves_before_its_update_is_used():
     state, _ = begin(HAND)
     state, _ = arrive(HAND, state, 0, [1.0, 0.0])

@@ -144,6 +144,7 @@ def test_warns_below_the_dimension_at_which_the_papers_threshold_works():
         begin(ByzantineCFL(), m, 5000)
     begin(ByzantineCFL(), m, 24_000)  # no warning: it would be an error here
     assert noise_floor(100, 234_090) == pytest.approx(0.00627, abs=1e-4)
+    assert noise_floor(2, 50) == noise_floor(1, 50) == pytest.approx((2 * 0.693147 / 50) ** 0.5)
     with pytest.warns(UserWarning, match="Take a larger model"):
         begin(ByzantineCFL(), m, 5)
 

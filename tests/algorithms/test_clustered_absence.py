@@ -233,6 +233,16 @@ def test_an_odd_update_hides_the_groups_and_is_peeled_off():
     assert sorted(state.clusters.values()) == [(0, 1, 2, 3), (4, 5, 6, 7), (8,)]
 
 
+def test_nobody_is_peeled_off_in_a_round_of_which_too_few_report():
+    algorithm, rows = dataclasses.replace(PEELED, min_round=5), right_and_left((0.0, 0.0, 90.0))
+    state, _ = begin(algorithm, 9, d=3)
+    state = stepped(algorithm, state, rows)
+    state = stepped(algorithm, state, rows[1:], clients=[*range(1, 9)])
+    assert (state.clusters, state.odd) == ({0: tuple(range(9))}, {8: 2})
+    state = stepped(algorithm, state, rows)
+    assert state.clusters == {1: tuple(range(8)), 2: (8,)}
+
+
 def test_a_split_before_an_odd_client_is_peeled_leaves_it_to_algorithm_4():
     state, _ = begin(PEELED, 9, d=3)
     state = stepped(PEELED, state, right_and_left((0.0, 0.0, 90.0)))

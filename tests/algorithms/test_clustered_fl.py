@@ -49,6 +49,8 @@ def test_a_split_by_hand():
     assert look.gap == pytest.approx(1 - (0.09 - 4) / 4.09)
     assert close(state.model, [0.0, 0.0]), "the root keeps what the updates started from"
     assert [close(AT_ONCE.download(state, i), [0.0, 0.3]) for i in range(4)] == [True] * 4, "children start averaged"
+    assert state.aggregates.keys() == {1, 2}, "both go on from what the rule returned last"
+    assert all(close(last, [0.0, 0.3]) for last in state.aggregates.values())
     assert state.parents == {0: None, 1: 0, 2: 0}
     assert state.born == {0: 0, 1: 1, 2: 1}
     assert state.verdicts[3].accepted

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import phalanx
-from phalanx.aggregators import CTMA, Median, TrimmedMean
+from phalanx.aggregators import CTMA, Aggregator, Median, TrimmedMean
 from phalanx.algorithms import (
     BASGD,
     FLAME,
@@ -203,6 +203,16 @@ def test_hyper_parameters_and_states_are_immutable(algorithm):
     state, _ = start(algorithm)
     with pytest.raises(AttributeError):
         state.version = 3
+
+
+@every_algorithm
+def test_what_the_engine_asks_an_algorithm_is_a_value(algorithm):
+    """And not a method, which is true whatever it would return."""
+    assert isinstance(algorithm.title, str)
+    assert algorithm.rule is None or isinstance(algorithm.rule, Aggregator)
+    assert isinstance(algorithm.reference_every, int)
+    for name in ("synchronous", "can_join", "exact_losses", "needs_reference", "knows_layout", "corrects", "remembers"):
+        assert isinstance(getattr(algorithm, name), bool), name
 
 
 @every_algorithm

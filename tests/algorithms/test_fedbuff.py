@@ -30,7 +30,7 @@ def test_a_buffer_of_two_by_hand():
     assert first.verdicts == {0: Verdict(True, 0.0, 0.0, "waits in the buffer, 1 of 2", waits=True)}
     assert (second.version, second.filled, second.buffer) == (1, 0, ())
     assert close(second.model, [1 + 3 * (2 + 4) / 2])
-    assert {i: v.weight for i, v in second.verdicts.items()} == {0: 0.5, 1: 0.5}
+    assert second.verdicts == {0: Verdict(True, 0.5, 0.0, ""), 1: Verdict(True, 0.5, 0.0, "")}
     assert third.verdicts[2].reason == "waits in the buffer, 1 of 2; 1 update old"
     s = 2**-0.5  # of an update of age 1
     assert close(fourth.model, [10 + 3 * (s * 8 + 1) / 2])
@@ -61,6 +61,17 @@ def test_a_rule_in_place_of_the_mean():
     start, _ = algorithm.init(torch.zeros(1), dict.fromkeys(range(3), 1))
     *_, last = feed(algorithm, start, [(0, 0, [1.0]), (1, 0, [2.0]), (2, 0, [-1e9])])
     assert close(last.model, [1.0])
+
+
+def test_an_update_that_the_rule_leaves_out_is_filtered():
+    algorithm = FedBuff(size=5, aggregate=Krum(f=1))
+    start, _ = algorithm.init(torch.zeros(1), dict.fromkeys(range(5), 1))
+    *_, last = feed(algorithm, start, [(i, 0, [value]) for i, value in enumerate((1.0, 1.5, 2.0, 2.75, 90.0))])
+    assert close(last.model, [1.5]), "0.5 from each of its two neighbours"
+    assert {i: (v.accepted, v.weight) for i, v in last.verdicts.items()} == {
+        i: (i == 1, float(i == 1)) for i in range(5)
+    }
+    assert all(v.reason for i, v in last.verdicts.items() if i != 1)
 
 
 def test_a_buffer_of_one_is_asynchronous_sgd():

@@ -116,6 +116,7 @@ def test_interpolation_lets_an_attacker_s_coefficient_in():
     honest = [1.0, 2.0, 3.0]
     assert Kardam(f=1)._threshold(known(*honest, 1e9), 4) == 3.0
     assert Kardam(f=1, interpolate=True)._threshold(known(*honest, 1e9), 4) == pytest.approx(3 + (1e9 - 3) / 4)
+    assert Kardam(f=0, interpolate=True)._threshold(known(*honest, 7.0), 4) == 7, "without attackers, the largest"
 
 
 def test_memory_keeps_the_largest_of_a_client_s_coefficients():

@@ -33,7 +33,8 @@ def test_what_points_away_is_dropped_whatever_its_length():
     for length in (1e-3, 1.0, 1e6):
         state = judged(ZenoPlusPlus(), [-length, 0.0], [2.0, 0.0], (1.0, 1.0))
         assert (state.version, state.model.tolist()) == (0, [1.0, 1.0])
-        assert state.verdicts[0].score == pytest.approx(0.2 * -4 - 0.002 * 4)
+        verdict = state.verdicts[0]
+        assert (verdict.accepted, verdict.weight, verdict.score) == (False, 0.0, pytest.approx(0.2 * -4 - 0.002 * 4))
         assert state.verdicts[0].reason == "descent -0.808 < -0, cosine -1 to the server's own"
 
 

@@ -10,7 +10,9 @@ import warnings
 
 import pytest
 
+from phalanx import aggregators, attacks, training
 from phalanx.cli import main as cli
+from phalanx.cli.advice import KNOWN_AS
 
 ALGORITHMS = ("ByzantineCFL", "FedAsync", "FedAvg")
 ATTACKS = ("AllLabelsTo", "Gaussian", "NoiseInputs", "NonFinite", "Rescale", "SignFlip")
@@ -121,6 +123,9 @@ def test_unknown_options_of_other_commands(said, command, given, meant):
             "Hinge",
             ("Undiscounted", "Hinge", "Polynomial"),
         ),
+        (["--attack", "IPM"], "attack", "IPM", "InnerProduct", ATTACKS),
+        (["--attack", "ModelReplacement"], "attack", "ModelReplacement", "ConstrainAndScale", ATTACKS),
+        (["--algorithm.aggregate", "rfa"], "algorithm.aggregate", "rfa", "GeometricMedian", RULES),
         (["--training.lr", "ExponentalLR"], "training.lr", "ExponentalLR", "ExponentialLR", ("number", *SCHEDULES)),
     ],
 )
@@ -131,6 +136,12 @@ def test_unknown_classes(said, arguments, path, value, meant, choices):
     assert f", got {value}. Did you mean {meant}?" in text
     assert is_advice(text)
     assert set(choices) <= names(text)
+
+
+def test_names_of_the_literature_are_those_of_classes():
+    known = {*aggregators.__all__, *attacks.__all__, *training.__all__}
+    assert {*KNOWN_AS.values()} <= known
+    assert not {*KNOWN_AS} & {name.lower() for name in known}
 
 
 @pytest.mark.parametrize(

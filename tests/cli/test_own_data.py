@@ -1,10 +1,14 @@
 """A new user's own tables, and what is wrong with them: one plain sentence with the remedy, and no traceback."""
 
+import json
 import re
+import shutil
 
+import pandas
 import pytest
 
 from cli.test_wrong_commands import INTERNAL
+from phalanx import Record
 from phalanx.cli.main import main
 
 BODY = [(i % 7 / 7, i % 5 / 5, i % 2) for i in range(40)]
@@ -123,7 +127,7 @@ def test_a_table_that_is_fine(content, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder with a run, `out`, and a table with a gap."""
+    """A folder with a run, `out`, and tables of which one has a gap."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "t.csv").write_text(GOOD)
     (folder / "gaps.csv").write_text(GOOD + "1,,0\n")
@@ -149,3 +153,37 @@ def trained(tmp_path_factory):
 def test_what_follows_a_run(command, message, trained, monkeypatch, capsys):
     monkeypatch.chdir(trained)
     assert message in refused(capsys, *command)
+
+
+def test_new_rows_are_scaled_as_those_of_the_training(trained, monkeypatch, capsys):
+    """All have one label, and other means: by their own mean half of them would be on the wrong side."""
+    monkeypatch.chdir(trained)
+    body = [(a / 100, 0.5, int(a > 50)) for a in range(0, 101, 2)]
+    (trained / "large.csv").write_text(rows(lambda i, a, b, y: f"{a},{b},{y}", body=body))
+    (trained / "new.csv").write_text(rows(lambda i, a, b, y: f"{a},{b},{y}", body=body[40:]))
+    assert main([*small("--data", "CSV", "--data.path", "large.csv", *OPTIONS), "--folder", "large",
+                 "--training.lr", "1", "--training.epochs", "20", "--until.steps", "5"]) == 0  # fmt: skip
+    capsys.readouterr()
+    assert (
+        main(["evaluate", "large", "--data", "CSV", "--data.path", "new.csv", "--data.test", "new.csv", *OPTIONS]) == 0
+    )
+    shown = capsys.readouterr().out
+    assert "11 test examples" in shown
+    assert re.search(r"global model +100\.0 %", shown), shown
+    record = Record.load(trained / "large")
+    frame = pandas.read_csv("new.csv")
+    assert record.model()(record.inputs(frame)).argmax(1).tolist() == [1] * 11
+    assert "\nmodel(record.inputs(frame))" in (trained / "large" / "model.md").read_text()
+
+
+def test_a_record_that_does_not_say_how_inputs_were_scaled(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(trained)
+    folder = tmp_path / "older"
+    shutil.copytree(trained / "out", folder)
+    index = json.loads((folder / "model.json").read_text())
+    assert index["inputs"].pop("table")["labels"] == [0, 1]
+    (folder / "model.json").write_text(json.dumps(index))
+    assert main(["evaluate", str(folder), "--data", "CSV", "--data.path", "t.csv", *OPTIONS]) == 0
+    assert "does not say how inputs were scaled: t.csv is standardized by its own train" in capsys.readouterr().out
+    with pytest.raises(LookupError, match="was not trained on a table file"):
+        Record.load(folder).inputs(pandas.read_csv("t.csv"))

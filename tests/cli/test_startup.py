@@ -78,3 +78,8 @@ def test_takes_little_time(command):
     subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, check=True, env={**os.environ})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+
+
+def test_the_package_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "phalanx", "runn"], capture_output=True, text=True, check=False)
+    assert (done.returncode, "There is no command runn. Did you mean run?" in done.stderr) == (2, True)

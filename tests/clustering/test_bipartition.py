@@ -334,6 +334,21 @@ def test_ten_thousand_items():
     assert seconds < 0.9
 
 
+@pytest.mark.parametrize("linkage", ["complete", "average"])
+def test_a_chain_of_neighbours_goes_on_where_the_last_merge_left_it(linkage):
+    """On a line with ever smaller gaps the first chain has all items; begun anew after each merge, they take O(m^3)."""
+
+    def seconds(m):
+        points = torch.arange(m, 0, -1, dtype=torch.float64).cumsum(0)
+        alpha = -(points[:, None] - points).abs()
+        begun = time.process_time()
+        bipartition(alpha, linkage)
+        return time.process_time() - begun
+
+    seconds(10)  # compiles
+    assert seconds(1600) < 0.4  # 0.02 s, or some 2 s
+
+
 # Refusals
 
 

@@ -1,5 +1,7 @@
 """Keys and the roster."""
 
+import dataclasses
+
 import pytest
 
 from flower.federations import KEYS, roster_of
@@ -33,7 +35,9 @@ def test_what_is_no_key_is_refused(tmp_path):
 def test_public_keys_as_text():
     key = public_bytes(KEYS[0])
     assert from_text(as_text(key)) == key
-    for wrong in ("", "ed25519:", as_text(key)[:-4], as_text(key)[8:], "ed25519:" + "!" * 44, as_text(key + b"x")):
+    text = as_text(key)
+    between = text[:20] + "!\n" + text[20:]  # a lenient reader skips them
+    for wrong in ("", "ed25519:", text[:-4], text[8:], "ed25519:" + "!" * 44, between, as_text(key + b"x")):
         with pytest.raises(ValueError, match="A public key must be ed25519: followed by 44 characters"):
             from_text(wrong)
 
@@ -43,6 +47,15 @@ def test_a_roster_is_read_as_it_was_written(tmp_path):
     roster.save(tmp_path / "roster.yaml")
     assert Roster.load(tmp_path / "roster.yaml") == roster
     assert list(roster.active) == [0, 2]
+
+
+def test_a_roster_is_changed_in_a_copy():
+    """Whoever holds one checks signatures against the members that it had."""
+    roster = roster_of(2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        roster.coordinator = "another"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        roster.members[0].revoked = True
 
 
 def test_ids_are_never_given_twice():

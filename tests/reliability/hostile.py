@@ -353,7 +353,7 @@ def watched(federation: Hosted, rounds: int) -> dict[int, tuple[float, float]]:
         step = len(lines(federation.results)) - 1
         now_at = peak(federation.app()), peak(federation.server.pid)
         if now_at[0]:
-            memory[max(0, step)] = now_at
+            memory.setdefault(max(0, step), now_at)  # not what the next round costs
         for at, attack in [*hostile.done.items()]:
             if attack.name in STRANGE and at not in strange:
                 strange.add(at)

@@ -37,7 +37,7 @@ from parso.tree import NodeOrLeaf
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build/mutation"
 RESULTS = WORK / "results.jsonl"
-UNCHANGED = ("hypothesis", "matplotlib.pyplot", "numba", "phalanx.attacks", "phalanx.observers", "phalanx.simulation")
+UNCHANGED = ("hypothesis", "matplotlib.pyplot", "numba", "phalanx.attacks", "phalanx.simulation")
 SECONDS = {"focused": 60, "room": 900}  # of a processor; three times as much for checkpoints
 BYTES = 16 * 2**30  # of addresses
 ROOMS = ("algorithms", "engine", "weighting", "clustering")
@@ -45,28 +45,33 @@ FILES = ("flower/codec.py", "flower/identity.py", "runs/checkpoint.py")
 MODULES = [*(f"{room}/{path.name}" for room in ROOMS for path in sorted(ROOT.glob(f"src/phalanx/{room}/*.py"))), *FILES]
 FOCUSED = {  # tests of modules whose name is not that of a file of tests
     "arrivals": "algorithms/test_fedasync.py algorithms/test_quorum.py algorithms/test_catalyst.py",
+    "clustered_fl": "algorithms/test_clustered_fl.py algorithms/test_clustered_absence.py",
+    "fedbuff": "algorithms/test_fedbuff.py engine/test_lost_rounds.py",
     "feddyn": "algorithms/test_corrected_training.py",
     "fednova": "algorithms/test_corrected_training.py",
     "hidden": "algorithms/test_wrappers.py",
-    "kernels": "clustering/test_agglomerative.py",
+    "kernels": "clustering/test_agglomerative.py clustering/test_bipartition.py",
     "ledger": "engine/test_engine.py",
     "loop": "engine/test_engine.py engine/test_enrolment.py engine/test_lost_rounds.py",
-    "memory": "algorithms/test_clustered_absence.py",
+    "memory": "clustering/test_peeling.py algorithms/test_clustered_absence.py",
     "momentum": "algorithms/test_basgd.py algorithms/test_async_momentum.py",
     "participation": "engine/test_engine.py",
     "preprocess": "weighting/test_preprocess.py weighting/test_subset.py",
-    "profiles": "algorithms/test_clustered_fl.py",
+    "profiles": "clustering/test_peeling.py",
     "reputation": "algorithms/test_rffl.py algorithms/test_async_rffl.py",
+    "rffl": "algorithms/test_rffl.py algorithms/test_agreement.py",
+    "reference": "engine/test_engine.py reliability/test_stateful.py",
     "rounds": "algorithms/test_fedavg.py",
     "sampling": "weighting/test_subset.py",
     "scaffold": "algorithms/test_corrected_training.py",
-    "spanning_tree": "clustering/test_density.py",
+    "several": "algorithms/test_flhc.py algorithms/test_ifca.py algorithms/test_stocfl.py",
+    "spanning_tree": "clustering/test_density.py clustering/test_bipartition.py",
     "staleness": "algorithms/test_fedasync.py algorithms/test_fedbuff.py",
     "truncation": "weighting/test_truncation.py weighting/test_subset.py",
     "worker_momentum": "algorithms/test_corrected_training.py",
 }
 GENERAL = ("test_ranges.py", "runs/test_defaults.py", "runs/test_identities.py")  # of all rooms
-ALSO = {"engine": ("simulation",)}  # rooms that use another one the most
+ALSO = {"algorithms": ("engine/test_lost_rounds.py",), "engine": ("simulation",)}  # tests elsewhere of a room
 
 
 class Mutant(NamedTuple):
@@ -107,8 +112,8 @@ class Mutant(NamedTuple):
     @property
     def room(self) -> list[str]:
         if (room := Path(self.module).parent.name) in ROOMS:
-            return [str(ROOT / "tests" / name) for name in (room, *ALSO.get(room, ()), *GENERAL)]
-        return [*self.focused, *(str(ROOT / "tests" / name) for name in GENERAL)]
+            return [str(ROOT / "tests" / name) for name in (*GENERAL, room, *ALSO.get(room, ()))]
+        return [*(str(ROOT / "tests" / name) for name in GENERAL), *self.focused]
 
 
 def operators() -> list[str]:

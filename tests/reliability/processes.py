@@ -142,10 +142,10 @@ class Noted(LocalSGD):
 
 
 class NotingTrainer(Trainer):
-    def train(self, start, data, *, version, turn, **others):
+    def train(self, task, data):
         with Path(self.recipe.notes).open("a") as file:
-            file.write(f"{version} {turn}\n")
-        return super().train(start, data, version=version, turn=turn, **others)
+            file.write(f"{task.version} {task.turn}\n")
+        return super().train(task, data)
 
 
 # --- the deployment
@@ -226,9 +226,8 @@ class Replayed(Trainer):
 
     turns: dict[tuple[int, int], int]  # by client and version
 
-    def train(self, start, data, *, client, turn, version, **others):
-        turn = self.turns[client, version]
-        return super().train(start, data, client=client, turn=turn, version=version, **others)
+    def train(self, task, data):
+        return super().train(task._replace(turn=self.turns[task.client, task.version]), data)
 
 
 def turns_of(folder: Path) -> dict[tuple[int, int], int]:

@@ -1,5 +1,6 @@
 """The scripts of this folder, for a moment each."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from algorithms.test_common import ALGORITHMS
+from flower.federations import KEYS, at_nodes, coordinator
+from phalanx.flower import InProcessGrid, client_app, coordinate, participant_of
+from phalanx.runs.record import Record
 from reliability import soak
+from reliability.chaos import digest
+from reliability.processes import Noted, planned, simulated, turns_of
 from reliability.soak import LONG, Growth, Watch, carried_out
 
 HERE = Path(__file__).parent
@@ -23,6 +29,22 @@ def test_what_is_killed_goes_on_to_the_same_bits(script, kills, says):
     assert done.returncode == 0, done.stdout + done.stderr
     assert says in done.stdout
     assert "0 differ" in done.stdout
+
+
+def test_a_deployment_is_simulated_with_the_turns_that_its_clients_noted(tmp_path):
+    """As `processes.py` does at the end of a run; its processes are too many for a test."""
+    plan, apps = planned(3), {}
+    for i in range(plan.clients):
+        made = participant_of(plan, i, KEYS[i])
+        noted = Noted(**vars(made.training), notes=str(tmp_path / f"notes-{i}"))
+        apps[i] = client_app(dataclasses.replace(made, training=noted))
+    with InProcessGrid(at_nodes(apps)) as grid:
+        state = coordinate(grid, coordinator(plan, folder=tmp_path / "run"))
+    steps = [line for line in Record.load(tmp_path / "run").history if line.verdicts]
+    assert turns_of(tmp_path) == {(i, version): version for i in range(plan.clients) for version in range(3)}
+    assert simulated(steps, tmp_path) == digest(state)
+    (tmp_path / "notes-0").write_text("0 0\n1 2\n2 3\n")  # had it lost a task
+    assert simulated(steps, tmp_path) != digest(state)
 
 
 @pytest.mark.slow

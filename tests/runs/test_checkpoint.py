@@ -617,6 +617,14 @@ def test_a_finished_or_failed_run_leaves_no_checkpoint(tmp_path):
     assert {f.name for f in tmp_path.iterdir()} == FILES
 
 
+@pytest.mark.parametrize(("when", "says"), [(SELDOM, False), (ALWAYS, True)])
+def test_a_mistake_says_from_where_the_run_goes_on_if_there_is_a_checkpoint(when, says, tmp_path):
+    with pytest.raises(RuntimeError) as failure:
+        simulate(SMALL, folder=tmp_path, observers=[at_line(3, RuntimeError("a mistake"))], checkpoint=when)
+    told = [note for note in failure.value.__notes__ if "goes on after" in note]
+    assert told == (["When it is run again, it goes on after step 1."] if says else [])
+
+
 def test_the_wall_time_of_all_parts_counts(stopped):
     spent = peek(stopped).seconds
     path = stopped / "checkpoint"
@@ -751,7 +759,7 @@ def test_every_step_is_written_on_request(monkeypatch, tmp_path):
     assert writes == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+@pytest.mark.parametrize("seconds", [-1.0, -1e-9, float("nan")])
 def test_a_time_that_is_none(seconds):
     with pytest.raises(ValueError, match=r"every_seconds must be at least 0"):
         Checkpoint(every_seconds=seconds)

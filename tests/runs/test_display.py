@@ -1,9 +1,11 @@
 """Records as tables, pictures and cards."""
 
 import dataclasses
+import json
 import re
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from phalanx.simulation import Lognormal
 from phalanx.training.evaluation import Metrics
 from summaries import summary
 
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 PLAN = Run(clients=6, model=MLP(()), attack=Rescale(-10.0), byzantine=1, algorithm=RFFL(), until=Until(4))
 
 
@@ -154,3 +157,16 @@ def test_a_long_history_is_not_all_looked_at():
     many = [msgspec.structs.replace(record.history[0], step=k) for k in range(10_000)]
     text = Record({}, many, summary())._repr_html_()
     assert len(text) < 4000
+
+
+def test_the_cells_of_the_example_show_a_card_a_picture_and_a_table():
+    names = {}
+    cells = ["".join(cell["source"]).splitlines() for cell in json.loads(NOTEBOOK.read_text())["cells"]]
+    shown = []
+    for *lines, last in cells:
+        exec("\n".join(lines), names)
+        shown.append(eval(last, names))
+    card, picture, table = shown
+    assert re.search(r">accuracy</th><td[^>]*>8\d\.\d % \(best", card._repr_html_())
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    assert list(table["step"]) == [28, 29, 30]

@@ -106,6 +106,11 @@ def test_a_folder_without_a_finished_run(tmp_path):
         FileNotFoundError, match=r"holds no finished run: run.json, summary.json, history.jsonl missing"
     ):
         Record.load(tmp_path)
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").touch()
+    with pytest.raises(FileNotFoundError, match=f"such as {tmp_path / 'a'}[.]$"):
+        Record.load(tmp_path)
 
 
 def test_a_run_that_ends_at_a_time_has_its_last_state_measured():

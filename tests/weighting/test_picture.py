@@ -59,6 +59,8 @@ def test_the_partition_of_the_paper():
     assert axes.get_yscale() == "log"
     (top,) = axes.child_axes
     axes.figure.draw_without_rendering()
+    end = axes.get_legend().get_window_extent().transformed(axes.transData.inverted()).x1
+    assert end == pytest.approx(37 / 75), "the legend ends where the feasible alphas end"
     assert top.get_xlim()[1] == pytest.approx(75 * axes.get_xlim()[1])
 
 
@@ -71,6 +73,9 @@ def test_shades_where_nothing_is_truncated_and_where_nothing_will_do():
     assert (left2, hatched2) == (pytest.approx(0.28), False)
     (line,) = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert line.get_xdata()[0] == pytest.approx(0.28)
+    assert axes.get_xlim() == (0, pytest.approx(1.04 * 0.28)), "a little beyond the largest feasible alpha"
+    words = {text.get_text().strip(): text.get_position() for text in axes.texts}
+    assert words["nothing is truncated"][0] == pytest.approx(0.10), "in the middle of its range"
     axes = drawn(SMALL, 0.45)  # the largest is truncated at any alpha
     assert [hatched for _, _, hatched in spans(axes)] == [False]
     assert "nothing is truncated" not in [text.get_text() for text in axes.texts]
@@ -83,6 +88,7 @@ def test_the_axis_is_logarithmic_where_sizes_are_more_than_a_hundredfold_apart(l
     assert axes.get_yscale() == scale
     low, high = axes.get_ylim()
     assert low < min(curve) <= max(curve) < high
+    assert scale == "log" or low == 0
     if scale == "log":
         assert high > 2 * max(curve), "there is room for the legend above the curve"
 
@@ -103,6 +109,7 @@ def test_can_be_saved(suffix, tmp_path):
         (truncation_curve(SMALL, 0.45), TradeOff(0.2, 293), r"got \(0.2, 293\): there the bound is 294"),
         (truncation_curve(SMALL, 0.45), TradeOff(0.5, 96), "the curve has no such alpha"),
         (truncation_curve(SMALL, 0.45), TradeOff(0.0, 5000), "the curve has no such alpha"),
+        (truncation_curve(SMALL, 0.45), TradeOff(-0.2, 294), "the curve has no such alpha"),
     ],
 )
 def test_what_does_not_belong_together(curve, chosen, message):

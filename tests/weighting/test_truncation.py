@@ -121,6 +121,12 @@ def test_impossible_sizes_name_their_client(size):
         truncation_bound({1: 10, 7: size}, 0.1, 0.5)
 
 
+@pytest.mark.parametrize("sizes", [np.array([10, 0]), np.array([10, -3])])
+def test_impossible_sizes_of_an_array_name_their_place(sizes):
+    with pytest.raises(ValueError, match=r"got .* for client 1"):
+        truncation_bound(sizes, 0.1, 0.5)
+
+
 @pytest.mark.parametrize("size", [0, -0.5, math.nan, math.inf])
 def test_a_share_of_impossible_weights_is_refused(size):
     with pytest.raises(ValueError, match="a positive, finite number for each client"):

@@ -15,6 +15,20 @@ from phalanx import wording
 from phalanx.runs.canonical import PLAIN, configurable, members
 
 LIKE = 0.7  # how near a name must be to be suggested, from 0 to 1
+KNOWN_AS = {  # names in the literature, in lower case
+    "arc": "AdaptiveClip",
+    "cclip": "CenteredClipping",
+    "dba": "DistributedBackdoor",
+    "dpsgd": "PrivateSGD",
+    "fang": "FangTrimmedMean",
+    "foe": "InnerProduct",
+    "ipm": "InnerProduct",
+    "lie": "ALIE",
+    "modelreplacement": "ConstrainAndScale",
+    "nnm": "NearestNeighborMixing",
+    "pgd": "ProjectedTraining",
+    "rfa": "GeometricMedian",
+}
 OTHERS = (Any, object, Path, dict, list, tuple, set, frozenset)  # types that nobody derives choices from
 
 
@@ -73,8 +87,11 @@ def table(given: str) -> str:
 
 
 def near(given: str, names: Iterable[str]) -> str:
-    """Return the name that is most like the given one; empty if none is."""
+    """Return the name that is meant by one of the literature, or is most like the given one; empty if none is."""
     lower = {name.lower(): name for name in names}
+    known = KNOWN_AS.get(given.lower(), "")
+    if known.lower() in lower:
+        return known
     close = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=LIKE)
     return lower[close[0]] if close else ""
 

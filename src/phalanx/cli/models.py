@@ -17,7 +17,8 @@ from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import TRUTH
 from phalanx.core import InfeasibleError
-from phalanx.data import Dataset
+from phalanx.data import Dataset, Source
+from phalanx.data.table_files import TableFile
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write
@@ -36,8 +37,8 @@ def evaluate_command(options: Options, console: Console) -> int:
     record, given = _loaded(options.folder), options.draft.make(Evaluating)
     models = _kept(record, best=given.best)
     plan = plan_of(record, with_data=given.data is None)
-    _, test = (given.data or plan.data).load(data_dir(given.data_dir))
     inputs = models.index.inputs
+    test = _examples(given.data or plan.data, data_dir(given.data_dir), inputs, console)
     if inputs is not None and (test.shape, test.classes) != (inputs.shape, inputs.classes):
         raise InfeasibleError(
             f"The models take examples of shape {inputs.shape} and know {inputs.classes} classes; the data has "
@@ -48,6 +49,22 @@ def evaluate_command(options: Options, console: Console) -> int:
     found = scores(models, test, tests, None if kind is None else lambda: kind.build((), 0), plan.task)
     _show(record, models, found, test, console)
     return 0
+
+
+def _examples(source: Source, folder: Path | None, inputs: ModelInputs | None, console: Console) -> Dataset:
+    """Return the test part of a source; tables are scaled as the one that the models were trained on."""
+    if not isinstance(source, TableFile):
+        return source.load(folder)[1]
+    if inputs is not None and inputs.table is not None:
+        return source.test_as(inputs.table, folder)
+    if source.standardize:
+        console.print(
+            f"The record does not say how inputs were scaled: {source.path} is standardized by its own train part. If "
+            "the models were trained on another file, name that one in --data.path, and this one in --data.test.",
+            markup=False,
+            soft_wrap=True,
+        )
+    return source.load(folder)[1]
 
 
 def _loaded(folder: Path) -> Record:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from phalanx.data.tables import Name, read_frame
+from phalanx.data.tables import Name, TableReading, read_frame
 
 Inputs = Tensor | Mapping[str, Tensor]  # of a batch, or of all examples; several by name
 NO_LABEL = -100  # marks a position without a label in a sequence; torch's cross_entropy ignores it by default
@@ -45,6 +45,7 @@ class Dataset:
         classes: number of classes, at least 1; some may have no example here. 0 for targets.
         owners: (n,), int64 from 0, the natural owner of each example (writer, speaker, ...) if it is known; used by
             the partition `Natural`.
+        reading: how a table became x and y; None if they are of no table. Not part of the fingerprint.
 
     Raises:
         ValueError: if an argument is not as described.
@@ -54,6 +55,7 @@ class Dataset:
     y: Tensor
     classes: int = 0
     owners: Tensor | None = None
+    reading: TableReading | None = None
 
     def __post_init__(self) -> None:
         self._check_kind()
@@ -185,7 +187,8 @@ class Dataset:
         owners = None if self.owners is None else _rows(indices, self.owners)
         part = object.__new__(Dataset)  # without checks: examples of a valid data set are valid
         x, y = self.rows(indices)
-        for name, value in {"x": x, "y": y, "classes": self.classes, "owners": owners}.items():
+        fields = {"x": x, "y": y, "classes": self.classes, "owners": owners, "reading": self.reading}
+        for name, value in fields.items():
             object.__setattr__(part, name, value)
         return part
 
@@ -211,7 +214,7 @@ class Dataset:
     def to(self, device: torch.device | str) -> "Dataset":
         """Return the same examples on `device`, without a copy if they are already there."""
         owners = None if self.owners is None else self.owners.to(device)
-        return Dataset(each_input(lambda x: x.to(device), self.x), self.y.to(device), self.classes, owners)
+        return replace(self, x=each_input(lambda x: x.to(device), self.x), y=self.y.to(device), owners=owners)
 
     def for_model(self, dtype: torch.dtype) -> "Dataset":
         """Return the examples for a model of this dtype: inputs in float64, NumPy's default, become float32, said once.
@@ -326,7 +329,7 @@ class Dataset:
             ValueError: if a column is missing, has missing values, or cannot become numbers.
         """
         read = read_frame(frame, label, owner=owner, drop=drop, class_names=class_names, targets=targets)
-        return cls(read.x, read.y, read.classes, read.owners)
+        return cls(read.x, read.y, len(read.reading.labels), read.owners)
 
     @classmethod
     def from_huggingface(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.sources import Source
-from phalanx.data.tables import Columns, is_text, read_frame
+from phalanx.data.tables import TableReading, is_text, read_frame
 from phalanx.installation import DATA_DIR, installation
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
@@ -79,8 +79,25 @@ class TableFile(Source):
             FileNotFoundError: if there is no such file.
             ValueError: if it is no such table; see `Dataset.from_pandas`.
         """
+        return self._parts(None, data_dir)
+
+    def test_as(self, reading: TableReading, data_dir: Path | None = None) -> Dataset:
+        """Return the test part, read as another table was: with its columns, scaling and classes.
+
+        Args:
+            reading: of the other table, whose labels are in the column `label` here.
+            data_dir: see `load`.
+
+        Raises:
+            ValueError: a text or a label was not in the other table, or a column is missing here; see `load`.
+        """
+        return self._parts(reading, data_dir)[1]
+
+    def _parts(self, reading: TableReading | None, data_dir: Path | None) -> tuple[Dataset, Dataset]:
+        """Return the train and test part; the train part is empty if it is not needed."""
         pandas = _pandas(type(self).__name__)
-        frames = [self._frame(path, data_dir) for path in (self.path, self.test) if path is not None]
+        paths = [self.path] if self.test is None else [self.path, self.test] if reading is None else [self.test]
+        frames = [self._frame(path, data_dir) for path in paths]
         ours, theirs = (set(frame.columns) for frame in (frames[0], frames[-1]))
         if ours != theirs:
             raise ValueError(
@@ -91,17 +108,26 @@ class TableFile(Source):
         table = pandas.concat(frames, ignore_index=True)
         try:
             read = read_frame(
-                table, self.label, owner=self.owner, drop=self.drop, class_names=self.class_names, targets=self.targets
+                table,
+                self.label,
+                owner=self.owner,
+                drop=self.drop,
+                class_names=self.class_names,
+                targets=self.targets,
+                reading=reading,
             )
         except ValueError as error:
-            raise ValueError(f"{' and '.join(filter(None, (self.path, self.test)))}: {error}") from error
+            raise ValueError(f"{' and '.join(paths)}: {error}") from error
         if self.test is None:
-            labels = read.y if read.classes else torch.zeros(len(read.y))
+            labels = read.y if read.reading.labels else torch.zeros(len(read.y))
             tested = self._drawn(labels if read.owners is None else read.owners)
         else:
-            tested = torch.arange(len(table)) >= len(frames[0])
-        x = _standardized(read, ~tested) if self.standardize else read.x
-        data = Dataset(x, read.y, read.classes, read.owners)
+            tested = torch.arange(len(table)) >= len(table) - len(frames[-1])
+        x, used = read.x, read.reading
+        if self.standardize and reading is None:
+            used = used.standardizing(x[~tested])
+            x = used.scale(x)
+        data = Dataset(x, read.y, len(used.labels), read.owners, used)
         return data.of(~tested), data.of(tested)
 
     def _check_kinds(self, train: Any, test: Any) -> None:
@@ -207,12 +233,3 @@ def _pandas(name: str) -> Any:
         message = f"{name} needs the package pandas. Install it: {installation('tables')}."
         raise ModuleNotFoundError(message) from error
     return pandas
-
-
-def _standardized(read: Columns, train: Tensor) -> Tensor:
-    """Return the inputs with mean 0 and standard deviation 1 in the train part, except those of text."""
-    numbers = read.x[:, read.numeric].double()
-    std, mean = torch.std_mean(numbers[train], dim=0, correction=0)
-    x = read.x.clone()
-    x[:, read.numeric] = ((numbers - mean) / torch.where(std > 0, std, 1.0)).float()
-    return x

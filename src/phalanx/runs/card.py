@@ -17,6 +17,9 @@ def card(record: "Record") -> str:
     """Return the card of a run's models, in Markdown.  Names and reasons, which clients may write, are escaped."""
     rows = "\n".join(f"| {name} | {_plain(text)} |" for name, text in _facts(record))
     excluded = "\n".join(f"- {line}" for line in _exclusions(record)) or "No client was excluded."
+    inputs = record.kept().index.inputs
+    of_table = inputs is not None and inputs.table is not None
+    scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
     remarks = "\n".join(f"- {_plain(remark)}" for remark in record.summary.remarks) or "None is known to be missing."
     return f"""# {_plain(record.name)}
 
@@ -38,7 +41,8 @@ def card(record: "Record") -> str:
 from pathlib import Path
 from phalanx import Record
 
-model = Record.load(Path("...")).model()  # the folder of this file; model(client=3): the one that client 3 is served
+record = Record.load(Path("..."))  # the folder of this file
+model = record.model()  # model(client=3): the one that client 3 is served{scored}
 ```
 """
 

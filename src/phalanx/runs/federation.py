@@ -242,6 +242,7 @@ class Federation:
             outputs=self.plan.task.outputs(train),
             classes=train.classes,
             names=(name, *(other for other, _ in others)) if name else (),
+            table=train.reading,
         )
 
     def chosen(self, state: AnyState, clients: Sequence[int]) -> dict[int, int]:

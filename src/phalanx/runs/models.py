@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
+from phalanx.data import TableReading
 from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
@@ -96,6 +97,7 @@ class ModelInputs(SchemaPart, frozen=True, kw_only=True):
         outputs: number of outputs, as the task of the run needs them.
         classes: number of classes of the labels; 0 for targets.
         names: of the inputs, if there are several.
+        table: how rows of a table become inputs and labels; None if the run was not trained on a table file.
     """
 
     shape: tuple[int, ...]
@@ -103,6 +105,7 @@ class ModelInputs(SchemaPart, frozen=True, kw_only=True):
     outputs: int
     classes: int = 0
     names: tuple[str, ...] = ()
+    table: TableReading | None = None
 
 
 class ModelIndex(SchemaPart, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
-from torch import nn
+from torch import Tensor, nn
 
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
@@ -71,6 +71,21 @@ class Record:
             ValueError: the network is not known, or does not fit.
         """
         return self.kept(best=best).module(client, module)
+
+    def inputs(self, frame: "DataFrame") -> Tensor:
+        """Return what a model of the run takes for each row of a table, for a run that was trained on a table file.
+
+        Args:
+            frame: of pandas, with the columns of that file; they are scaled as in training.
+
+        Raises:
+            LookupError: the record does not say how a table was read.
+            ValueError: a column is missing or has missing values, cannot become numbers, or holds an unknown text.
+        """
+        known = self.kept().index.inputs
+        if known is None or known.table is None:
+            raise LookupError(f"The run {self.name} was not trained on a table file (CSV, Parquet).")
+        return known.table.inputs(frame)
 
     def kept(self, *, best: bool = False) -> Models:
         """Return the models of the end, or those of the best evaluation; raise `LookupError` if they were not kept."""
@@ -221,7 +236,8 @@ def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
 
 def _unfinished(folder: Path, missing: list[str]) -> str:
     """Return why a folder holds no finished run, and what to do."""
-    hint = "Name a folder that `phalanx run` has written, such as runs/NAME."
+    inner = sorted(path.parent for path in folder.glob(f"*/{SUMMARY}"))
+    hint = f"Name a folder that `phalanx run` has written, such as {inner[0] if inner else 'runs/NAME'}."
     if CONFIG not in missing:
         command = f"phalanx run --config {folder / CONFIG}"
         saved = (folder / CHECKPOINT).is_file()
