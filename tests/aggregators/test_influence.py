@@ -22,7 +22,7 @@ from phalanx.aggregators import (
     SignMajority,
     TrimmedMean,
 )
-from phalanx.aggregators.influence import audited
+from phalanx.aggregators.influence import audited, longest_sum, spectral
 from phalanx.weighting import Truncate
 
 HUGE = 1e9  # a lie that no rule here can tell from an infinite one
@@ -84,6 +84,8 @@ def worst(rule, rows, weights, f, turn=0):
         (CenteredClipping(1.0), column(0.5, 0.5, -9, 0), 1, 0.5, "bound"),  # -9, clipped to -1, becomes 1
         (Clip(1.0) >> Mean(), column(0.5, 0.5, -9, 0), 1, 0.5, "bound"),
         (Krum(1), column(0, 1, 1.1, 1.3, 9), 3, math.inf, "unbounded"),  # three at one point have the score 0
+        # Of 5 e_1 to 5 e_4, two become -9 (e_1 + e_2): from a quarter of e_1 + e_2 to minus one half of its direction.
+        (CenteredClipping(1.0), 5 * torch.eye(4), 2, 0.5 + 0.25 * math.sqrt(2), "bound"),
         (CTMA(0.25), column(1, 2, 3, 90), 2, math.inf, "unbounded"),
         (Bucketing(1) >> Median(), column(0, 1, 2, 5, 6), 1, 3, "exact"),
         (Clip(100.0) >> Median(), column(0, 1, 2, 5, 6), 1, 3, "bound"),
@@ -194,6 +196,39 @@ def test_no_attack_exceeds_it(rule, d):
             far = max(float((rule(lying, weights) - before).norm()) for lying in attacks(rows, f, rng, 8))
             assert far <= found.value * (1 + 1e-6)
             assert far >= found.value / 15  # the bound is of use
+
+
+@pytest.mark.parametrize("f", [1, 4])
+def test_with_several_iterations_the_bound_is_within_twice_of_an_attack(f):
+    rng = np.random.default_rng(f)
+    rows = torch.from_numpy((rng.standard_normal((20, 200)) + 0.5 * rng.standard_normal(200)) / 200**0.5)
+    rule = CenteredClipping(1.0, 3)
+    before, best = rule(rows), 0.0
+    for _ in range(20):  # liars pull from far away, opposite to what they sent
+        liars, lying = rng.choice(20, f, replace=False), rows.clone()
+        lying[liars] = -1e4 * (rows[liars].mean(0) - before)
+        best = max(best, float((rule(lying) - before).norm()))
+    found = rule.influence(rows, f=f).value
+    assert best <= found < 2 * best
+
+
+def test_a_sum_of_vectors_is_no_longer_than_its_bound():
+    for seed in range(5):
+        rows, _, rng = drawn(seed, 7, 3)
+        rows = rows + rng.choice([0.0, 2.0])
+        for f in range(1, 8):
+            exact = max(float(rows[list(some)].sum(0).norm()) for some in combinations(range(7), f))
+            assert exact <= longest_sum((rows @ rows.T).numpy(), f) * (1 + 1e-12)
+    assert longest_sum(np.eye(5), 3) == pytest.approx(math.sqrt(3))  # orthogonal: it is exact
+
+
+def test_the_largest_eigenvalue_has_a_bound_that_is_near():
+    for m in (1, 20, 100):
+        rows = np.random.default_rng(m).standard_normal((m, 30))
+        products = rows @ rows.T
+        exact = np.linalg.eigvalsh(products)[-1]
+        assert exact * (1 - 1e-12) <= spectral(products) <= exact * m ** (1 / 32) * (1 + 1e-12)
+    assert spectral(np.zeros((3, 3))) == 0
 
 
 @pytest.mark.parametrize("rule", [Krum(5), MultiKrum(5), GeometricMedian()], ids=str)

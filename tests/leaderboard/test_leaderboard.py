@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,14 +15,16 @@ from phalanx import aggregators, algorithms
 from phalanx.aggregators import Aggregator
 from phalanx.attacks import ALIE, MinMax, Rescale, Scheduled, SignFlip, Together
 from phalanx.cli.main import main
-from phalanx.core import Algorithm
+from phalanx.core import Algorithm, InfeasibleError
 from phalanx.leaderboard import DEFENCES, TIERS, Tier
-from phalanx.leaderboard.carrying_out import stored
+from phalanx.leaderboard.carrying_out import scored, stored
+from phalanx.leaderboard.defences import Defence
 from phalanx.leaderboard.page import Board, page, short, table
 from phalanx.leaderboard.ranking import Contest, expected
 from phalanx.leaderboard.scores import Score, Scores, key_of
 from phalanx.leaderboard.tiers import Conditions
 from phalanx.runs.provenance import NUMERICS, Provenance
+from phalanx.studies.workers import Means
 from phalanx.studies.worst import WorstOf
 
 ROOT = Path(__file__).parents[2]
@@ -192,6 +194,33 @@ def test_records_survive_a_kill_and_damage_is_refused(tmp_path):
         Scores(path)
 
 
+def test_a_failed_run_can_be_carried_out_again(tmp_path):
+    path = tmp_path / "digits.jsonl"
+    Scores(path).keep("a" * 16, 3, Score(None, 0, 0.5, "no space left on the disk"), MADE)
+    again = Scores(path, failed=False)
+    assert again.find("a" * 16) is None
+    again.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
+    assert Scores(path).find("a" * 16) == Score(0.5, 1, 0.25)
+
+
+@dataclass(frozen=True)
+class Broken(aggregators.Selection):
+    """Raises a long error."""
+
+    def choose(self, points):
+        raise InfeasibleError("so it goes " * 100)
+
+
+def test_the_error_of_a_rule_that_always_raises_is_short_and_shown(tmp_path):
+    broken = Defence("broken", "own", lambda *_: algorithms.FedAvg(aggregate=Broken()))
+    one = scored(Means(None), plan(broken), lambda _: None)
+    assert one.accuracy is None
+    assert "so it goes" in one.error
+    assert len(one.error) <= 200
+    ranked = Contest(SMALL, broken, lambda plans: dict.fromkeys(plans, one)).ranked()
+    assert ranked.error == f"no setting gave a result in the tuning runs: {one.error}"
+
+
 def test_scores_of_another_numerics_version_are_shown_and_not_used(tmp_path):
     scores = Scores(tmp_path / "digits.jsonl")
     scores.keep("a" * 16, 3, Score(0.5, 1, 0.25), replace(MADE, numerics=NUMERICS - 1))
@@ -226,6 +255,34 @@ def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
     rows = table(board).splitlines()
     assert len(rows) == 1 + 3 * 3
     assert rows[2].startswith("Median,rule,lr 1,IID,4,,ALIE,0.5000,")
+
+
+def test_the_page_says_where_the_search_did_not_beat_the_named_attacks(board):
+    def deaf(one):  # to the length of updates, as a rule of signs; found attacks that are no factor do less
+        factor = isinstance(one.attack, Together) and isinstance(one.attack.second, Rescale)
+        inner = one.attack.first if factor else one.attack
+        return 0.1 if inner == ALIE() else 0.9
+
+    ranked = [*board.ranked, Contest(board.tier, BY_NAME["SignMajority"], Planted(deaf)).ranked()]
+    text = page([replace(board, ranked=ranked)])
+    assert "for 3 of 4 defences (75 %) in the mean over their cells" in text
+    assert "In 2 of 7 cells the attack that it chose leaves the accuracy of the named one on each seed. In 2 of" in text
+    assert "more than half of the cells of 1 defence (SignMajority); of the 3 others, it found a worse attack" in text
+    assert "for 3 (100 %)" in text
+    assert "10 %, in 2 cells, 2 of them of the defences below." in text
+    assert "| SignMajority | 0.0 ± 0.0 | 2 of 2 |" in text
+    assert "Not beaten" not in page([board])
+
+
+def test_a_page_elsewhere_leaves_the_cells_of_the_records_alone(tmp_path):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    (folder / "digits.jsonl").write_text("")
+    Scores(folder / "digits.jsonl").keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
+    command = ["leaderboard", "--no_training", "--folder", str(folder), "--page", str(tmp_path / "other" / "page.md")]
+    assert main(command) == 0
+    assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["digits.csv", "page.md"]
+    assert [path.name for path in folder.iterdir()] == ["digits.jsonl"]
 
 
 @pytest.mark.slow
@@ -264,6 +321,11 @@ class Half(Selection):
 
     def choose(self, points):
         return Choice(points.share / 2)
+"""
+PLAIN = """
+class Plain(Selection):
+    def choose(self, points):
+        return Choice(points.share)
 """
 SMALLER = """
 import sys
@@ -328,10 +390,40 @@ def test_mistakes_are_named_with_their_remedy(capsys):
         (["--tier", "none"], "There is no tier none. There are: digits, fashion-mnist."),
         (["--jobs", "0"], "--jobs must be at least 1, got 0."),
         (["--only", "Nobody"], "No defence has a name like 'Nobody'."),
-        (["--defence", "Nobody(f=f)"], "is no rule and no algorithm."),
+        (["--retry", "--no_training"], "give one of them"),
+        (["--alone", ""], "--alone needs all 8 digits from a cell of the page, got ''."),
+        (["--alone", "8ee916"], "got '8ee916'."),
     ):
         assert main(["leaderboard", *options]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_mistakes_in_ones_own_defence_are_short_and_name_the_remedy(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "mine_22.py").write_text(OWN + "\n\nclass Abstract(Selection):\n    pass\n" + PLAIN)
+    (tmp_path / "broken_22.py").write_text("def (:")
+    (tmp_path / "json.py").write_text(OWN)
+    for text, words in (
+        ("none.py:Half", "there is no file none.py."),
+        ("broken_22.py:Half", "broken_22.py cannot be imported: SyntaxError"),
+        ("json.py:Half", "Another module has the name json already. Rename json.py."),
+        ("mine_22.py", "names no class of mine_22.py. It has Half, Abstract, Plain. Write mine_22.py:CLASS(OPTIONS)."),
+        ("mine_22.py:Third(f=f)", "names no class of mine_22.py. It has Half"),
+        ("mine_22.py:Half(g=f)", "Half has no option 'g'. It has: f."),
+        ("mine_22.py:Half(f=many)", "must be an integer, got many."),
+        ("mine_22.py:Half(f=f", "lacks a bracket"),
+        ("mine_22.py:Abstract", "of your own that defines all that it must"),
+        ("mine_22.py:Plain", "Make its class a frozen dataclass of plain values"),
+        ("mine_22.py:dataclass", "is no rule and no algorithm."),
+        ("Nobody(f=f)", "is no rule and no algorithm. Name one of the library"),
+        ("TrimmedMean(beta=0.6)", "--defence TrimmedMean(beta=0.6): beta must lie in [0, 0.5)"),
+        ("", "is no rule and no algorithm."),
+    ):
+        assert main(["leaderboard", "--estimate", "--defence", text]) == 2, text
+        error = capsys.readouterr().err
+        assert words in error
+        assert len(error) < 500
 
 
 def test_tiers_can_be_told_apart():

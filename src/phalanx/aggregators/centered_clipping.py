@@ -9,13 +9,18 @@ starting from the previous aggregate, once or several times.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from phalanx.aggregators.aggregator import Aggregator, Choice
-from phalanx.aggregators.influence import Influence, largest
+from phalanx.aggregators.influence import Influence, largest, longest_sum, spectral
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
 from phalanx.numerics.linalg import root
+
+Numbers = NDArray[np.float64]
+PARTS = 16  # of a distance, over which a bound is integrated
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,9 @@ class CenteredClipping(Aggregator):
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.
 
-        In each iteration a row adds its weight times a vector no longer than the radius; a liar replaces it by another
-        one.  The step to a row brings two centres no farther apart, and to the same place if it is not clipped.
+        In each iteration a row adds its weight times a vector no longer than the radius.  Liars replace theirs, whose
+        sum is no longer than `longest_sum`, by others no longer than the radius.  Steps to the rows that stay bring two
+        centres together, see `_carried`.
         """
         vector, choice, reach = self._clipped(points, f)
         return vector, choice, Influence.bound(reach)
@@ -75,8 +81,11 @@ class CenteredClipping(Aggregator):
             inner = products @ shares
             far = root((products.diagonal() - 2 * inner + shares @ inner).clamp(min=0))
             factor = torch.where(far > self.radius, self.radius / far, 1.0)
-            carried = min(1.0, held + float(w[far + reach > self.radius].sum()))
-            reach = carried * reach + largest(w * (self.radius + far.clamp(max=self.radius)), f)
+            if f:
+                about, own = (products - inner - inner[:, None] + shares @ inner).numpy(), (w * factor).numpy()
+                alone = largest(w * (self.radius + far.clamp(max=self.radius)), f)
+                together = held * self.radius + longest_sum(about * own * own[:, None], f)
+                reach = self._carried(about, w.numpy(), f, reach) + min(alone, together)
             # v stays a combination of the rows and the centre, so an iteration needs only (m, m) products.
             shares = shares + w * factor - shares * (w * factor).sum()
         vector = points.combine(shares)
@@ -84,3 +93,38 @@ class CenteredClipping(Aggregator):
             vector = vector + (1 - float(shares.sum())) * centre.to(vector)
         reasons = [f"distance {d:.3g} clipped to {self.radius:g}" if d > self.radius else "" for d in far.tolist()]
         return vector, Choice(shares, far.tolist(), reasons), reach
+
+    def _carried(self, products: Numbers, w: Numbers, f: int, reach: float) -> float:
+        """Return how far apart steps to the rows that stay leave two centres, at most.
+
+        The derivative of the step by the centre z is 1 - sum over i of w_i a_i (1 - e_i e_i^T), over the rows that
+        stay.  e_i is the direction from z to row i, r_i its distance, and a_i = radius / r_i if the row is clipped.  If
+        it is not, a_i is 1 and the square is left out.
+
+        At a distance t from the first centre, r_i is larger by t at most, and e_i differs by at most the chord of the
+        angle arcsin(t / r_i).  So for every direction x the sum of w_i a_i (e_i x)^2 is at most the square of the sum
+        of two roots: of the largest eigenvalue at the first centre, and of the sum of w_i a_i times squared chords.
+
+        The bound on the derivative grows with t, and its integral over t up to `reach` is the result.
+
+        Args:
+            products: (m, m), inner products of the rows minus the first centre.
+            w: (m,), shares of the weight.
+            f: number of liars, who are any of the rows.
+            reach: distance of the second centre from the first, at most.
+        """
+        if reach == 0.0:
+            return 0.0
+        far = np.sqrt(products.diagonal().clip(0))
+        t = reach * np.arange(1, PARTS + 1)[:, None] / PARTS  # the end of each part, where the bound is largest
+        clipped = far + t > self.radius
+        pull = w * np.minimum(1.0, self.radius / (far + t).clip(self.radius))
+        staying = np.sort(pull, axis=1)[:, : len(w) - f].sum(1)
+        here = w * np.minimum(1.0, self.radius / far.clip(self.radius)) * clipped[-1]
+        scale = np.divide(np.sqrt(here), far, out=np.zeros_like(far), where=far > 0)
+        sines = np.divide(t, far, out=np.full(clipped.shape, np.inf), where=far > 0)
+        chords = np.where(sines < 1, 2 - 2 * np.sqrt(1 - np.minimum(sines, 1.0) ** 2), 4.0)  # squared
+        turned = np.sqrt((here * clipped * chords).sum(1))
+        along = (np.sqrt(spectral(products * scale * scale[:, None])) + turned) ** 2
+        lost = np.minimum(np.sort(w)[len(w) - f :].sum() + (w * clipped).sum(1), 1.0)  # by rows that are not clipped
+        return float(np.minimum(lost, 1 - staying + along).sum()) * reach / PARTS

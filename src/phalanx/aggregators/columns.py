@@ -127,4 +127,5 @@ def counted(weights: Weights) -> NDArray[Any]:
 
 def equal(weights: Weights) -> bool:
     """Return whether all weights are equal."""
-    return bool((weights == weights[0]).all())
+    w = weights.numpy()
+    return bool((w == w[0]).all())

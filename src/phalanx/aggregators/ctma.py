@@ -74,7 +74,7 @@ class CTMA(Selection):
         away = float(squared_distances_to(centre[None], vector).sqrt())
         products = about_mean(points, choice.shares)
         chosen = Chosen(points.share, choice.shares, products, spectral(products), 1 - self.share)
-        return vector, choice, chosen.influence(f, kept + away, far <= kept)
+        return vector, choice, chosen.influence(f, kept + away, (far <= kept).numpy())
 
     def _nearest(self, points: Points, centre: Vector) -> Choice:
         """Return the choice of the rows nearest to the centre."""

@@ -22,9 +22,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from numpy.typing import NDArray
-from torch import Tensor
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.influence import (
@@ -167,11 +165,17 @@ class _Reach:
     """
 
     liar: float
-    possible: Bool[Tensor, "m"]
+    possible: NDArray[np.bool_]
 
 
 def _reach(
-    rule: "Krum | MultiKrum", points: Points, products: Square, strongest: float, *, liars: int, chosen: float
+    rule: "Krum | MultiKrum",
+    points: Points,
+    products: NDArray[np.float64],
+    strongest: float,
+    *,
+    liars: int,
+    chosen: float,
 ) -> _Reach | Influence:
     """Return where chosen rows can be; or the influence, if that is unbounded or unknown.
 
@@ -185,7 +189,7 @@ def _reach(
         rule: whose scores decide.
         points: the rows.
         products: (m, m), inner products of the rows minus the result.
-        strongest: their largest eigenvalue.
+        strongest: bound on their largest eigenvalue.
         liars: their number.
         chosen: weight that is chosen; of a single row, the smallest one of a row.
     """
@@ -203,14 +207,14 @@ def _reach(
     last = int((weights[order].cumsum() < (held + chosen) * (1 - ROUNDING)).sum())
     most = float(scores[order[min(last, m - 1)]])
     possible = sums.up_to(q) <= 4 * most * (1 + ROUNDING)
-    away = products.numpy().diagonal().clip(0)
+    away = products.diagonal().clip(0)
     far = np.sqrt(away)
     of_part = _Sums(np.stack([away, -far]), weights).up_to(q)
     least, farthest = float(of_part[0]), -float(of_part[1])
     pull = min((strongest * float(weights.max()) * q) ** 0.5, farthest)
     about = (pull + max(pull * pull + q * (most - least), 0.0) ** 0.5) / q
     liar = min(about, float(far[possible].max()) + (most / q) ** 0.5)
-    return _Reach(liar, torch.from_numpy(possible))
+    return _Reach(liar, possible)
 
 
 class _Sums:

@@ -57,10 +57,11 @@ class SignMajority(Aggregator):
         for start in range(0, rows.shape[1], width):
             columns = slice(start, start + width)
             total = votes @ rows[:, columns].sign().to(kind)
-            result[columns] = torch.where(total.abs() > slack, total.sign(), 0.0).to(rows.dtype)
-            if f:
-                lead = total.abs()
-                decided, turned = lead > slack, lead < swing - slack
-                one = ~decided | (~turned & (lead <= swing + slack))
-                squares += 4 * int((decided & turned).sum()) + int(one.sum())
+            lead = total.abs()
+            tied = lead <= slack
+            result[columns] = torch.where(tied, 0.0, total.sign()).to(rows.dtype)
+            if f:  # a column in reach changes by 1; by 2 if its lead is smaller than the swing, and it is not tied
+                ties = int(tied.sum())
+                turned = max(int((lead < swing - slack).sum()), ties) - ties
+                squares += int((lead <= swing + slack).sum()) + 3 * turned
         return result, squares

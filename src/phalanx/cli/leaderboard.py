@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from rich.markup import escape
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms import FedAvg
 from phalanx.cli.checks import check_folder
-from phalanx.cli.configuration import Draft, made
-from phalanx.cli.options import data_dir
+from phalanx.cli.configuration import Draft, made, resolved
+from phalanx.cli.options import PAGE, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.leaderboard.carrying_out import Carrier, scored, stored, timed
 from phalanx.leaderboard.defences import DEFENCES, Defence, Setup
-from phalanx.leaderboard.page import Board, accuracy, write
+from phalanx.leaderboard.page import SHOWN, Board, accuracy, write
 from phalanx.leaderboard.ranking import Contest, Ranked, Trial, expected
 from phalanx.leaderboard.scores import Scores
 from phalanx.leaderboard.tiers import TIERS, Conditions, Tier
@@ -31,7 +32,7 @@ from phalanx.runs.provenance import checkout
 from phalanx.studies.workers import Means
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Ignore
-from phalanx.wording import plural
+from phalanx.wording import plural, shown
 
 OWN = Path("leaderboard")  # folder for the scores and the page with a defence of the user's own
 TIMED = 4  # kinds of runs that are timed for the estimate
@@ -43,9 +44,15 @@ def leaderboard_command(options: Options, console: Console) -> int:
         raise InfeasibleError(f"There is no tier {options.tier}. There are: {', '.join(TIERS)}.")
     if options.jobs < 1:
         raise InfeasibleError(f"--jobs must be at least 1, got {options.jobs}.")
+    if options.retry and options.no_training:
+        raise InfeasibleError("--no_training carries out nothing, --retry what failed: give one of them.")
     check_folder(options.folder)
     tier = TIERS[options.tier]
     if options.alone is not None:
+        if not re.fullmatch(f"[0-9a-f]{{{SHOWN},}}", options.alone):
+            raise InfeasibleError(
+                f"--alone needs all {SHOWN} digits from a cell of the page, got {shown(options.alone)!r}."
+            )
         return _alone(tier, options, console)
     own = None if options.defence is None else _own(options.defence)
     defences = _chosen(options.only) if own is None else [own]
@@ -56,7 +63,7 @@ def leaderboard_command(options: Options, console: Console) -> int:
         return 0
     boards = _boards(tier, options, ranked)
     if own is None:
-        files = write(boards, options.page, folder)
+        files = write(boards, options.page, folder if options.page == PAGE else options.page.parent)
     else:
         rest = next((board.ranked for board in boards if board.tier is tier), ())
         board = Board(tier, [*rest, *ranked], scores)
@@ -84,7 +91,7 @@ def _scores(tier: Tier, folder: Path, options: Options) -> Scores:
     Raises:
         InfeasibleError: they belong to the checkout of the code, which is not as committed.
     """
-    scores = Scores(folder / f"{tier.name}.jsonl", any_numerics=options.no_training)
+    scores = Scores(folder / f"{tier.name}.jsonl", any_numerics=options.no_training, failed=not options.retry)
     if not (options.no_training or options.estimate or options.defence is not None) and checkout()[1] is False:
         raise InfeasibleError(
             "The code of this checkout is not as committed, and scores name the commit that computed them. Commit it "
@@ -188,37 +195,66 @@ def _own(text: str) -> Defence:
     Raises:
         InfeasibleError: it is no rule and no algorithm.
     """
-    file, colon, inner = text.partition(".py:")
-    if colon:
-        folder, name = Path(file).parent, Path(file).name
-        sys.path.append(str(folder.resolve()))
-        text = f"{name}.{inner}"
+    if ".py" in text:
+        text = _imported(text)
 
     def make(setup: Setup, _: Any) -> Algorithm:
         values = {"f": setup.f, "n": setup.n, "share": setup.share}
         return _made(re.sub(r"=\s*(f|n|share)\b", lambda found: f"={values[found[1]]}", text))
 
-    make(Setup(4, 20, 0, LocalSGD()), None)
+    try:
+        _ = Run(algorithm=make(Setup(4, 20, 0, LocalSGD()), None)).identity
+    except TypeError as error:
+        raise InfeasibleError(f"--defence {shown(text)}: {error}") from error
     return Defence(text, "own", make)
+
+
+def _imported(text: str) -> str:
+    """Return the import path, with options, of a class that is named by its file, after the import of this file."""
+    start, _, inner = text.partition(".py")
+    file, inner = Path(f"{start}.py"), inner.removeprefix(":")
+    if not file.is_file():
+        raise InfeasibleError(f"--defence {shown(text)}: there is no file {file}.")
+    sys.path.append(str(file.parent.resolve()))
+    try:
+        module = import_module(file.stem)
+    except Exception as error:
+        raise InfeasibleError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
+    if module.__file__ is None or not file.samefile(module.__file__):
+        raise InfeasibleError(f"Another module has the name {file.stem} already. Rename {file}.")
+    if not inner.partition("(")[0].isidentifier() or not hasattr(module, inner.partition("(")[0]):
+        own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == file.stem]
+        known = [kind.__name__ for kind in own if issubclass(kind, Aggregator | Algorithm)]
+        there = f"It has {', '.join(known)}" if known else "It has no rule and no algorithm"
+        raise InfeasibleError(
+            f"--defence {shown(text)} names no class of {file}. {there}. Write {file}:CLASS(OPTIONS)."
+        )
+    return f"{file.stem}.{inner}"
 
 
 def _made(text: str) -> Algorithm:
     """Return an algorithm, or FedAvg with a rule, as it is written."""
-    errors = list[str]()
-    for field in ("algorithm.aggregate", "algorithm"):
+    name, reasons = text.partition("(")[0].strip(), set[str]()
+    for field, kind in (("algorithm.aggregate", Aggregator), ("algorithm", Algorithm)):
+        try:
+            resolved(name, kind)
+        except LookupError as error:
+            reasons.add(str(error))
+            continue
         draft = Draft(Run)
         try:
             draft.set(field, called(text))
             draft.check()
             value = made(draft.at(field)[1])
         except ValueError as error:
-            errors.append(str(error))
-            continue
-        if isinstance(value, Aggregator):
-            return FedAvg(aggregate=value, preprocess=Ignore())
-        if isinstance(value, Algorithm):
-            return value
-    raise InfeasibleError(f"{text} is no rule and no algorithm. As a rule: {errors[0]} As an algorithm: {errors[-1]}")
+            raise InfeasibleError(f"--defence {shown(text)}: {error}") from error
+        return FedAvg(aggregate=value, preprocess=Ignore()) if isinstance(value, Aggregator) else value
+    abstract = " that defines all that it must" if "it is abstract" in reasons else ""
+    raise InfeasibleError(
+        f"--defence {shown(text)} is no rule and no algorithm. Name one of the library, such as "
+        f"TrimmedMean(beta=share), or a subclass of Aggregator or Algorithm of your own{abstract}, such as "
+        "own_rule.py:ShortenedMean(factor=1)."
+    )
 
 
 # One run alone
@@ -240,7 +276,7 @@ def _alone(tier: Tier, options: Options, console: Console) -> int:
 def _found(tier: Tier, options: Options) -> Trial:
     """Return the trial whose first run begins with the digits of the option."""
     for board in _boards(tier, options):
-        for one in board.ranked if board.tier is tier else ():
+        for one in board.ranked:
             for cell in one.cells.values():
                 for trial in cell.trials:
                     if trial.key.startswith(options.alone):

@@ -246,6 +246,7 @@ def compare() -> Parser:
     return parser
 
 
+PAGE = Path("docs/leaderboard.md")
 LEADERBOARD = "Rank all defences, or one of your own, by their accuracy under the worst attack that a search finds."
 
 
@@ -264,8 +265,10 @@ def leaderboard() -> Parser:
     parser.add_argument("--alone", metavar="DIGITS", help=help_)
     help_ = "Where the records are. (default: %(default)s)"
     parser.add_argument("--folder", type=path, default=Path("results/leaderboard"), help=help_)
-    help_ = "The page; with --defence it is leaderboard/TIER.md. (default: %(default)s)"
-    parser.add_argument("--page", type=path, default=Path("docs/leaderboard.md"), help=help_)
+    help_ = "The page; with --defence it is leaderboard/TIER.md. The cells as CSV are next to it, for the default page "
+    help_ += "next to the records. (default: %(default)s)"
+    parser.add_argument("--page", type=path, default=PAGE, help=help_)
+    parser.add_argument("--retry", action="store_true", help="Carry out runs again that failed.")
     parser.add_argument("--estimate", action="store_true", help="Only say what it would cost; runs are timed for that.")
     parser.add_argument("--no_training", action="store_true", help="Render what is there, and mark what is missing.")
     _add_data_dir(parser)

@@ -21,6 +21,9 @@ from phalanx.runs.provenance import provenance
 from phalanx.studies.carrying_out import load
 from phalanx.studies.results import honest_excluded
 from phalanx.studies.workers import Means, carried_out
+from phalanx.wording import shown
+
+LONGEST = 200  # characters of an error in a record
 
 
 class Carrier:
@@ -86,7 +89,8 @@ def scored(means: Means, plan: Run, say: Callable[[Any], object]) -> Score:
     trace = carried_out(plan, None, means, lambda _: None).trace
     seconds = round(time.process_time() - begun, 3)  # as it is stored, so that a page is the same again
     if trace.failed:
-        return Score(None, honest_excluded(trace), seconds, (trace.error or "failed").partition("\n")[0])
+        error = shown((trace.error or "failed").partition("\n")[0], LONGEST)
+        return Score(None, honest_excluded(trace), seconds, error)
     return Score(trace.final("accuracy"), honest_excluded(trace), seconds)
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from phalanx.attacks import Attack, ReportTimes, Rescale, Scheduled, Together
 from phalanx.leaderboard.ranking import Cell, Ranked, Trial, mean_over
@@ -20,6 +21,7 @@ from phalanx.studies.text import Flat, markdown_table
 from phalanx.wording import plural
 
 SHOWN = 8  # digits of a run's identity on the page
+CHANCE = 0.1  # accuracy of a guess among the ten classes that the data of each tier have
 
 
 @dataclass(frozen=True)
@@ -175,40 +177,90 @@ def _board(board: Board) -> list[str]:
 
 
 def _beaten(board: Board, done: Sequence[Ranked]) -> list[str]:
-    """Return a sentence on how often the search has beaten the named attacks."""
-    cells = [cell.beaten for one in done for cell in one.cells.values() if cell.beaten is not None]
-    if not cells:
+    """Return how often the search has beaten the named attacks, and where it has not."""
+    both = {one.defence.name: [cell for cell in one.cells.values() if cell.beaten is not None] for one in done}
+    compared = {name: Compared.of(cells) for name, cells in both.items() if cells}
+    if not compared:
         return []
-    defences = [_found_below(board, one) for one in done]
-    known = [below for below in defences if below is not None]
-    return [
-        f"**The search** found a worse attack than the worst named one for {sum(known)} of "
-        f"{plural(len(known), 'defence')} ({100 * sum(known) / len(known):.0f} %) in the mean over their cells, and in "
-        f"{sum(cells)} of {len(cells)} single cells, on the seeds of the results. What it found leaves "
-        f"{accuracy(_less(done))} points less accuracy than the worst named attack, in the mean over all cells."
+    every, found = Compared.of([cell for cells in both.values() for cell in cells]), list(compared.values())
+    below, beaten = [one for one in found if one.mean > 0], sum(1 for cells in both.values() for c in cells if c.beaten)
+    sure = sum(one.less.low is not None and one.less.low > 0 for one in found)
+    surely_not = [name for name, one in compared.items() if one.less.high is not None and one.less.high < 0]
+    untouched = [name for name, one in compared.items() if 2 * one.same > one.cells]
+    left = [one for name, one in compared.items() if name not in untouched]
+    there = [one for one in left if one.mean > 0]
+    lines = [
+        f"**The search** found a worse attack than the worst named one for {len(below)} of "
+        f"{plural(len(found), 'defence')} ({_percent(len(below), len(found))}) in the mean over their cells, and in "
+        f"{beaten} of {every.cells} single cells, on the seeds of the results. What it found leaves "
+        f"{accuracy(every.less)} points less accuracy than the worst named attack, in the mean over all cells. "
+        f"The 95 % interval of a defence's difference over the seeds lies above zero for {sure} defences, and below "
+        f"for {len(surely_not)}{_listed(surely_not)}."
     ]
+    if len(below) < len(found):
+        others = [
+            [name, accuracy(one.less), f"{one.same} of {one.cells}"] for name, one in compared.items() if one.mean <= 0
+        ]
+        columns = ["defence", "less accuracy than under the worst named attack, points", "cells with no difference"]
+        lines += [
+            f"**Where it did not.** In {every.same} of {every.cells} cells the attack that it chose leaves the "
+            f"accuracy of the named one on each seed. In {every.stronger} of them it is that attack with another "
+            "factor on the update, which a rule that uses only signs or directions does not notice. These are more "
+            f"than half of the cells of {plural(len(untouched), 'defence')}{_listed(untouched)}; of the {len(left)} "
+            f"others, it found a worse attack for {len(there)} ({_percent(len(there), len(left))}). A floor is no "
+            f"reason: the named attack leaves no more than chance, {100 * CHANCE:.0f} %, in "
+            f"{plural(every.floor, 'cell')}, {sum(one.floor for one in found if one.mean <= 0)} of them of the "
+            "defences below. Where an interval holds zero, the seeds do not tell the two attacks apart.",
+            markdown_table(Flat("Not beaten", columns, others, [], [False, True, True])),
+        ]
+    return lines
 
 
-def _less(done: Sequence[Ranked]) -> Estimate:
-    """Return by how much found attacks leave less accuracy than named ones, with the interval over seeds."""
-    both = [(c.named, c.found) for one in done for c in one.cells.values() if c.f and c.named and c.found]
-    by_seed = [
-        [named.accuracy - found.accuracy for named, found in pairs if None not in (named.accuracy, found.accuracy)]
-        for pairs in zip(*(zip(named.scores, found.scores, strict=True) for named, found in both), strict=True)
-    ]
-    return Estimate.of([statistics.fmean(values) for values in by_seed if values])
+class Compared(NamedTuple):
+    """The found attacks compared with the named ones, over some cells.
+
+    Args:
+        cells: their number.
+        same: number of cells where both leave the same accuracy on each seed.
+        stronger: number of these where the found attack is the named one with a factor.
+        floor: number of cells where the named one leaves no more than chance.
+        mean: by how much found attacks leave less accuracy, in the mean over the cells.
+        less: the same with the interval over seeds, from pairs of runs that have both accuracies.
+    """
+
+    cells: int
+    same: int
+    stronger: int
+    floor: int
+    mean: float
+    less: Estimate
+
+    @staticmethod
+    def of(cells: Sequence[Cell]) -> "Compared":
+        """Return the comparison over cells that have both attacks."""
+        both = [(cell.named, cell.found) for cell in cells if cell.named is not None and cell.found is not None]
+        alike = [pair for pair in both if len({tuple(s.accuracy for s in trial.scores) for trial in pair}) == 1]
+        seeds = list(zip(*(zip(named.scores, found.scores, strict=True) for named, found in both), strict=True))
+        by_seed = [
+            [n.accuracy - f.accuracy for n, f in pairs if None not in (n.accuracy, f.accuracy)] for pairs in seeds
+        ]
+        means = [(named.accuracy.mean or 0.0, found.accuracy.mean or 0.0) for named, found in both]
+        return Compared(
+            len(both),
+            len(alike),
+            sum(isinstance(f.attack, Together) and f.attack.first == n.attack for n, f in alike),
+            sum(named <= CHANCE for named, _ in means),
+            statistics.fmean(named for named, _ in means) - statistics.fmean(found for _, found in means),
+            Estimate.of([statistics.fmean(values) for values in by_seed if values]),
+        )
 
 
-def _found_below(board: Board, one: Ranked) -> bool | None:
-    """Return whether the found attacks leave less accuracy than the named ones in the mean over all cells."""
-    both = [cell for cell in one.cells.values() if cell.beaten is not None]
-    if not both:
-        return None
-    named, found = (
-        statistics.fmean(trial.accuracy.mean or 0.0 for trial in trials if trial is not None)
-        for trials in ([cell.named for cell in both], [cell.found for cell in both])
-    )
-    return found < named
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.0f} %"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f" ({'; '.join(names)})" if names else ""
 
 
 def _ranking(board: Board, order: Sequence[Ranked], title: str) -> Flat:

@@ -133,8 +133,8 @@ class Contest:
             setting = self._tuned()
         except Missing:
             return Ranked(self.defence)
-        if setting is None:
-            return Ranked(self.defence, error="no setting gave a result in the tuning runs")
+        if isinstance(setting, str):
+            return Ranked(self.defence, error=f"no setting gave a result in the tuning runs{setting}")
         cells = [Cell(where, f) for where in self.tier.heterogeneity for f in (0, *self.tier.attackers)]
         synchronous = None
         for cell in cells:
@@ -170,8 +170,11 @@ class Contest:
             raise Missing
         return [known[key] for key in keys]
 
-    def _tuned(self) -> Setting | None:
-        """Return the setting of the highest mean accuracy on held-out examples; a run without a result counts as 0."""
+    def _tuned(self) -> Setting | str:
+        """Return the setting of the highest mean accuracy on held-out examples; a run without a result counts as 0.
+
+        If all are 0, return why the last run failed.
+        """
         tier, defence = self.tier, self.defence
         runs = dict[tuple[Setting, int], Run]()
         for setting in defence.settings:
@@ -189,7 +192,9 @@ class Contest:
             for setting in defence.settings
         }
         best = max(means, key=lambda setting: means[setting])
-        return best if means[best] > 0 else None
+        if means[best] > 0:
+            return best
+        return next((f": {score.error.rstrip('.')}" for score in reversed(scores.values()) if score.error), "")
 
     # The search
 

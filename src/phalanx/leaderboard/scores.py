@@ -49,9 +49,11 @@ class Scores:
     Args:
         path: of the file, which need not exist.
         any_numerics: whether scores of other numerics versions than this library's are read as well.
+        failed: whether runs without an accuracy are read; if not, they are carried out again. Of several lines for one
+            run, the last counts.
     """
 
-    def __init__(self, path: Path, *, any_numerics: bool = False) -> None:
+    def __init__(self, path: Path, *, any_numerics: bool = False, failed: bool = True) -> None:
         self.path, self.origins = path, list[Provenance]()
         self._known = dict[str, Score]()
         self._of = dict[str, int]()  # number of the origin of each
@@ -65,7 +67,7 @@ class Scores:
                 score, made = Score(accuracy, excluded, seconds, *error), self.origins[origin]
             except (ValueError, TypeError, IndexError) as error:
                 raise ValueError(f"{path}, line {number}, is no score: {error}. Restore the file.") from error
-            if any_numerics or made.numerics == NUMERICS:
+            if (any_numerics or made.numerics == NUMERICS) and (failed or score.accuracy is not None):
                 self._known[key], self._of[key] = score, origin
 
     def __len__(self) -> int:

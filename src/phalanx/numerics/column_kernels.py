@@ -402,20 +402,22 @@ def combine_shifted_ranks(matrix, network, rest, coefficients, runs, result, squ
         parts: ranges of columns.
         taken: number of claimed parts.
     """
-    made, moved = np.empty(LANES, np.float64), np.zeros((3, LANES), np.float64)
+    made, moved = np.empty((2, LANES), np.float64), np.zeros((3, LANES), np.float64)
     tiles, place = _begin(matrix, parts, taken)
     while _sorted(tiles, place, matrix, network, parts, taken):
         tile = tiles[place[TILE]]
-        _sum_ranks(tile, coefficients[0], runs[0, 1], runs[0, 2], made)
-        _write(made, place, result)
+        _sum_ranks(tile, coefficients[0], runs[0, 1], runs[0, 2], made[0])
+        _write(made[0], place, result)
         for s in range(len(rest)):
             _step((tile,), rest[s, 0], rest[s, 1], rest[s, 2], rest[s, 3], rest[s, 4])
-        moved[1:] = 0.0
         for run in range(1, len(runs)):
             k = runs[run, 0]
-            _sum_ranks(tile, coefficients[k], runs[run, 1], runs[run, 2], made)
-            for c in range(LANES):
-                moved[k, c] += made[c]
+            if k != runs[run - 1, 0]:
+                _sum_ranks(tile, coefficients[k], runs[run, 1], runs[run, 2], moved[k])
+            else:
+                _sum_ranks(tile, coefficients[k], runs[run, 1], runs[run, 2], made[1])
+                for c in range(LANES):
+                    moved[k, c] += made[1, c]
         _reach(moved, place, squares)
     return place[SOUND] == 1
 
