@@ -1,11 +1,12 @@
-"""Virtual environments of the libraries that benchmarks/rules.py compares with Phalanx, one for each library.
+"""Virtual environments of the libraries that benchmarks/rules.py and rounds.py compare with Phalanx.
 
 python benchmarks/peers.py FOLDER [byzfl byzpy flwr] [--torch-index https://download.pytorch.org/whl/cpu]
+python benchmarks/peers.py FOLDER byzfl pfl flwr-simulation      # for benchmarks/rounds.py
 
-Makes FOLDER/byzfl, FOLDER/byzpy and FOLDER/flwr, each a virtual environment of this Python, some 2.5 GB in all and a
-few minutes.  They compute with the torch, NumPy and SciPy of constraints.txt, so that a difference in speed is not one
-of the libraries underneath; ByzPy has the last NumPy below 2.1, which it asks for.  On Linux PyPI's torch brings CUDA
-along, some gigabytes: --torch-index takes the CPU build instead.
+Makes FOLDER/byzfl, FOLDER/byzpy and so on, each a virtual environment of this Python, of 1.1 to 1.6 GB.
+They compute with the torch, NumPy and SciPy of constraints.txt, so that a difference in speed is not one of the
+libraries underneath; ByzPy has the last NumPy below 2.1, which it asks for.  On Linux PyPI's torch brings CUDA along,
+some gigabytes: --torch-index takes the CPU build instead.
 
 ByzFL and ByzPy are installed without their declared dependencies, and then with those that their rules need: both
 require torchvision, which they use for data sets only (a placeholder replaces it), and ByzPy 0.1.4 requires torch below
@@ -62,7 +63,16 @@ PEERS = {
         "import byzpy.aggregators.norm_wise, byzpy.aggregators.geometric_wise, byzpy.pre_aggregators",
     ),
     "flwr": Peer("flwr==1.41.0", ("numpy",), False, "import flwr.server.strategy.aggregate, flwr.serverapp.strategy"),
+    "flwr-simulation": Peer(
+        "flwr[simulation]==1.41.0",
+        ("torch", "numpy"),
+        False,
+        "import torch, ray, flwr.simulation, flwr.serverapp.strategy",
+    ),
+    "pfl": Peer("pfl==0.6.0", ("torch", "numpy"), False, "import pfl.model.pytorch, pfl.aggregate.simulate"),
 }
+
+RULES = ("byzfl", "byzpy", "flwr")  # those that benchmarks/rules.py compares
 
 
 def interpreter(folder: Path, peer: str) -> Path:
@@ -107,13 +117,13 @@ def _stand_in_for_torchvision(python: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("peers", nargs="*", help=f"some of {', '.join(PEERS)}; all if not given")
+    parser.add_argument("peers", nargs="*", help=f"some of {', '.join(PEERS)}; those of rules.py if not given")
     parser.add_argument("--torch-index", help="package index to take torch from")
     options = parser.parse_args(arguments)
     if unknown := set(options.peers) - set(PEERS):
         parser.error(f"peers are {', '.join(PEERS)}, got {', '.join(sorted(unknown))}")
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name in options.peers or PEERS:
+    for name in options.peers or RULES:
         print(f"{PEERS[name].requirement} in {options.folder / name}", flush=True)
         make(options.folder, name, options.torch_index)
 

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from contestants.conventions import CONVENTIONS, RANDOM_ROWS
 from contestants.workloads import HUGE, LARGE, STANDARD, Workload
-from peers import PEERS, interpreter
+from peers import RULES, interpreter
 
 OURS = "ours"
 HERE = Path(__file__).parent
@@ -376,7 +376,7 @@ def open_contestants(options: argparse.Namespace) -> list[Contestant]:
     """Return our contestant and the peers with an environment."""
     pythons = {OURS: Path(sys.executable)}
     if options.peers is not None:
-        pythons |= {name: interpreter(options.peers.resolve(), name) for name in PEERS}
+        pythons |= {name: interpreter(options.peers.resolve(), name) for name in RULES}
     missing = [name for name, python in pythons.items() if not python.exists()]
     if missing:
         print(f"without {', '.join(missing)}: no environment in {options.peers}, see benchmarks/peers.py")

@@ -6,6 +6,8 @@ python benchmarks/simulation.py flower      # the same, Flower's run_simulation,
 python benchmarks/simulation.py engines     # plain PyTorch, one process, stacked, two processes, both, in turns
 python benchmarks/simulation.py ahead       # an asynchronous run in one and two processes, in turns
 python benchmarks/simulation.py matrix      # memory of a round of 10,000 clients, and the cost of a client's turn
+python benchmarks/simulation.py turns       # cost of a client's turn of one step, one by one and stacked, in turns
+python benchmarks/simulation.py evaluation  # share of the evaluation in runs at defaults, in turns
 python benchmarks/simulation.py first       # from the command `phalanx run` to the end of its first step
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
@@ -30,16 +32,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import Catalyst, FedAvg
+from phalanx.algorithms import RFFL, Catalyst, FedAvg, Standalone
 from phalanx.core import Progress
 from phalanx.data import Dataset, InMemory
 from phalanx.models import MLP
 from phalanx.numerics.memory import keep_freed_memory
+from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
 from phalanx.simulation.executor import Blueprint
 from phalanx.simulation.parallel import ProcessExecutors
@@ -199,6 +203,43 @@ def matrix(clients: int) -> None:
     print(f"{1e6 * turn:.0f} microseconds of CPU time a turn; load {os.getloadavg()[0]:.1f}")
 
 
+def turns(clients: int = 2000, repeats: int = 3) -> None:
+    """Print the CPU time of a client's turn of one step on one example, least and median of five rounds."""
+    keep_freed_memory()
+    for _ in range(repeats):
+        shown = list[str]()
+        for name, stacked in (("one by one", False), ("stacked", True)):
+            seen = list[float]()
+            run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1, stacked=stacked))
+            simulate(replace(run, until=Until(6)), observers=[lambda _, seen=seen: seen.append(time.process_time())])
+            each = [1e6 * (b - a) / clients for a, b in pairwise(seen[1:])]
+            shown.append(f"{name} {min(each):.0f} ({statistics.median(each):.0f})")
+        print(f"microseconds a turn: {', '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def evaluation(repeats: int = 3) -> None:
+    """Print the CPU time of runs of 30 steps at defaults, and the share of it that evaluation takes."""
+    keep_freed_memory()
+    spent, evaluate = [0.0], Federation.worth
+
+    def timed(*arguments: Any) -> Any:
+        begun = time.process_time()
+        try:
+            return evaluate(*arguments)
+        finally:
+            spent[0] += time.process_time() - begun
+
+    Federation.worth = timed  # type: ignore[method-assign]
+    for _ in range(repeats):
+        shown = list[str]()
+        for algorithm in (FedAvg(), RFFL(), Standalone()):
+            spent[0], begun = 0.0, time.process_time()
+            simulate(Run(algorithm=algorithm, until=Until(30)))
+            total = time.process_time() - begun
+            shown.append(f"{type(algorithm).__name__} {100 * spent[0] / total:.1f} % of {total:.2f} s")
+        print(f"{', '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
 FIRST = """
 import sys, time
 from phalanx.cli.main import main
@@ -288,11 +329,13 @@ def flower() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["here", "ray", "flower", "engines", "ahead", "matrix", "first", "task"])
+    ways = ["here", "ray", "flower", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation"]
+    parser.add_argument("what", choices=ways)
     parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
     parser.add_argument("--clients", type=int, default=10_000, help="of the matrix")
     options = parser.parse_args()
     torch.set_num_threads(1)
     measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
     measured |= {"flower": flower, "engines": engines, "task": task, "ahead": ahead, "first": first}
+    measured |= {"turns": turns, "evaluation": evaluation}
     (measured | {"matrix": lambda: matrix(options.clients)})[options.what]()

@@ -16,7 +16,7 @@ from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
 from phalanx.runs.record import as_lines
 from phalanx.simulation import Late
-from phalanx.training.evaluation import evaluate
+from phalanx.training.evaluation import evaluate, evaluate_each
 from toys import Scripted
 
 GROUPED = Run(
@@ -57,11 +57,16 @@ def test_a_run_with_groups_splits_them_and_says_who_was_in_which():
 
 def test_clients_that_are_served_the_same_are_evaluated_once_per_group(monkeypatch):
     federation = Federation(dataclasses.replace(GROUPED, algorithm=Permuted(FedAvg(), 3)))
-    calls = []
-    monkeypatch.setattr("phalanx.runs.federation.evaluate", lambda *args: calls.append(args) or evaluate(*args))
+    models = []
+
+    def counted(model, vectors, *rest):
+        models.extend(vectors)
+        return evaluate_each(model, vectors, *rest)
+
+    monkeypatch.setattr("phalanx.runs.federation.evaluate_each", counted)
     state, _ = federation.plan.algorithm.init(federation.start, dict.fromkeys(range(4), 10))
     federation.worth(state, range(4))
-    assert len(calls) == 2
+    assert len(models) == 2
 
 
 def test_what_an_attacker_wants_is_measured_by_the_eyes_of_each_group():

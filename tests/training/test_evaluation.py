@@ -16,7 +16,7 @@ from phalanx.rng import stream
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
 from phalanx.training import evaluation
-from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, metrics_of
+from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, evaluate_each, metrics_of
 from phalanx.training.local import LocalTask
 from phalanx.training.sgd import Trainer
 from phalanx.training.vector import FlatModule
@@ -78,6 +78,27 @@ def test_batches_fit_together(batch, monkeypatch):
     assert parts.accuracy == whole.accuracy
     assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
     assert torch.equal(parts.by_class[:2], whole.by_class[:2])
+
+
+@pytest.mark.parametrize("batch", [1000, 4])
+def test_several_models_are_evaluated_as_one_at_a_time(batch, monkeypatch):
+    monkeypatch.setattr(evaluation, "BATCH", batch)
+    rng = torch.Generator().manual_seed(2)
+    data = Dataset(torch.randn(30, 6, generator=rng), torch.randint(3, (30,), generator=rng), 4)
+    model = FlatModule(MLP((5,), dropout=0.5).build((6,), 4))
+    vectors = [*torch.randn(3, model.size, generator=rng), torch.full((model.size,), math.nan)]
+    found = evaluate_each(model, vectors, data)
+    assert len({score.loss for score in found}) == 4
+    for score, vector in zip(found, vectors, strict=True):
+        alone = evaluate(model, vector, data)
+        assert (score.accuracy, repr(score.loss)) == (alone.accuracy, repr(alone.loss))
+        assert torch.equal(score.by_class[:3], alone.by_class[:3])
+        right = (score.by_class[:3] * data.label_counts()[:3]).sum()
+        assert score.accuracy == pytest.approx(float(right) / 30)
+
+
+def test_no_models_have_no_scores():
+    assert evaluate_each(FlatModule(Scaled()), [], Dataset(LOGITS, LABELS, 3)) == []
 
 
 def test_more_examples_than_a_batch_holds():

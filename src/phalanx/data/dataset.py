@@ -134,7 +134,7 @@ class Dataset:
             raise ValueError(f"owners must be numbered from 0, got {int(owners.min())}.")
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self.y.shape[0]
 
     def __repr__(self) -> str:
         kind = f"{self.classes} classes" if self.classes else f"{self.y[:1].numel()} targets each"
@@ -186,10 +186,15 @@ class Dataset:
             indices = torch.nonzero(indices).flatten()
         owners = None if self.owners is None else _rows(indices, self.owners)
         part = object.__new__(Dataset)  # without checks: examples of a valid data set are valid
-        fields = {"x": each_input(partial(_rows, indices), self.x), "y": _rows(indices, self.y)}
-        for name, value in (fields | {"classes": self.classes, "owners": owners, "reading": self.reading}).items():
+        x, y = self.rows(indices)
+        fields = {"x": x, "y": y, "classes": self.classes, "owners": owners, "reading": self.reading}
+        for name, value in fields.items():
             object.__setattr__(part, name, value)
         return part
+
+    def rows(self, indices: Tensor) -> tuple[Inputs, Tensor]:
+        """Return the inputs and labels of the examples with these indices, int64."""
+        return each_input(partial(_rows, indices), self.x), _rows(indices, self.y)
 
     def label_counts(self) -> Tensor:
         """Return the number of labels of each class, int64 of shape (classes,)."""

@@ -21,7 +21,7 @@ from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRe
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
-from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate, least_loss, metrics_of
+from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate_each, least_loss, metrics_of
 from phalanx.training.sgd import ServerTraining
 from phalanx.training.task import apply
 from phalanx.training.vector import FlatModule, check_size
@@ -180,11 +180,14 @@ class Federation:
         chosen = self.chosen(state, clients)
         served = self.tested(state, clients, chosen)
         distinct = {(vector.data_ptr(), self.group[i]): vector for i, vector in served.items()}
-        scores = {
-            (at, g): evaluate(self.model, vector, self.tests[g], self.plan.task) for (at, g), vector in distinct.items()
-        }
-        aims = [(vector, goal) for (_, g), vector in distinct.items() if (goal := self.goals[g]) is not None]
-        wishes = [evaluate(self.model, vector, goal, self.plan.task).accuracy for vector, goal in aims]
+        scores, aims = dict[tuple[int, int], Score](), dict[tuple[int, int], float]()
+        for group in dict.fromkeys(g for _, g in distinct):
+            its = {key: vector for key, vector in distinct.items() if key[1] == group}
+            scores |= zip(its, evaluate_each(self.model, its.values(), self.tests[group], self.plan.task), strict=True)
+            if (goal := self.goals[group]) is not None:
+                reached = evaluate_each(self.model, its.values(), goal, self.plan.task)
+                aims |= zip(its, (score.accuracy for score in reached), strict=True)
+        wishes = [aims[key] for key in distinct if key in aims]
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
         success = sum(wishes) / len(wishes) if wishes else None
         accuracy, loss = self._by_group(by_client)

@@ -96,8 +96,9 @@ class Adversary:
 
     def seconds(self, client: int, turn: int, version: int, seconds: float) -> float:
         """Return the seconds from a download to the answer; an honest client would take `seconds`."""
-        rng = generator(self.seed, "delay", client, turn)
-        return self.part(client, version).delay(seconds, rng) if client in self else seconds
+        if client not in self:
+            return seconds
+        return self.part(client, version).delay(seconds, generator(self.seed, "delay", client, turn))
 
     def holds_back(self, trained: Trained) -> bool:
         """Return whether a client holds back its answer; if so, keep its task."""

@@ -1,7 +1,7 @@
 """Evaluation of models: accuracy, loss, accuracy for each client, success of an attack."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,27 +38,40 @@ def evaluate(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLAS
     Every label has the same weight, so a long sequence of labels has more weight than a short one.  A
     model with NaN parameters predicts the first class, as the arg max of NaN does, and has a loss of NaN.
     """
+    return evaluate_each(model, [vector], data, task)[0]
+
+
+def evaluate_each(
+    model: FlatModule, vectors: Iterable[Vector], data: Dataset, task: Task = CLASSIFICATION
+) -> list[Score]:
+    """Load each vector into `model` and evaluate it on `data`, to the bits of `evaluate`.
+
+    What does not depend on the parameters is made once.  The matrix products of several models are not joined: one
+    product of 20 models of 38,410 parameters takes twice as long as 20, whose results stay in the cache.
+    """
     if not len(data):
         raise ValueError("There are no examples to evaluate on.")
-    model.load(vector)
+    parts = [*batches(data, _at_once(data))]
+    labels, counts = int(task.count(data.y)), data.label_counts().cpu().double()
+    unknown = torch.full((data.classes,), math.nan, dtype=torch.float64)
     model.module.eval()
-    right = torch.zeros(data.classes, dtype=torch.float64, device=model.device)
-    total = torch.zeros((), dtype=torch.float64, device=model.device)
-    measures, known = Measures(task, data), bool(data.classes)
-    with torch.inference_mode():
-        for x, y in batches(data, _at_once(data)):
-            outputs = apply(model.module, x)
-            total += task.total(outputs, y)
-            measures.add(outputs, y)
-            if known and (correct := task.correct(outputs, y)) is not None:
-                right += torch.bincount(correct, minlength=data.classes)
-            else:
-                known = False
-    labels, counts = int(task.count(data.y)), data.label_counts().to(right)
-    accuracy = float(right.sum()) / labels if known else math.nan
-    loss = float(total) / labels
-    by_class = (right / counts).cpu() if known else torch.full((data.classes,), math.nan, dtype=torch.float64)
-    return Score(accuracy, loss, by_class, measures.results(loss))
+    found = list[Score]()
+    for vector in vectors:
+        model.load(vector)
+        measures, total, right = Measures(task, data), list[Tensor](), list[Tensor]()
+        with torch.inference_mode():
+            for x, y in parts:
+                outputs = apply(model.module, x)
+                total.append(task.total(outputs, y).double())
+                measures.add(outputs, y)
+                if data.classes and (correct := task.correct(outputs, y)) is not None:
+                    right.append(torch.bincount(correct, minlength=data.classes))
+        loss = float(sum(total)) / labels
+        known = len(right) == len(parts)
+        hits = torch.stack(right).sum(0).cpu() if known else unknown
+        accuracy = int(hits.sum()) / labels if known else math.nan
+        found.append(Score(accuracy, loss, hits / counts, measures.results(loss)))
+    return found
 
 
 def report(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLASSIFICATION) -> ClientReport:
@@ -78,7 +91,9 @@ def least_loss(model: FlatModule, candidates: Mapping[int, Vector], data: Datase
         task: defines the loss.
     """
     # Reversed, since `min` returns the first of equals and the last one is wanted.
-    losses = {number: evaluate(model, vector, data, task).loss for number, vector in reversed([*candidates.items()])}
+    numbers = [*candidates][::-1]
+    scores = evaluate_each(model, [candidates[number] for number in numbers], data, task)
+    losses = {number: score.loss for number, score in zip(numbers, scores, strict=True)}
     return min(losses, key=lambda number: math.inf if math.isnan(losses[number]) else losses[number])
 
 

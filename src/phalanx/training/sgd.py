@@ -6,7 +6,8 @@ parameters of the module are views of one vector (`phalanx.training.vector.FlatM
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -18,9 +19,10 @@ from phalanx.core import Correction, Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
+from phalanx.training.gradient import Gradient
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.stacked import StackedTrainer
-from phalanx.training.task import CLASSIFICATION, Task, apply
+from phalanx.training.task import CLASSIFICATION, Task
 from phalanx.training.vector import FlatModule
 
 
@@ -173,7 +175,8 @@ class LocalSGD(LocalTraining):
             size = self.examples(len(data))
             if self.steps is not None and alone:
                 order = order[: (self.steps - count) * size]  # do not gather examples that are not used
-            minibatches = batches(data.of(order), size)
+            x, y = data.rows(order)
+            minibatches = zip(split(x, size), _split(y, size), strict=True)
             for x, y in minibatches if alone else _without_a_last_one(minibatches):
                 if count == self.steps:
                     return
@@ -206,16 +209,20 @@ def _joined(x: Inputs, last: Inputs) -> Inputs:
 
 def batches(data: Dataset, size: int) -> Iterator[tuple[Inputs, Tensor]]:
     """Return the examples in their order, `size` at a time; images are channels last, the fastest layout."""
-    return zip(split(data.x, size), torch.split(data.y, size), strict=True)
+    return zip(split(data.x, size), _split(data.y, size), strict=True)
 
 
 def split(x: Inputs, size: int) -> Iterator[Inputs]:
     """Yield the inputs, `size` examples at a time; images are channels last."""
     if isinstance(x, Tensor):
-        yield from torch.split(_channels_last(x) if x.ndim == 4 else x, size)
+        yield from _split(_channels_last(x) if x.ndim == 4 else x, size)
     else:
         parts = zip(*(split(part, size) for part in x.values()), strict=True)
         yield from (dict(zip(x, part, strict=True)) for part in parts)
+
+
+def _split(x: Tensor, size: int) -> Sequence[Tensor]:
+    return [x] if len(x) <= size else torch.split(x, size)
 
 
 def _channels_last(x: Tensor) -> Tensor:
@@ -249,6 +256,7 @@ class Trainer(CorrectableTrainer):
     def __init__(self, model: FlatModule, recipe: LocalSGD, seed: int, task: Task = CLASSIFICATION) -> None:
         super().__init__(model, task)
         self.recipe, self.seed = recipe, seed
+        self._gradient = Gradient(model, task)
         self._parameters = model.values[: model.trainable]
         self._velocity = torch.zeros_like(model.gradient) if recipe.momentum else None
         self._received = torch.empty_like(self._parameters) if recipe.proximal else None
@@ -263,23 +271,28 @@ class Trainer(CorrectableTrainer):
         recipe, model, key = self.recipe, self.model, (task.client, task.turn)
         lr = recipe.learning_rate(task.version)
         model.load(task.start)
-        model.module.train()
         self.begin()
         added = None if task.correction is None else Added.of(task.correction, self._parameters)
         # Sums stay on the device: a GPU is read only once, at the end.
-        total, seen = torch.zeros((), dtype=torch.float64, device=model.device), self.task.count(data.y[:0])
+        total: Tensor | float = 0.0
+        seen: Tensor | int = 0
         minibatches = recipe.minibatches(data, generator(self.seed, "batches", *key), alone=self._alone)
-        with borrowed(self.seed, "dropout", *key, device=model.device):
+        with self._mode(key):
             for epoch, x, y in minibatches:
-                loss = self.task.loss(apply(model.module, x), y)
-                model.gradient.zero_()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss = self._gradient(x, y)
                 self.descend(lr, added)
                 if epoch == 0:
-                    total += loss.detach() * self.task.count(y)
-                    seen += self.task.count(y)
+                    count = self.task.count(y)
+                    total, seen = total + (loss * count).double(), seen + count
         model.write_change(task.start, task.row)
         return float(total) / int(seen) if seen else math.nan
+
+    def _mode(self, key: tuple[int, int]) -> AbstractContextManager[None]:
+        """Return a context in which the module trains, and draws from a stream of its own if it draws anything."""
+        if self._gradient.plain:
+            return nullcontext()
+        self.model.module.train()
+        return borrowed(self.seed, "dropout", *key, device=self.model.device)
 
     def begin(self) -> None:
         """Begin a task with the parameters that are loaded."""

@@ -62,7 +62,8 @@ class StackedTrainer(LocalTrainer):
         working = [task for task in tasks if len(data[task.client])]
         working.sort(key=lambda task: -self._steps(len(data[task.client])))
         for task in tasks:
-            task.row.zero_()
+            if not len(data[task.client]):
+                task.row.zero_()
         losses = self._train(working, [data[task.client] for task in working]) if working else []
         found = {task.client: loss for task, loss in zip(working, losses, strict=True)}
         return [found.get(task.client, math.nan) for task in tasks]

@@ -1,0 +1,156 @@
+"""Gradients without a graph against those of autograd, which is the oracle: to the bit."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from phalanx.data import Dataset
+from phalanx.models import MLP
+from phalanx.training import FlatModule, LocalSGD, Trainer
+from phalanx.training.gradient import Gradient, layers_of, same_bits
+from phalanx.training.local import LocalTask
+from phalanx.training.task import CLASSIFICATION, NextToken, apply
+
+MODULES = {
+    "softmax regression": ((6,), lambda: MLP(()).build((6,), 3)),
+    "perceptron": ((2, 3, 4), lambda: MLP((40, 7)).build((2, 3, 4), 3)),
+    "tanh": (
+        (1, 2, 3),
+        lambda: nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.Tanh()), nn.Linear(8, 3)),
+    ),
+    "first a layer without parameters": ((6,), lambda: nn.Sequential(nn.Tanh(), nn.Flatten(), nn.Linear(6, 3))),
+    "images of digits": ((1, 28, 28), lambda: MLP((64,)).build((1, 28, 28), 10)),
+}
+
+
+def by_graph(model, x, y):
+    """Return the loss and the gradient by autograd."""
+    loss = CLASSIFICATION.loss(apply(model.module, x), y)
+    model.gradient.zero_()
+    loss.backward()
+    return loss.detach(), model.gradient.clone()
+
+
+def minibatch(shape, size, dtype, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(size, *shape, generator=rng).to(dtype), torch.randint(3, (size,), generator=rng)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [1, 2, 5, 16, 32, 33, 100])
+@pytest.mark.parametrize("name", MODULES)
+def test_the_bits_are_those_of_autograd(name, size, dtype):
+    shape, build = MODULES[name]
+    model = FlatModule(build().to(dtype))
+    gradient = Gradient(model, CLASSIFICATION)
+    for turn in range(3):  # the first one is compared within
+        x, y = minibatch(shape, size, dtype, turn)
+        loss = gradient(x, y)
+        found = model.gradient.clone()
+        expected = by_graph(model, x, y)
+        assert same_bits(loss, expected[0])
+        assert same_bits(found, expected[1])
+    assert gradient.plain
+    assert found.abs().max() > 0
+
+
+def test_autograd_makes_no_graph_after_the_first_minibatch_of_a_size(monkeypatch):
+    calls = []
+    model = FlatModule(MLP((4,)).build((6,), 3))
+    gradient = Gradient(model, CLASSIFICATION)
+    monkeypatch.setattr(model.module, "forward", lambda x, old=model.module.forward: calls.append(len(x)) or old(x))
+    for size in (4, 4, 2, 4, 2):
+        gradient(*minibatch((6,), size, torch.float32))
+    assert calls == [4, 2]
+
+
+def test_other_bits_are_noticed_and_autograd_goes_on(monkeypatch):
+    model = FlatModule(MLP((4,)).build((6,), 3))
+    gradient = Gradient(model, CLASSIFICATION)
+    backward = torch.ops.aten._log_softmax_backward_data.default
+    wrong = lambda g, *rest: backward(g, *rest).mul_(1 + 1e-6)  # noqa: E731
+    monkeypatch.setattr(torch.ops.aten._log_softmax_backward_data, "default", wrong)
+    x, y = minibatch((6,), 4, torch.float32)
+    gradient(x, y)
+    assert same_bits(model.gradient.clone(), by_graph(model, x, y)[1])
+    assert not gradient.plain
+
+
+class Odd(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked():
+    module = MLP((4,)).build((6,), 3)
+    module[1].register_forward_hook(lambda layer, x, y: 2 * y)
+    return module
+
+
+def frozen():
+    module = MLP((4,)).build((6,), 3)
+    module[1].weight.requires_grad = False
+    return module
+
+
+def twice():
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.Linear(6, 3, bias=False)),
+        lambda: nn.Sequential(Odd(6, 3)),
+        lambda: nn.Linear(6, 3),
+        lambda: nn.Sequential(nn.Flatten(0), nn.Linear(6, 3)),
+        hooked,
+        frozen,
+    ],
+)
+def test_what_is_no_plain_perceptron_is_left_to_autograd(build):
+    model = FlatModule(build())
+    assert layers_of(model.module) is None
+    assert not Gradient(model, CLASSIFICATION).plain
+
+
+def test_other_tasks_are_left_to_autograd():
+    assert not Gradient(FlatModule(MLP(()).build((6,), 3)), NextToken()).plain
+
+
+def test_a_layer_that_is_there_twice_has_the_gradient_of_autograd():
+    model = FlatModule(twice())
+    gradient = Gradient(model, CLASSIFICATION)
+    for turn in range(2):
+        x, y = minibatch((6,), 5, torch.float32, turn)
+        gradient(x, y)
+        assert same_bits(model.gradient.clone(), by_graph(model, x, y)[1])
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        LocalSGD(batch_size=4),
+        LocalSGD(epochs=3, batch_size=5, momentum=0.9, weight_decay=0.01),
+        LocalSGD(steps=7, batch_size=6, clip_norm=0.1, proximal=0.5),
+    ],
+    ids=repr,
+)
+def test_a_client_learns_the_same_bits(recipe, monkeypatch):
+    x, y = minibatch((6,), 14, torch.float32)
+    start, rows, losses = FlatModule(MLP((8,)).build((6,), 3)).read(), [], []
+    for graph in (False, True):
+        if graph:
+            monkeypatch.setattr("phalanx.training.gradient.layers_of", lambda module: None)
+        trainer = Trainer(FlatModule(MLP((8,)).build((6,), 3)), recipe, 3)
+        assert trainer._gradient.plain is not graph
+        row = torch.full_like(start, math.nan)
+        losses.append([trainer.train(LocalTask(1, turn, 0, start, row), Dataset(x, y, 3)) for turn in range(2)])
+        rows.append(row)
+    assert same_bits(*rows)
+    assert losses[0] == losses[1]
+    assert rows[0].abs().max() > 1e-3
