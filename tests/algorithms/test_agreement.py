@@ -1,5 +1,6 @@
 """`ByClass`: who disagrees on a class, by hand, and label flippers on real digits."""
 
+import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -131,6 +132,8 @@ def test_layers_of_models():
 def test_a_model_without_such_a_layer_is_refused():
     with pytest.raises(ValueError, match="ByClass needs a fully connected output layer"):
         ByClass.of(Convolutional(), (1, 8, 8), 3)
+    with pytest.raises(ValueError, match=r"have the shapes \[\(3, 64\), \(3, 3\)\]"):
+        ByClass.of(Unbiased(), (1, 8, 8), 3)
     with pytest.raises(InfeasibleError, match="would end at entry 5, and the model has 4"):
         ASKED.init(torch.zeros(4), {0: 1, 1: 1})
 
@@ -141,6 +144,15 @@ class Convolutional(Model):
 
     def build(self, shape, classes):
         return torch.nn.Conv2d(shape[0], classes, 8)
+
+
+@dataclass(frozen=True)
+class Unbiased(Model):
+    """A model with a row for each class in its last two layers, and no bias."""
+
+    def build(self, shape, classes):
+        hidden = torch.nn.Linear(math.prod(shape), classes, bias=False)
+        return torch.nn.Sequential(torch.nn.Flatten(), hidden, torch.nn.Linear(classes, classes, bias=False))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def test_a_fast_attacker_gains_weight_by_its_answers_and_none_by_its_number(by, 
 def test_a_minority_of_the_answers_does_not_lead_the_median_astray():
     algorithm = AsyncMomentum(server_lr=1.0)
     states = feed(algorithm, begin(algorithm, 5), [(i, 1.0 + i / 10 if i < 3 else -1e9) for i in range(5)] * 3)
+    assert states[5].verdicts[0].weight == pytest.approx(2 / 6), "its two answers of six"
     steps = [float(b.model) - float(a.model) for a, b in pairwise(states[4:])]
     assert all(1.0 <= step <= 1.2 for step in steps[:1])
     assert all(step <= 1.2 for step in steps)

@@ -116,6 +116,16 @@ def test_a_buffer_that_stays_empty_deals_the_clients_out_anew():
     assert close(states[4].model, [(8 + 2) / 2])
 
 
+def test_a_lost_round_starts_the_count_of_arrivals_again():
+    """Two arrivals are lost; the third after them is the one that reassigns the clients."""
+    algorithm = BASGD(buffers=2, reassign_after=3, aggregate=Mean())
+    before = feed(algorithm, begin(algorithm), [(0, 0, 1.0), (2, 0, 1.0)])[-1]
+    lost, ready = algorithm.lose_round(before, updates([[1.0]], clients=[2]), "no step")
+    assert (lost.filled, lost.arrivals, ready) == (0, 0, {2})
+    states = feed(algorithm, lost, [(0, 0, 1.0), (2, 0, 1.0), (0, 0, 1.0)])
+    assert [state.assigned == before.assigned for state in states] == [True, True, False]
+
+
 def test_a_few_fast_clients_cannot_have_the_others_dealt_out_anew():
     algorithm = BASGD(buffers=3, reassign_after=3)
     states = feed(algorithm, begin(algorithm, 6), [(i, 0, 1.0) for i in (0, 1, 0, 1, 0, 1, 0)])
@@ -170,6 +180,9 @@ def test_ids_need_not_be_in_a_row_and_late_clients_take_the_next_rank():
     state, _ = algorithm.init(torch.zeros(1), {10: 1, 20: 1, 30: 1})
     assert state.assigned == {10: 0, 20: 1, 30: 0}
     assert algorithm.join(state, 5, 1).assigned[5] == 1
+    wide = BASGD(buffers=5)
+    state, _ = wide.init(torch.zeros(1), dict.fromkeys(range(6), 1))
+    assert wide.join(wide.join(state, 9, 1), 8, 1).assigned == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 0, 9: 1, 8: 2}
 
 
 def test_fewer_clients_than_buffers():

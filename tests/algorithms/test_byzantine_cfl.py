@@ -373,6 +373,16 @@ def test_in_its_first_round_the_gap_alone_decides():
 
 
 @few_parameters
+def test_nobody_is_left_out_where_half_of_the_enrolled_clients_would_remain():
+    """Four of six report; without the strange one three are left, which are no majority of six, but one of five."""
+    for enrolled, left_out in ((5, True), (6, False)):
+        algorithm, state = careful(enrolled)
+        state, ready = algorithm.step(state, updates([*ALIKE[1:], ELSEWHERE]))
+        assert (state.verdicts[3].weight == 0) is left_out
+        assert ready == state.benign == set(range(enrolled)) - ({3} if left_out else set())
+
+
+@few_parameters
 def test_a_late_client_that_is_strange_is_excluded_and_one_that_stayed_away_is_remembered():
     algorithm, state = careful()
     state, _ = algorithm.step(state, updates([*ALIKE, ALIKE[0]]))

@@ -48,6 +48,15 @@ def test_four_of_five_are_split_and_the_fifth_goes_down_the_tree_when_it_comes_b
     assert state.verdicts[4].reason.startswith("new client joins cluster 2: cosine 0.99")
 
 
+def test_nobody_is_to_follow_where_those_who_left_are_remembered():
+    """Client 3 has left after one round of silence, and its update is remembered and split off with that of 2."""
+    algorithm = dataclasses.replace(AT_ONCE, min_round=1, leave_after=1, memory=Memory(rounds=5))
+    state, _ = begin(algorithm, 4)
+    state = stepped(algorithm, state, OPPOSED)
+    state = stepped(algorithm, state, OPPOSED[:3], [0, 1, 2])
+    assert state.verdicts[0].reason.endswith("split in 2 and 2 clients, alpha_cross -0.995; now in cluster 1")
+
+
 def test_fewer_than_the_share_are_not_split_and_the_verdicts_say_how_many_there_were():
     state, _ = begin(SOME, 6)
     state = stepped(SOME, state, OPPOSED)

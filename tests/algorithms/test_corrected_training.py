@@ -112,6 +112,7 @@ def test_fednova_is_equation_7_of_its_paper(momentum):
     p = torch.tensor(SIZES) / sum(SIZES)
     a = torch.tensor([sum(sum(momentum**j for j in range(k)) for k in range(1, 2 * n + 1)) for n in SIZES])
     agrees(state.model, (p * a).sum() * ((p / a)[:, None] * deltas).sum(0))
+    assert [algorithm.length(n) for n in SIZES] == pytest.approx(a.tolist())
 
 
 def test_fednova_is_fedavg_where_all_take_the_same_number_of_steps():
@@ -279,6 +280,12 @@ def test_what_cannot_be_is_refused():
     for wrong in (lambda: FedDyn(alpha=0.0), lambda: SCAFFOLD(server_lr=0.0), lambda: WorkerMomentum(FedAvg(), 1.0)):
         with pytest.raises(ValueError, match=r"alpha|server_lr|momentum"):
             wrong()
+
+
+@pytest.mark.parametrize("algorithm", [SCAFFOLD(), FedDyn(), FedNova(), WorkerMomentum(FedAvg())], ids=str)
+def test_a_download_has_the_size_that_is_announced(algorithm):
+    state, _ = algorithm.init(torch.zeros(6), dict(enumerate(SIZES)))
+    assert len(algorithm.download(state, 0)) == algorithm.download_size(6)
 
 
 @pytest.mark.parametrize("algorithm", [FedDyn(0.1, preprocess=Ignore()), FedDyn(0.1, Median())], ids=str)

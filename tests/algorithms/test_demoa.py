@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from phalanx.aggregators import Krum, Mean, Median
+from phalanx.aggregators import Bucketing, Krum, Mean, Median
 from phalanx.algorithms import DeMoA, FedAvg
 from phalanx.core import InfeasibleError, Verdict
 from phalanx.weighting import AsReported, Ignore
@@ -75,6 +75,15 @@ def test_a_rule_that_chooses_explains_itself():
     state, _ = algorithm.step(begin(algorithm), updates([[1.0], [1.0], [1.0], [1.0], [9.0]]))
     assert not state.verdicts[4].accepted
     assert state.verdicts[4].reason
+
+
+def test_a_client_whose_bucket_is_not_chosen_has_no_share():
+    """Krum chooses one of five pairs."""
+    algorithm = DeMoA(aggregate=Bucketing(s=2) >> Krum(f=1))
+    state, _ = algorithm.step(begin(algorithm, 10), updates([[float(i)] for i in range(10)]))
+    reasons = {0.5: "", 0.0: "no share in the rule"}
+    assert sorted(v.weight for v in state.verdicts.values()) == [0.0] * 8 + [0.5] * 2
+    assert all(v.reason == reasons[v.weight] for v in state.verdicts.values())
 
 
 def test_later_steps_do_not_change_what_is_cached():

@@ -9,6 +9,7 @@ from phalanx.core import Verdict
 from phalanx.data import PermutedLabels
 from phalanx.models import MLP
 from phalanx.training.evaluation import Evaluation
+from phalanx.weighting import Truncate
 from toys import close, updates
 
 GROUPS = [[3.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, -3.0]]
@@ -121,6 +122,17 @@ def test_who_joins_is_sent_the_joint_model_first():
     state, ready = round_of(algorithm, state, [[2.0, -0.1]], [9])
     assert state.clusters[1] == (0, 1, 9)
     assert ready == {0, 1, 2, 3, 9}
+
+
+def test_who_finds_no_weights_in_the_nearest_cluster_stays_with_the_joint_model():
+    """Attackers are at most 1 of 3 clients, and 2 of 4, who would hold half of the weight."""
+    algorithm = FLHC(rounds=0, clusters=2, preprocess=Truncate(0.3, 0.4))
+    state, _ = round_of(algorithm, begin(algorithm, 8), GROUPS[:1] * 3 + GROUPS[2:3] * 5)
+    state = algorithm.join(state, 9, 10)
+    state, _ = round_of(algorithm, state, [[2.0, -0.1]], [9])
+    assert state.clusters[0] == (9,)
+    assert state.verdicts[9].reason.startswith("stays with the joint model: ")
+    assert (state.verdicts[9].accepted, state.verdicts[9].weight) == (False, 0.0)
 
 
 def test_a_rule_and_weights_within_each_cluster():

@@ -52,6 +52,14 @@ def test_the_mean_of_products_by_hand():
     assert float(plain[0] * plain[1]) == pytest.approx(0.0)
 
 
+def test_a_step_is_one_version():
+    state, _ = LowRankProducts((ADAPTER,)).init(torch.zeros(D), {0: 10})
+    sent = updates([[0.0] * D], bases=(torch.zeros(D),))
+    for version in (1, 2):
+        state, _ = LowRankProducts((ADAPTER,)).step(state, sent)
+        assert state.version == version
+
+
 def test_the_mean_is_the_best_approximation_of_the_mean_product_and_other_entries_are_their_mean():
     rng = torch.Generator().manual_seed(0)
     start = random(rng, D)

@@ -11,6 +11,7 @@ from phalanx import Run, simulate
 from phalanx.aggregators import Krum, Median
 from phalanx.algorithms import (
     RFFL,
+    SCAFFOLD,
     AFLGuard,
     AsyncMomentum,
     AsyncRFFL,
@@ -240,6 +241,12 @@ def test_a_client_that_joins_finds_its_cluster():
     state, ready = TWO.step(state, sent(state, [8], TWO, [[0.1, 1.0, 0.0]]))
     assert 8 in state.clusters[2]
     assert 8 in ready
+
+
+def test_a_newcomer_gets_the_model_and_no_correction():
+    algorithm = PerCluster(SCAFFOLD(), min_turns=2, min_part_size=2)
+    state, _ = algorithm.init(torch.tensor([1.0, 2.0, 3.0]), dict.fromkeys(range(8), 10))
+    assert algorithm.download(algorithm.join(state, 8, 10), 8).tolist() == [1.0, 2.0, 3.0, 0.0, 0.0, 0.0]
 
 
 def test_a_zero_update_has_no_direction():

@@ -280,6 +280,15 @@ def test_a_quorum_of_which_clients_stay_silent_says_how_many_are_wanted():
     assert told + "or have more clients.\n  client 3: silent" in str(failure.value)
 
 
+def test_too_few_for_the_rule_fail_when_all_who_are_left_have_answered():
+    algorithm = Quorum(FedAvg(aggregate=Krum(f=1)), k=5)
+    state = dataclasses.replace(start(algorithm, 6), served=frozenset(range(4)))  # two are served no more
+    for i in range(3):
+        state, _ = algorithm.step(state, arrival([1.0, 0.0], i))
+    with pytest.raises(InfeasibleError, match=r"Krum.* needs at least 2f \+ 3 = 5 rows, got 4"):
+        algorithm.step(state, arrival([1.0, 0.0], 3))
+
+
 def test_a_quorum_asks_for_no_more_than_are_left():
     algorithm = Quorum(MEAN, k=3)
     state, _ = algorithm.step(start(algorithm), arrival([1.0, 0.0], 0))

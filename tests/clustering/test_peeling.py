@@ -143,6 +143,11 @@ def test_memory_by_hand():
     assert (float(held[0].update), held[0].cluster) == (8.0, 5)
 
 
+def test_a_rate_of_one_remembers_the_last_update_to_the_bit():
+    held = recalled(Memory(rate=1.0), {}, 0, updates([[1e8]]), 1)
+    assert float(recalled(Memory(rate=1.0), held, 0, updates([[0.5]]), 2)[0].update) == 0.5
+
+
 def test_memory_is_its_own():
     batch = updates([[1.0, 2.0], [3.0, 4.0]])
     held = recalled(Memory(), {}, 0, batch, 1)

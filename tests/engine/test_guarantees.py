@@ -172,6 +172,14 @@ def test_a_rule_that_tolerates_nobody_has_nothing_to_lose_by_reported_sizes():
     assert remarks(FedAvg(Median()), {0: 10**6, 1: 1}) == ()
 
 
+def test_a_rule_that_tolerates_nobody_makes_truncation_useless():
+    (remark,) = remarks(FedAvg(Mean(), Truncate(0.25, 0.49)), EQUAL)
+    assert remark == (
+        "Truncate(0.25, 0.49) lets attackers have 0.49 of the weight, and Mean() tolerates no share by any proof. "
+        "Take a rule that tolerates attackers, such as Median."
+    )
+
+
 def test_unweighted_sets_are_not_refused_and_it_is_said():
     equal = Truncate(0.25, 0.35, "subset", "unweighted")
     (remark,) = remarks(Catalyst(5, preprocess=equal), LIED)
@@ -210,6 +218,7 @@ def test_rounds_drawn_at_random_have_a_probability():
     assert remarks(FedAvg(Median(), drawn), sizes, asked=10) == ()
     with pytest.raises(InfeasibleError, match=r"counts on 10 clients drawn .*, and 12 are\. Set drawn to 12"):
         remarks(FedAvg(Median(), drawn), sizes, asked=12)
+    assert remarks(FedAvg(Median(), Truncate(0.1, 0.45)), sizes, asked=50) == (), "all 10 attackers hold 0.2 of 50"
     (remark,) = remarks(FedAvg(Median(), drawn), sizes, asked=10, lossy=True)
     assert "if some cannot be reached, more attackers are drawn" in remark
 

@@ -635,6 +635,16 @@ def test_the_wall_time_of_all_parts_counts(stopped):
     assert simulate(SMALL, folder=stopped).summary.wall_seconds > 1000
 
 
+def test_a_checkpoint_whose_content_is_no_snapshot_is_damaged(stopped):
+    path = stopped / "checkpoint"
+    header, pieces = _read(path)
+    packed = pack(unpack(header.form, pieces))
+    form = {"pieces": header.form["pieces"]}
+    write(path, header._replace(form=form), packed._replace(form=form))
+    with pytest.raises(ValueError, match=f"{path} is not a whole checkpoint: "):
+        simulate(SMALL, folder=stopped)
+
+
 def test_nothing_is_saved_without_a_folder_or_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr("phalanx.runs.checkpoint.pack", lambda _: pytest.fail("nobody asked for it"))
     simulate(SMALL, checkpoint=ALWAYS)

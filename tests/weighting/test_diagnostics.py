@@ -23,6 +23,8 @@ def test_weight_shift_by_hand():
     assert weight_shift({0: 1, 1: 0}, {0: 0, 1: 1}) == 1
     with pytest.raises(ValueError, match="same clients"):
         weight_shift({0: 1}, {1: 1})
+    with pytest.raises(ValueError, match="same clients"):
+        weight_shift({0: 1}, {0: 1, 1: 1})
 
 
 def test_objective_shift_by_hand():
