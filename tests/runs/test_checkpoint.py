@@ -639,8 +639,7 @@ def test_a_checkpoint_whose_content_is_no_snapshot_is_damaged(stopped):
     path = stopped / "checkpoint"
     header, pieces = _read(path)
     packed = pack(unpack(header.form, pieces))
-    form = {"pieces": header.form["pieces"]}
-    write(path, header._replace(form=form), packed._replace(form=form))
+    write(path, header._replace(form={"pieces": header.form["pieces"]}), packed)
     with pytest.raises(ValueError, match=f"{path} is not a whole checkpoint: "):
         simulate(SMALL, folder=stopped)
 
