@@ -246,7 +246,8 @@ def test_a_client_that_joins_finds_its_cluster():
 def test_a_newcomer_gets_the_model_and_no_correction():
     algorithm = PerCluster(SCAFFOLD(), min_turns=2, min_part_size=2)
     state, _ = algorithm.init(torch.tensor([1.0, 2.0, 3.0]), dict.fromkeys(range(8), 10))
-    assert algorithm.download(algorithm.join(state, 8, 10), 8).tolist() == [1.0, 2.0, 3.0, 0.0, 0.0, 0.0]
+    state = state._replace(newcomers={7: 0})  # as one that waits at the root
+    assert algorithm.download(state, 7).tolist() == [1.0, 2.0, 3.0, 0.0, 0.0, 0.0]
 
 
 def test_a_zero_update_has_no_direction():
