@@ -266,6 +266,15 @@ def test_a_disk_that_is_really_full(tiny, capsys, monkeypatch):
     assert seen[0] == step
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_run(tiny, capsys):
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny)], check=True)
+    for command in (["run", "--until.steps", "1"], ["compare", str(tiny)]):
+        assert main([*command, "--folder", str(tiny / "new" / "run")]) == 2
+        said = capsys.readouterr()
+        assert f"nothing can be written to {tiny}. Choose another folder." in said.err.replace("\n", " ")
+        assert not said.out, "nothing was begun"
+
+
 def stop_at(progress, step):
     if progress.step == step:
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,5 +1,6 @@
 """Checks of options before a command does anything."""
 
+import os
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ def check_device(device: str) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `InfeasibleError` if no such folder can be made."""
+    """Raise `InfeasibleError` if no such folder can be made, or nothing can be written there."""
     try:
         files = [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]
     except OSError as error:
@@ -27,3 +28,8 @@ def check_folder(folder: Path) -> None:
         ) from error
     if files:
         raise InfeasibleError(f"--folder {folder}: {files[0]} is a file. Choose another folder, or move the file away.")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InfeasibleError(
+            f"--folder {shown(str(folder), 300)}: nothing can be written to {there}. Choose another folder."
+        )
