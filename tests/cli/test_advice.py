@@ -12,7 +12,7 @@ import pytest
 
 from phalanx import aggregators, attacks, training
 from phalanx.cli import main as cli
-from phalanx.cli.advice import KNOWN_AS
+from phalanx.cli.advice import KNOWN_AS, near
 
 ALGORITHMS = ("ByzantineCFL", "FedAsync", "FedAvg")
 ATTACKS = ("AllLabelsTo", "Gaussian", "NoiseInputs", "NonFinite", "Rescale", "SignFlip")
@@ -352,6 +352,11 @@ def test_what_a_first_user_tries(said, arguments, sentence):
 def test_a_rule_that_was_taken_for_an_algorithm(said):
     assert said("run", "--algorithm", "Medan").endswith("got Medan. Did you mean --algorithm.aggregate Median?")
     assert "Did you mean" not in said("run", "--algorithm", "Something")
+
+
+def test_a_name_that_is_there_is_meant_before_one_of_the_literature():
+    assert near("RFA", ["GeometricMedian", "rfa"]) == "rfa"
+    assert near("RFA", ["GeometricMedian", "Median"]) == "GeometricMedian"
 
 
 def test_what_cannot_be_given_as_an_option_is_not_offered(said, capsys):

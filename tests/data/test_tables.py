@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import sys
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ import torch
 from commandline import chosen
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.data import CSV, Dataset, HeldOut, Natural, Parquet, Source
-from phalanx.data.tables import MOST_VALUES
+from phalanx.data.tables import MOST_VALUES, TableReading
 from phalanx.installation import installation
 from phalanx.models import MLP
 from phalanx.simulation import AvailabilityTrace, LatencyTrace
@@ -397,7 +398,7 @@ def _written(frame, folder):
         ({"city": [1, 2]}, "Column 'city' holds numbers, expected text. Write it as in the table that"),
         ({"age": ["x", "y"]}, "Column 'age' holds text, expected numbers"),
         ({"age": [1.0, None]}, r"Values are missing in 'age' \(1\)"),
-        ({"y": ["yes", "maybe"]}, "has labels that class_names lacks: 'maybe'"),
+        ({"y": ["yes", "maybe"]}, "labels that the table of the training lacks: 'maybe'. Leave out such rows"),
     ],
 )
 def test_rows_that_no_model_of_the_run_can_take(change, message, tmp_path):
@@ -413,3 +414,13 @@ def test_targets_are_read_again_as_targets(tmp_path):
     train, test = CSV(*_written(OLD.assign(y=range(20)), tmp_path), targets=True).load()
     again = CSV(*_written(OLD.assign(y=range(20)), tmp_path)).test_as(train.reading)
     assert (again.classes, again.y.tolist()) == (0, test.y.tolist())
+
+
+def test_labels_that_are_true_or_false_are_in_a_record_that_is_read_again(tmp_path):
+    path, label = _written(OLD.assign(y=[False, True] * 10), tmp_path)
+    train, test = CSV(path, label).load()
+    assert train.reading.labels == (0, 1)
+    again = msgspec.json.decode(msgspec.json.encode(train.reading), type=TableReading)
+    assert again == train.reading
+    assert CSV(path, label).test_as(again).y.tolist() == test.y.tolist()
+    assert CSV(path, label, class_names=(True, False)).load()[0].reading.labels == (1, 0)

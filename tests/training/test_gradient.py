@@ -89,6 +89,29 @@ def hooked():
     return module
 
 
+def replaced():
+    module = MLP((4,)).build((6,), 3)
+    module[1].forward = lambda x: nn.functional.dropout(nn.Linear.forward(module[1], x), 0.5, module[1].training)
+    return module
+
+
+class Dropping(nn.Flatten):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+def clamped():
+    module = MLP((4,)).build((6,), 3)
+    module[1].weight.register_hook(lambda g: g.clamp(-9, 9))  # of the first minibatch it changes nothing
+    return module
+
+
+def after_the_gradient():
+    module = MLP((4,)).build((6,), 3)
+    module[1].bias.register_post_accumulate_grad_hook(lambda p: p.grad.clamp_(-9, 9))
+    return module
+
+
 def frozen():
     module = MLP((4,)).build((6,), 3)
     module[1].weight.requires_grad = False
@@ -108,7 +131,11 @@ def twice():
         lambda: nn.Sequential(Odd(6, 3)),
         lambda: nn.Linear(6, 3),
         lambda: nn.Sequential(nn.Flatten(0), nn.Linear(6, 3)),
+        lambda: nn.Sequential(Dropping(), nn.Linear(6, 3)),
         hooked,
+        replaced,
+        clamped,
+        after_the_gradient,
         frozen,
     ],
 )
@@ -129,6 +156,21 @@ def test_a_layer_that_is_there_twice_has_the_gradient_of_autograd():
         x, y = minibatch((6,), 5, torch.float32, turn)
         gradient(x, y)
         assert same_bits(model.gradient.clone(), by_graph(model, x, y)[1])
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 2, 4)], ids=str)
+def test_a_linear_layer_of_more_than_rows_is_left_to_autograd(shape):
+    outputs = 5 * math.prod(shape[:-1])
+    model = FlatModule(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(outputs, 3)))
+    gradient = Gradient(model, CLASSIFICATION)
+    for turn in range(2):
+        x, y = minibatch(shape, 5, torch.float32, turn)
+        loss = gradient(x, y)
+        found = model.gradient.clone()
+        expected = by_graph(model, x, y)
+        assert same_bits(loss, expected[0])
+        assert same_bits(found, expected[1])
+    assert not gradient.plain
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def near(given: str, names: Iterable[str]) -> str:
     """Return the name that is meant by one of the literature, or is most like the given one; empty if none is."""
     lower = {name.lower(): name for name in names}
     known = KNOWN_AS.get(given.lower(), "")
-    if known.lower() in lower:
-        return known
+    if known.lower() in lower and given.lower() not in lower:
+        return lower[known.lower()]
     close = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=LIKE)
     return lower[close[0]] if close else ""
 

@@ -136,7 +136,7 @@ def read_frame(
         raise ValueError(f"There is no column for the inputs, only {names}. Add one, or name fewer in drop.")
     if reading is not None:
         class_names, targets = reading.labels or None, not reading.labels
-    y, labels = _labels(frame[label], label, class_names, targets=targets)
+    y, labels = _labels(frame[label], label, class_names, targets=targets, again=reading is not None)
     owners = None if owner is None else torch.from_numpy(np.unique(_values(frame[owner]), return_inverse=True)[1])
     if reading is None:
         reading = TableReading(tuple(each for name in inputs for each in _input_columns(frame[name], name)), labels)
@@ -170,9 +170,12 @@ def _check_complete(frame: Any) -> None:
 
 
 def _labels(
-    column: Any, name: str, class_names: Sequence[Name] | None, *, targets: bool
+    column: Any, name: str, class_names: Sequence[Name] | None, *, targets: bool, again: bool
 ) -> tuple[Tensor, tuple[Name, ...]]:
-    """Return the number of each label and the labels by number, or the targets and no labels."""
+    """Return the number of each label and the labels by number, or the targets and no labels.
+
+    `again`: whether `class_names` are the labels of another table.
+    """
     kind = column.dtype.kind
     if kind not in "iufbO" or (is_text(column) and targets):
         allowed = "numbers, since targets is set" if targets else "numbers or text"
@@ -191,8 +194,14 @@ def _labels(
     number = {value: k for k, value in enumerate(known)}
     if unknown := sorted(set(values) - number.keys()):
         listed = ", ".join(map(repr, unknown[:5]))
+        if again:
+            raise ValueError(
+                f"Column {name!r} has labels that the table of the training lacks: {listed}. Leave out such rows: the "
+                "model was not trained on them."
+            )
         raise ValueError(f"Column {name!r} has labels that class_names lacks: {listed}. Add them to it.")
-    return torch.tensor([number[value] for value in values]), tuple(known)
+    # JSON, in which a record says how a table was read, has True and 1 apart, and a label is a text or an integer.
+    return torch.tensor([number[value] for value in values]), tuple(int(k) if isinstance(k, bool) else k for k in known)
 
 
 def _input_columns(column: Any, name: Name) -> list[InputColumn]:

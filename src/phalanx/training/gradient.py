@@ -57,7 +57,9 @@ class Gradient:
         """Note whether minibatches of this size have the bits of autograd, which has written its gradient."""
         by_graph = self.model.gradient.clone()
         self.model.gradient.zero_()
-        found = self._add(layers, x, y) if isinstance(x, Tensor) and y.ndim == 1 else torch.full_like(loss, torch.nan)
+        flattened = any(type(layer) is Layer for layer in layers[: self._first])
+        rows = isinstance(x, Tensor) and y.ndim == 1 and (x.ndim == 2 or flattened)  # as `Linear` takes them
+        found = self._add(layers, x, y) if rows else torch.full_like(loss, torch.nan)
         if same_bits(found, loss) and same_bits(self.model.gradient, by_graph):
             self._compared.add(len(y))
         else:
@@ -161,15 +163,19 @@ def _layer(part: nn.Module) -> list[Layer] | None:
         return None
     if isinstance(part, nn.Linear) and kind is nn.Linear and part.bias is not None:
         return [Linear(part)] if part.weight.grad is not None and part.bias.grad is not None else None
-    if isinstance(part, nn.Flatten):
+    if isinstance(part, nn.Flatten) and kind is nn.Flatten:
         return [Layer()] if (part.start_dim, part.end_dim) == (1, -1) else None
     plain: dict[type, type[Layer]] = {nn.ReLU: ReLU, nn.Tanh: Tanh}
     return [plain[kind]()] if kind in plain else None
 
 
 def hooked(module: nn.Module) -> bool:
-    """Return whether somebody has registered a hook of this module, which the kernels would leave out."""
-    return any(name.endswith("_hooks") and bool(held) for name, held in vars(module).items())
+    """Return whether this module has hooks, of itself or its parameters, or a `forward` of its own.
+
+    The kernels would leave them out, and not all of them change the first minibatch.
+    """
+    own = [held for name, held in vars(module).items() if name == "forward" or name.endswith("_hooks")]
+    return any(own) or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module.parameters(recurse=False))
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
