@@ -99,7 +99,7 @@ class LocalSGD(LocalTraining):
         proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is the downloaded model, as in FedProx (Li et al.,
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
         stacked: train several clients at once, with gradients written by hand: small fully connected networks train
-            1.5 to 3 times as fast. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
+            about 1.3 times as fast. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
     """
 
     default_of: ClassVar[type | None] = LocalTraining
