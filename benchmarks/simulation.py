@@ -1,8 +1,7 @@
-"""Simulated rounds: ours in one process, ours with the clients on a Ray cluster of this machine, and Flower's on Ray.
+"""Simulated rounds: in one process, in several, stacked, and with the clients on a Ray cluster of this machine.
 
 python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
 python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
-python benchmarks/simulation.py flower      # the same, Flower's run_simulation, with the same local training
 python benchmarks/simulation.py engines     # plain PyTorch, one process, stacked, two processes, both, in turns
 python benchmarks/simulation.py ahead       # an asynchronous run in one and two processes, in turns
 python benchmarks/simulation.py matrix      # memory of a round of 10,000 clients, and the cost of a client's turn
@@ -12,11 +11,8 @@ python benchmarks/simulation.py first       # from the command `phalanx run` to 
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
 Each says how long a round takes on the clock, how much CPU time all processes spend on it together, which does not
-depend on who else uses the machine, and how long it takes to the end of the first round.  `flower` needs an environment
-of its own, since flwr[simulation] asks for one version of Ray:
-
-python -m venv peer && peer/bin/pip install -e . 'flwr[simulation]==1.41.0'
-peer/bin/python benchmarks/simulation.py flower
+depend on who else uses the machine, and how long it takes to the end of the first round.  `benchmarks/rounds.py`
+compares rounds with those of other libraries.
 """
 
 import argparse
@@ -36,6 +32,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
+from rounds import MARK, cpu_seconds
 
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import RFFL, Catalyst, FedAvg, Standalone
@@ -45,14 +42,10 @@ from phalanx.models import MLP
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
-from phalanx.simulation.executor import Blueprint
 from phalanx.simulation.parallel import ProcessExecutors
 from phalanx.training.evaluation import Evaluation
-from phalanx.training.local import LocalTask
-from phalanx.training.task import CLASSIFICATION
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
-MARK = "PHALANX_BENCHMARK"  # environment variable that identifies the processes of a measurement
 RECIPE = LocalSGD(batch_size=32, lr=0.05)
 MODEL = MLP((64,))
 
@@ -67,19 +60,6 @@ def plan(clients: int = CLIENTS, held: int = EXAMPLES, recipe: LocalSGD = RECIPE
         data=InMemory(examples(clients * held, 0), examples(100, 1)), clients=clients, model=MODEL, training=recipe,
         algorithm=FedAvg(), until=Until(ROUNDS), evaluation=Evaluation(every=1000),
     )  # fmt: skip
-
-
-def cpu_seconds(mark: str) -> float:
-    """Return the CPU time of all running processes of a measurement, this one included."""
-    ticks, wanted = 0, f"{MARK}={mark}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if int(folder.name) != os.getpid() and wanted not in (folder / "environ").read_bytes().split(b"\0"):
-                continue
-            ticks += sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:15]))
-        except OSError:
-            continue
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Rounds:
@@ -287,55 +267,15 @@ def task() -> None:
         print(f"{name}: {wall:.2f} ms a client, {cpu:.2f} ms of CPU time, {MODEL}; load {os.getloadavg()[0]:.1f}")
 
 
-def flower() -> None:
-    """Time Flower's own simulation, with FedAvg and the training of this library."""
-    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict  # noqa: PLC0415
-    from flwr.clientapp import ClientApp  # noqa: PLC0415
-    from flwr.serverapp import Grid, ServerApp  # noqa: PLC0415
-    from flwr.serverapp.strategy import FedAvg as FlowersFedAvg  # noqa: PLC0415
-    from flwr.simulation import run_simulation  # noqa: PLC0415
-
-    rounds, server, client, held = Rounds(), ServerApp(), ClientApp(), dict[int, Dataset]()
-    blueprint = Blueprint(MODEL, (INPUTS,), CLASSES, "refuse", RECIPE, 0, CLASSIFICATION)
-    start = blueprint.trainer().model.read()
-
-    @client.train()
-    def train(message: Message, context: Context) -> Message:
-        torch.set_num_threads(1)
-        number = int(context.node_config["partition-id"])
-        if number not in held:
-            held[number] = examples(EXAMPLES, number)
-        trainer, received = blueprint.trainer(), message.content["arrays"].to_numpy_ndarrays()[0]
-        out = torch.empty(received.shape)
-        trainer.train(LocalTask(number, 0, 0, torch.from_numpy(received.copy()), out), held[number])
-        sent = ArrayRecord([out.numpy() + received])
-        content = RecordDict({"arrays": sent, "metrics": MetricRecord({"num-examples": EXAMPLES})})
-        return Message(content, reply_to=message)
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        strategy = FlowersFedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=CLIENTS)
-        strategy.start(
-            grid, ArrayRecord([start.numpy()]), num_rounds=ROUNDS, evaluate_fn=lambda number, arrays: rounds()
-        )
-
-    options = {
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        "init_args": {"address": "local", "include_dashboard": False},
-    }
-    run_simulation(server, client, num_supernodes=CLIENTS, backend_config=options)
-    rounds.show("Flower's simulation")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ways = ["here", "ray", "flower", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation"]
+    ways = ["here", "ray", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation"]
     parser.add_argument("what", choices=ways)
     parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
     parser.add_argument("--clients", type=int, default=10_000, help="of the matrix")
     options = parser.parse_args()
     torch.set_num_threads(1)
     measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
-    measured |= {"flower": flower, "engines": engines, "task": task, "ahead": ahead, "first": first}
+    measured |= {"engines": engines, "task": task, "ahead": ahead, "first": first}
     measured |= {"turns": turns, "evaluation": evaluation}
     (measured | {"matrix": lambda: matrix(options.clients)})[options.what]()

@@ -336,7 +336,7 @@ def test_ten_thousand_items():
 
 @pytest.mark.parametrize("linkage", ["complete", "average"])
 def test_a_chain_of_neighbours_goes_on_where_the_last_merge_left_it(linkage):
-    """On a line with ever smaller gaps the first chain has all items; begun anew after each merge, they take O(m^3)."""
+    """With ever smaller gaps the first chain has all items; started again after each merge, they take O(m^3)."""
 
     def seconds(m):
         points = torch.arange(m, 0, -1, dtype=torch.float64).cumsum(0)

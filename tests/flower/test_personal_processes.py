@@ -76,8 +76,8 @@ def app_in(folder):
 def carried_out(federation, name):
     """The folder of a run, once it has ended."""
     results = federation.folder / "results"
-    told = {"roster": str(federation.folder / "roster.yaml"), "folder": str(results), "training": name}
-    run, deadline = federation.run(federation.folder / "app", told), time.monotonic() + PATIENT
+    config = {"roster": str(federation.folder / "roster.yaml"), "folder": str(results), "training": name}
+    run, deadline = federation.run(federation.folder / "app", config), time.monotonic() + PATIENT
     while run.poll() is None and time.monotonic() < deadline:
         time.sleep(0.2)
     logs = [path.read_text(errors="replace")[-2000:] for path in sorted((federation.folder / "logs").glob("*.log"))]

@@ -621,8 +621,8 @@ def test_a_finished_or_failed_run_leaves_no_checkpoint(tmp_path):
 def test_a_mistake_says_from_where_the_run_goes_on_if_there_is_a_checkpoint(when, says, tmp_path):
     with pytest.raises(RuntimeError) as failure:
         simulate(SMALL, folder=tmp_path, observers=[at_line(3, RuntimeError("a mistake"))], checkpoint=when)
-    told = [note for note in failure.value.__notes__ if "goes on after" in note]
-    assert told == (["When it is run again, it goes on after step 1."] if says else [])
+    notes = [note for note in failure.value.__notes__ if "goes on after" in note]
+    assert notes == (["When it is run again, it goes on after step 1."] if says else [])
 
 
 def test_the_wall_time_of_all_parts_counts(stopped):
