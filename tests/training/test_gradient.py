@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from phalanx.data import Dataset
-from phalanx.models import MLP
-from phalanx.training import FlatModule, LocalSGD, Trainer
+from phalanx.models import MLP, CoxCNN, LeNet, SattlerCifarCNN, SattlerCNN, XuLyuCifarCNN, XuLyuMnistCNN
+from phalanx.rng import borrowed
+from phalanx.training import FlatModule, LocalSGD, Trainer, kernels
 from phalanx.training.gradient import Gradient, layers_of, same_bits
 from phalanx.training.local import LocalTask
 from phalanx.training.task import CLASSIFICATION, NextToken, apply
@@ -54,6 +55,80 @@ def test_the_bits_are_those_of_autograd(name, size, dtype):
         assert same_bits(found, expected[1])
     assert gradient.plain
     assert found.abs().max() > 0
+
+
+CONVOLUTIONS = {
+    "Sattler": ((1, 28, 28), SattlerCNN()),
+    "Sattler, CIFAR": ((3, 32, 32), SattlerCifarCNN()),
+    "Xu and Lyu": ((1, 28, 28), XuLyuMnistCNN()),
+    "Xu and Lyu, CIFAR": ((3, 32, 32), XuLyuCifarCNN()),
+    "Cox": ((1, 28, 28), CoxCNN()),
+    "LeNet, sides that 2 does not divide": ((3, 17, 23), LeNet()),
+}
+
+
+@pytest.mark.parametrize("size", [3, 10])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_have_the_bits_of_autograd(name, size):
+    shape, network = CONVOLUTIONS[name]
+    with borrowed(0, "model"):
+        model = FlatModule(network.build(shape, 10))
+    gradient, drops = Gradient(model, CLASSIFICATION), isinstance(network, CoxCNN)
+    for turn in range(3):
+        x, y = minibatch(shape, size, torch.float32, turn)
+        x = x.contiguous(memory_format=torch.channels_last)
+        with borrowed(turn, "dropout"):
+            loss = gradient(x, y)
+            drawn = torch.rand(3)
+        found = model.gradient.clone()
+        with borrowed(turn, "dropout"):
+            expected = by_graph(model, x, y)
+            assert torch.equal(drawn, torch.rand(3)), "as many random numbers"
+        assert same_bits(loss, expected[0])
+        assert same_bits(found, expected[1])
+    assert gradient._compared == {size}, "without a graph"
+    assert gradient.plain is not drops
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(2, 10, 6, 4), (3, 7, 5, 33), (1, 2, 2, 16), (2, 3, 9, 1)], ids=str)
+@pytest.mark.parametrize("positive", [False, True])
+def test_pooling_chooses_what_torch_chooses(positive, shape, dtype):
+    rng = torch.Generator().manual_seed(1)
+    x = torch.randint(-2, 3, shape, generator=rng).to(dtype)  # many equal ones
+    x[torch.rand(shape, generator=rng) < 0.1] = math.nan
+    x[torch.rand(shape, generator=rng) < 0.1] = -0.0
+    x[torch.rand(shape, generator=rng) < 0.1] = -math.inf
+    images = x.clone().permute(0, 3, 1, 2).requires_grad_()
+    expected = torch.nn.functional.max_pool2d(images, 2)
+    expected = expected.relu() if positive else expected
+    g = torch.randn(expected.shape, generator=rng).to(dtype)
+    g[g.abs() < 0.1] = -0.0
+    expected.backward(g)
+    y = torch.empty(expected.permute(0, 2, 3, 1).shape, dtype=dtype)
+    chosen, gx = torch.empty(y.shape, dtype=torch.int32), torch.full_like(x, math.nan)
+    kernels.pool(x.numpy(), positive, y.numpy(), chosen.numpy())
+    kernels.unpool(g.permute(0, 2, 3, 1).contiguous().numpy(), chosen.numpy(), gx.numpy())
+    assert same_bits(y, expected.detach().permute(0, 2, 3, 1).contiguous())
+    assert same_bits(gx, images.grad.permute(0, 2, 3, 1).contiguous())
+
+
+@pytest.mark.parametrize(
+    ("shape", "build"),
+    [
+        ((3, 8, 8), lambda: nn.Sequential(nn.Conv2d(3, 2, 3), nn.Linear(6, 3), nn.Flatten(), nn.Linear(36, 3))),
+        ((4, 6), lambda: nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6, 3))),
+        ((2, 4), lambda: nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(8, 3))),
+    ],
+    ids=["linear layer on images", "pooling of one image", "as usual"],
+)
+def test_layers_of_unusual_inputs_have_the_gradient_of_autograd(shape, build):
+    model = FlatModule(build())
+    gradient = Gradient(model, CLASSIFICATION)
+    for turn in range(2):
+        x, y = minibatch(shape, 5, torch.float32, turn)
+        gradient(x, y)
+        assert same_bits(model.gradient.clone(), by_graph(model, x, y)[1])
 
 
 def test_autograd_makes_no_graph_after_the_first_minibatch_of_a_size(monkeypatch):
@@ -126,7 +201,13 @@ def twice():
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.Dropout(1.0), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 2, bias=False), nn.Flatten(), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 2, padding="same"), nn.Flatten(), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 2, padding=1, padding_mode="circular"), nn.Flatten(), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.MaxPool2d(3), nn.Flatten(), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(6, 3)),
         lambda: nn.Sequential(nn.Linear(6, 3, bias=False)),
         lambda: nn.Sequential(Odd(6, 3)),
         lambda: nn.Linear(6, 3),
@@ -139,7 +220,7 @@ def twice():
         frozen,
     ],
 )
-def test_what_is_no_plain_perceptron_is_left_to_autograd(build):
+def test_other_layers_are_left_to_autograd(build):
     model = FlatModule(build())
     assert layers_of(model.module) is None
     assert not Gradient(model, CLASSIFICATION).plain
