@@ -145,6 +145,7 @@ class Convolution(Layer):
         assert part.bias.grad is not None
         self.weight, self.bias = part.weight.detach(), part.bias.detach()
         self.by_weight, self.by_bias = part.weight.grad, part.bias.grad
+        assert not isinstance(part.padding, str)
         self._shape = part.stride, part.padding, part.dilation
         self._groups = part.groups
 
