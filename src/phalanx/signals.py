@@ -139,6 +139,7 @@ class Holding:
         """Handle signals as before, and pass one on that is held unless the run was stopped anyway."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._safe = lambda: True  # lets go of the run
         held, self.pending = self.pending, None
         if held is not None and not stopped:
             self._before[held](held, None)

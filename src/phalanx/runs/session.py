@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,7 +37,7 @@ from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
 from phalanx.runs.canonical import source
 from phalanx.runs.card import card
-from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, peek, resumption
+from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, Resumption, peek, resumption
 from phalanx.runs.federation import Federation, population
 from phalanx.runs.files import write
 from phalanx.runs.history import History, Measure
@@ -64,6 +65,11 @@ class DiskFullError(OSError):
 def is_full(error: BaseException) -> bool:
     """Return whether an error says that a disk, or the user's share of it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _make_ready(folder: Path | None, info: RunInfo, resumed: Resumption) -> None:
+    if folder is not None:
+        Record.begin(folder, info.config, resumed=resumed.snapshot is not None)
 
 
 class Session:
@@ -106,7 +112,9 @@ class Session:
         self.begun = begun - self.resumed.seconds
         self._population, self._on_end = population, on_end
         path = folder / HISTORY if folder else None
-        self.history = History(observed, measure, path, self._make_ready, self.resumed.lines)
+        # A method of this session would tie it to itself, and to the data, until the garbage collector comes.
+        ready = partial(_make_ready, folder, info, self.resumed)
+        self.history = History(observed, measure, path, ready, self.resumed.lines)
         self._holding, self._stepped = Holding(self._safe), False
         self.keeper = CheckpointWriter(folder, checkpoint, origin, self.history, self.begun)
         self.failure: Exception | None = None  # by which the run had to stop, where that is its result
@@ -115,10 +123,6 @@ class Session:
         self._models, self._observers = models, tuple[Observer, ...]()
         self._stop: Stop | None = None  # the first that an observer has raised
         models.go_on(self.history.lines)
-
-    def _make_ready(self) -> None:
-        if self.folder is not None:
-            Record.begin(self.folder, self.info.config, resumed=self.resumed.snapshot is not None)
 
     def run(
         self,
@@ -159,7 +163,7 @@ class Session:
                 resume=self.resumed.snapshot,
             )
         except Stop as stop:
-            self.failure = stop
+            self.failure = stop.with_traceback(None)  # which holds all data of the run
 
     def __call__(self, progress: Progress) -> None:
         """Record the progress and show it to the observers, with what was measured; see `Observer`."""
@@ -380,7 +384,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
     except (InfeasibleError, StalledError, ValueError) as error:
         if not session.history.lines:
             raise
-        session.failure = error
+        session.failure = error.with_traceback(None)
     session.history.conclude(federation.worth)
     session.keep_models()
 
