@@ -7,6 +7,7 @@ python benchmarks/simulation.py ahead       # an asynchronous run in one and two
 python benchmarks/simulation.py matrix      # memory of a round of 10,000 clients, and the cost of a client's turn
 python benchmarks/simulation.py turns       # cost of a client's turn of one step, one by one, stacked and compiled
 python benchmarks/simulation.py evaluation  # share of the evaluation in runs at defaults, in turns
+python benchmarks/simulation.py cell        # a cell of Byzantine CFL's Table 1 at the paper's size, in two processes
 python benchmarks/simulation.py first       # from the command `phalanx run` to the end of its first step
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
@@ -35,15 +36,15 @@ import torch.nn.functional as F  # noqa: N812  (the usual name)
 from rounds import MARK, cpu_seconds
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import RFFL, Catalyst, FedAvg, Standalone
+from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, FedAvg, Standalone
 from phalanx.core import Progress
 from phalanx.data import Dataset, InMemory
-from phalanx.models import MLP
+from phalanx.models import MLP, SattlerCNN
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
 from phalanx.simulation.parallel import ProcessExecutors
-from phalanx.training.evaluation import Evaluation
+from phalanx.training import Evaluation, LocalOptimizer, LocalTraining
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
 RECIPE = LocalSGD(batch_size=32, lr=0.05)
@@ -220,6 +221,29 @@ def evaluation(repeats: int = 3) -> None:
         print(f"{', '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
+def cell(rounds: int = 4, of: int = 200) -> None:
+    """Time rounds of Table 1 of Sattler et al., 100 clients x 600 images, in two processes; the ways take turns."""
+    keep_freed_memory()
+    shape, held = (1, 28, 28), Dataset(torch.rand(60_000, 1, 28, 28), torch.randint(CLASSES, (60_000,)), CLASSES)
+    recipes: dict[str, LocalTraining] = {
+        "float32": LocalSGD(batch_size=100, lr=0.01),
+        "bfloat16": LocalOptimizer(optimizer="SGD", lr=0.01, batch_size=100, precision="bfloat16"),
+    }
+    for name, recipe in recipes.items():
+        run = Run(
+            data=InMemory(held, held.of(torch.arange(10_000))), clients=CLIENTS, model=SattlerCNN(), training=recipe,
+            algorithm=ByzantineCFL(), until=Until(rounds + 1), evaluation=Evaluation(every=10),
+        )  # fmt: skip
+        seen = list[float]()
+        with ProcessExecutors(2, after=0.0) as processors:
+            simulate(run, executors=processors, observers=[lambda _, seen=seen: seen.append(time.perf_counter())])
+        each = [b - a for a, b in pairwise(seen[2:])]
+        print(f"{name}, images of {shape}: {statistics.median(each):.2f} s a round ({min(each):.2f} to ", end="")
+        print(
+            f"{max(each):.2f}), {of * statistics.median(each) / 60:.1f} minutes for {of}; load {os.getloadavg()[0]:.1f}"
+        )
+
+
 FIRST = """
 import sys, time
 from phalanx.cli.main import main
@@ -269,7 +293,7 @@ def task() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ways = ["here", "ray", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation"]
+    ways = ["here", "ray", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation", "cell"]
     parser.add_argument("what", choices=ways)
     parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
     parser.add_argument("--clients", type=int, default=10_000, help="of the matrix")
@@ -277,5 +301,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
     measured |= {"engines": engines, "task": task, "ahead": ahead, "first": first}
-    measured |= {"turns": turns, "evaluation": evaluation}
+    measured |= {"turns": turns, "evaluation": evaluation, "cell": cell}
     (measured | {"matrix": lambda: matrix(options.clients)})[options.what]()

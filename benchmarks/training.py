@@ -1,71 +1,124 @@
 """Local training of many clients compared with centralised PyTorch on the same number of samples.
 
-python benchmarks/training.py [--keep-freed-memory] [--threads 2] [--repeats 5]
+python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 
-Both train one epoch with minibatches of one size.  "central" is the textbook loop: a module, torch.optim.SGD, one index
-per minibatch, all samples in one data set.  "clients" is `phalanx.training.Trainer` on clients of 600 samples, each of
-which starts from the same model and hands in its change.  The two take turns; ratios are of neighbours in time.
+Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
+a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
+600 samples, each of which starts from the same model and hands in its change; "compiled" is the same with
+`compiled=True`, "bfloat16" is `LocalOptimizer` in that precision.  They take turns; ratios are of neighbours in time,
+in processor time.  The last column is the arithmetic of "clients", as torch counts it, as a share of that of products
+of matrices of 2,048 x 2,048 on the same threads.
 """
 
 import argparse
+import os
 import statistics
 import time
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch.utils.flop_counter import FlopCounterMode
 
 from phalanx.data import Dataset
-from phalanx.models import MLP, Model, SattlerCNN
+from phalanx.models import MLP, CoxCNN, Model, SattlerCNN, SattlerVGG, XuLyuCifarCNN, XuLyuMnistCNN
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.training.local import LocalTask
-from phalanx.training.sgd import LocalSGD, Trainer
+from phalanx.training.local import LocalTask, LocalTraining
+from phalanx.training.optimizer import LocalOptimizer
+from phalanx.training.sgd import LocalSGD
+from phalanx.training.task import CLASSIFICATION
 from phalanx.training.vector import FlatModule
 
-SHAPE, CLASSES, PER_CLIENT = (1, 28, 28), 10, 600
+CLASSES, PER_CLIENT = 10, 600
+GREY, COLOURED = (1, 28, 28), (3, 32, 32)
+NETWORKS: tuple[tuple[Model, tuple[int, ...], int, int], ...] = (  # shape of images, batch size, examples
+    (MLP((64,)), GREY, 100, 60_000),
+    (MLP((64,)), GREY, 16, 60_000),
+    (SattlerCNN(), GREY, 100, 6_000),
+    (SattlerVGG(), COLOURED, 100, 1_200),
+    (CoxCNN(), GREY, 50, 6_000),
+    (XuLyuMnistCNN(), GREY, 16, 3_000),
+    (XuLyuCifarCNN(), COLOURED, 16, 3_000),
+)
 
 
 def central(model: Model, data: Dataset, batch: int) -> float:
-    module = model.build(SHAPE, CLASSES)
+    module = model.build(tuple(data.tensor.shape[1:]), CLASSES)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
-    begun = time.perf_counter()
+    begun = time.process_time()
     for indices in torch.randperm(len(data)).split(batch):
         optimizer.zero_grad()
-        F.cross_entropy(module(data.x[indices]), data.y[indices]).backward()
+        F.cross_entropy(module(data.tensor[indices]), data.y[indices]).backward()
         optimizer.step()
-    return len(data) / (time.perf_counter() - begun)
+    return len(data) / (time.process_time() - begun)
 
 
-def clients(model: Model, data: Dataset, batch: int) -> float:
-    trainer = Trainer(FlatModule(model.build(SHAPE, CLASSES)), LocalSGD(batch_size=batch, lr=0.01), seed=0)
-    start, parts = trainer.model.read(), torch.arange(len(data)).split(PER_CLIENT)
+def clients(model: Model, data: Dataset, recipe: LocalTraining) -> float:
+    bound = FlatModule(model.build(tuple(data.tensor.shape[1:]), CLASSES))
+    trainer = recipe.trainer(bound, CLASSIFICATION, seed=0)
+    start, parts = bound.read(), torch.arange(len(data)).split(PER_CLIENT)
     out = torch.empty_like(start)
-    begun = time.perf_counter()
+    begun = time.process_time()
     for client, part in enumerate(parts):
         trainer.train(LocalTask(client, 0, 0, start, out), data.of(part))
-    return len(data) / (time.perf_counter() - begun)
+    return len(data) / (time.process_time() - begun)
+
+
+def arithmetic(model: Model, data: Dataset) -> float:
+    """Return the operations of a training example."""
+    module, some = model.build(tuple(data.tensor.shape[1:]), CLASSES), 10
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(module(data.tensor[:some]), data.y[:some]).backward()
+    return counter.get_total_flops() / some
+
+
+def peak() -> float:
+    """Return the operations per second of processor time in products of large matrices."""
+    a, seen = torch.rand(2048, 2048), list[float]()
+    for _ in range(5):
+        begun = time.process_time()
+        a @ a
+        seen.append(2 * 2048**3 / (time.process_time() - begun))
+    return max(seen) * torch.get_num_threads()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep-freed-memory", action="store_true")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.keep_freed_memory:
         keep_freed_memory()
-    print(f"torch {torch.__version__}, {options.threads} threads, freed memory kept: {options.keep_freed_memory}")
-    print(f"{'model':<12} {'batch':>5} {'central':>12} {'clients':>12} {'ratio':>6}  (samples per second, medians)")
-    for model, n in ((MLP((64,)), 60_000), (SattlerCNN(), 6_000)):
-        data = Dataset(torch.rand(n, *SHAPE), torch.randint(0, CLASSES, (n,)), CLASSES)
-        for batch in (100, 16):
-            pairs = [(central(model, data, batch), clients(model, data, batch)) for _ in range(options.repeats)]
-            middle = [statistics.median(side) for side in zip(*pairs, strict=True)]
-            ratio = statistics.median(ours / theirs for theirs, ours in pairs)
-            print(
-                f"{type(model).__name__:<12} {batch:>5} {middle[0]:>12,.0f} {middle[1]:>12,.0f} {ratio:>6.2f}",
-                flush=True,
-            )
+    most = peak()
+    print(
+        f"torch {torch.__version__}, {options.threads} threads, freed memory kept: {options.keep_freed_memory}, ",
+        end="",
+    )
+    print(f"products of matrices {most / 1e9:.0f} GFLOP/s, load {os.getloadavg()[0]:.1f}; samples per second, medians")
+    for model, shape, batch, n in NETWORKS:
+        data = Dataset(torch.rand(n, *shape), torch.randint(0, CLASSES, (n,)), CLASSES)
+        plain = LocalSGD(batch_size=batch, lr=0.01)
+        ways: dict[str, LocalTraining] = {"clients": plain}
+        if isinstance(model, MLP):
+            ways["compiled"] = replace(plain, compiled=True)
+        else:
+            ways["bfloat16"] = LocalOptimizer(optimizer="SGD", lr=0.01, batch_size=batch, precision="bfloat16")
+        found = dict[str, list[float]]()
+        for _ in range(options.repeats):
+            found.setdefault("central", []).append(central(model, data, batch))
+            for name, recipe in ways.items():
+                found.setdefault(name, []).append(clients(model, data, recipe))
+        shown = [f"central {statistics.median(found['central']):,.0f}"]
+        for name in ways:
+            ratio = statistics.median(ours / theirs for theirs, ours in zip(found["central"], found[name], strict=True))
+            shown.append(f"{name} {statistics.median(found[name]):,.0f} ({ratio:.2f})")
+        share = statistics.median(found["clients"]) * arithmetic(model, data) / most
+        print(
+            f"{type(model).__name__}, batches of {batch}: {', '.join(shown)}; {100 * share:.0f} % of products",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
