@@ -12,10 +12,10 @@ from functools import wraps
 from importlib.machinery import PathFinder, SourceFileLoader
 from inspect import isgeneratorfunction
 from types import FunctionType, SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from beartype import BeartypeConf, beartype
-from jaxtyping import TypeCheckError, config, jaxtyped
+from jaxtyping import AbstractArray, TypeCheckError, config, jaxtyped
 
 # An integer is allowed where a float is.
 against_types = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeCheckError))
@@ -34,16 +34,20 @@ def checked(made):
         return made
     if isgeneratorfunction(made):  # whose shapes must not be mixed with those of who draws from it
         return jaxtyped(made, typechecker=against_types)
-    sure = None
+    sure, shaped = None, False
 
     @wraps(made)
     def call(*arguments, **options):
-        nonlocal sure
+        nonlocal sure, shaped
         __tracebackhide__ = True
         if config.jaxtyping_disable:
             return made(*arguments, **options)
         if sure is None:
-            sure = against_types(with_types(made))
+            typed = with_types(made)
+            shaped = any(map(has_shape, typed.__annotations__.values()))
+            sure = against_types(typed)
+        if not shaped:
+            return sure(*arguments, **options)
         with SHAPES:
             return sure(*arguments, **options)
 
@@ -63,6 +67,13 @@ def type_of(hint, names):
         return get_type_hints(SimpleNamespace(__annotations__={"it": hint}), names, include_extras=True)["it"]
     except NameError:
         return Any
+
+
+def has_shape(hint):
+    """Return whether a type has a shape somewhere, or may have one: whether it is not made of ordinary classes only."""
+    if parts := get_args(hint):
+        return any(map(has_shape, parts))
+    return not (hint in (None, Any, ...) or (isinstance(hint, type) and not issubclass(hint, AbstractArray)))
 
 
 class Checks(ast.NodeTransformer):
