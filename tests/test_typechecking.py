@@ -43,6 +43,10 @@ def later(x: "Point") -> "Unknown":
     return x
 
 
+def at_rest(x: "tuple.of[int]") -> None:
+    pass
+
+
 def drawn(rows: list[Float[Tensor, "m"]]) -> Iterator[Float[Tensor, "m"]]:
     yield from rows
 
@@ -132,6 +136,7 @@ def test_names_that_come_later_are_checked_and_names_for_static_checkers_are_not
     assert small.later(small.Point(1)) == small.Point(1)
     with pytest.raises(TypeCheckError, match="x"):
         small.later(1)
+    assert small.at_rest("anything") is None
 
 
 def test_generators(small):

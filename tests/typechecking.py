@@ -55,7 +55,7 @@ def checked(made):
 
 
 def with_types(made):
-    """Return the function with types for annotations; with `Any` for names that only a static checker imports."""
+    """Return the function with types for annotations; with `Any` for what only a static checker knows."""
     same = FunctionType(made.__code__, made.__globals__, made.__name__, made.__defaults__, made.__closure__)
     same.__kwdefaults__, same.__module__, same.__qualname__ = made.__kwdefaults__, made.__module__, made.__qualname__
     same.__annotations__ = {name: type_of(hint, made.__globals__) for name, hint in made.__annotations__.items()}
@@ -65,7 +65,7 @@ def with_types(made):
 def type_of(hint, names):
     try:
         return get_type_hints(SimpleNamespace(__annotations__={"it": hint}), names, include_extras=True)["it"]
-    except NameError:
+    except Exception:  # the names, or what is made of them, are not there at run time
         return Any
 
 
