@@ -26,7 +26,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-import jaxtyping
 import pytest
 import torch
 from cosmic_ray import plugins
@@ -162,7 +161,7 @@ def warm(src: Path) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     os.chdir(ROOT)
-    jaxtyping.install_import_hook("phalanx", "typechecking.checked")
+    import_module("typechecking").check("phalanx")
     for name in UNCHANGED:
         import_module(name)
     assert not [module for module in MODULES if f"phalanx.{module[:-3].replace('/', '.')}" in sys.modules]
