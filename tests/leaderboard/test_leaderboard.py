@@ -201,6 +201,8 @@ def test_a_failed_run_can_be_carried_out_again(tmp_path):
     assert again.find("a" * 16) is None
     again.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
     assert Scores(path).find("a" * 16) == Score(0.5, 1, 0.25)
+    Scores(path).keep("a" * 16, 3, Score(None, 0, 0.5, "it has failed since"), MADE)
+    assert Scores(path, failed=False).find("a" * 16) is None, "the last line counts"
 
 
 @dataclass(frozen=True)
