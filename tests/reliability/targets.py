@@ -524,7 +524,7 @@ def check_models(data: bytes) -> None:
 def check_studies(data: bytes) -> None:
     """Change a study, and plan it."""
     path = file("study.yaml", yaml.safe_dump(changed_form(form_of("studies"), Reader(data))).encode())
-    with refusing(ValueError):
+    with refusing(ValueError, MemoryError):
         study = read_study(path)
     assert study.planned
 

@@ -21,8 +21,8 @@ from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
 WORDS = {  # of pandas' messages
-    r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or the"
-    " separator.",
+    r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
+    "the separator.",
     r".*EOF inside string starting at row (\d+).*": r"a quotation mark in row \1 is not closed. Close it.",
     r"No columns to parse from file.*": "it has no columns. Name a file whose first line names them.",
 }

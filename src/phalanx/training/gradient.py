@@ -2,7 +2,8 @@
 
 Autograd's graph and its thread cost more than the arithmetic of a small network.  For a chain of linear layers, ReLU,
 tanh and `Flatten` this calls the kernels that autograd calls, on tensors of the same shape and layout, so that the bits
-are the same.  They are compared at the first minibatch of each size; if they differ, autograd goes on.
+are the same.  They are compared at the first minibatch of each size; if they differ, autograd goes on.  It also does
+while torch has hooks of all modules, which the kernels would not call.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from phalanx.data.dataset import Inputs
 from phalanx.training.task import Classification, Task, apply
@@ -43,14 +45,15 @@ class Gradient:
 
     def __call__(self, x: Inputs, y: Tensor) -> Tensor:
         """Write the gradient, and return the mean loss."""
-        if self._layers is not None and len(y) in self._compared:
+        layers = None if _has_any_global_hook() else self._layers
+        if layers is not None and len(y) in self._compared:
             self.model.gradient.zero_()
-            return self._add(self._layers, x, y)
+            return self._add(layers, x, y)
         loss = self.task.loss(apply(self.model.module, x), y)
         self.model.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        if self._layers is not None:
-            self._compare(self._layers, x, y, loss.detach())
+        if layers is not None:
+            self._compare(layers, x, y, loss.detach())
         return loss.detach()
 
     def _compare(self, layers: Sequence["Layer"], x: Inputs, y: Tensor, loss: Tensor) -> None:
