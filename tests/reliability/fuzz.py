@@ -3,7 +3,8 @@
 python tests/reliability/fuzz.py [--targets codec wire] [--executions 1000000] [--seed 1] [--plain]
 
 Needs Atheris: pip install atheris.  Each target is a process of its own; without --executions, each is executed as
-often as its own figure says (10^6 for messages and checkpoints, 10^4 for studies, 10^5 for the others).  Begins with the stored corpus.
+often as its own figure says (10^6 for messages and checkpoints, 10^4 for studies, 10^5 for the others).  Begins with
+the stored corpus.
 An input that takes more than 10 s or 2 GiB of memory is a mistake, too.  The first mistake ends a target, and its
 input is kept in the current folder as `crash-...`.  With --keep, the shortest inputs that reached something new are
 stored in the corpus.  --plain makes random changes of valid inputs and of the corpus, in one process; new is then
@@ -57,7 +58,8 @@ def child(name: str, arguments: list[str]) -> None:
     import torch  # noqa: F401  (not to be instrumented)
 
     with atheris.instrument_imports(include=["phalanx.flower", "phalanx.runs", "phalanx.reading", "phalanx.data",
-                                             "phalanx.simulation.traces", "phalanx.cli.weights_files", "phalanx.studies"]):  # fmt: skip
+                                             "phalanx.simulation.traces", "phalanx.cli.weights_files",
+                                             "phalanx.studies"]):  # fmt: skip
         from reliability.targets import TARGETS, Refused
 
     check = TARGETS[name].check

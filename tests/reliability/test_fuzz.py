@@ -11,7 +11,13 @@ from reliability import fuzz
 from reliability.fuzz import mutated, stored
 from reliability.targets import LAKH, TARGETS, Refused
 
-every_target = pytest.mark.parametrize("name", TARGETS)
+every_target = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if target.executions >= LAKH else pytest.mark.slow)
+        for name, target in TARGETS.items()
+    ],
+)
 
 
 def outcome(name, data):
@@ -34,7 +40,7 @@ def test_valid_inputs_are_taken_and_those_of_the_corpus_taken_or_refused(name):
 def test_changed_inputs_are_taken_or_refused(name):
     rng = random.Random(name)
     inputs = [*TARGETS[name].seeds(), *stored(name)]
-    for _ in range(250 if TARGETS[name].executions >= LAKH else 25):
+    for _ in range(250):
         outcome(name, mutated(inputs, rng))
 
 
