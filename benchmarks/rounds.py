@@ -5,10 +5,10 @@ python benchmarks/rounds.py all --folder FOLDER [--batch 100] [--repeats 3]     
 python benchmarks/rounds.py plain --batch 16                                     # one of them, in this environment
 
 100 clients hold 600 examples of 784 numbers each, and train a perceptron of 50,890 parameters for one epoch by gradient
-descent, without evaluation.  Each library is given what is fast there on two cores: ours two processes, with and
-without stacked clients; pfl two processes by torchrun, its tensors as they lie; ByzFL, which has one process, a loader
-of whole minibatches and one thread; Flower two workers on Ray.  The figures are the median seconds of a round on the
-clock, for which nothing else should run, and its mean CPU time in all processes, both without the first round.
+descent, without evaluation.  Each library is given what is fast there on two cores: ours two processes, with clients
+one by one, stacked, and compiled; pfl two processes by torchrun, its tensors as they lie; ByzFL, which has one process,
+a loader of whole minibatches and one thread; Flower two workers on Ray.  The figures are the median seconds of a round
+on the clock, for which nothing else should run, and its mean CPU time in all processes, both without the first round.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def plain(batch: int) -> None:
     seen.say()
 
 
-def ours(batch: int, *, stacked: bool) -> None:
+def ours(batch: int, **engine: bool) -> None:
     from phalanx import LocalSGD, Run, Until, simulate  # noqa: PLC0415
     from phalanx.data import Dataset, InMemory, Uniform  # noqa: PLC0415
     from phalanx.models import MLP  # noqa: PLC0415
@@ -104,7 +104,7 @@ def ours(batch: int, *, stacked: bool) -> None:
     x, y = (torch.cat(parts) for parts in zip(*map(examples, range(CLIENTS)), strict=True))
     run = Run(
         data=InMemory(Dataset(x, y, CLASSES), Dataset(x[:100], y[:100], CLASSES)), clients=CLIENTS,
-        partition=Uniform(), model=MLP((64,)), training=LocalSGD(batch_size=batch, lr=LR, stacked=stacked),
+        partition=Uniform(), model=MLP((64,)), training=LocalSGD(batch_size=batch, lr=LR, **engine),
         until=Until(ROUNDS), evaluation=Evaluation(every=1000),
     )  # fmt: skip
     seen = Watch()
@@ -229,8 +229,9 @@ def flower(batch: int) -> None:
 
 
 WAYS: dict[str, tuple[Callable[[int], None], str, tuple[str, ...]]] = {  # what is timed, whose environment, launcher
-    "ours": (lambda batch: ours(batch, stacked=False), "", ()),
+    "ours": (ours, "", ()),
     "ours-stacked": (lambda batch: ours(batch, stacked=True), "", ()),
+    "ours-compiled": (lambda batch: ours(batch, compiled=True), "", ()),
     "plain": (plain, "", ()),
     "pfl": (pfl, "pfl", ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")),
     "byzfl": (byzfl, "byzfl", ()),
@@ -255,7 +256,7 @@ def every(batch: int, folder: Path, repeats: int) -> None:
                 print(f"{name} failed: {done.stderr[-2000:]}", file=sys.stderr)
     for name, measured in found.items():
         for number, what in enumerate(("s", "s of CPU time")):
-            ratios = [a[number] / b[number] for a, b in zip(measured, found["ours-stacked"], strict=False)]
+            ratios = [a[number] / b[number] for a, b in zip(measured, found["ours-compiled"], strict=False)]
             spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
             print(f"batches of {batch}: {name} {statistics.median(m[number] for m in measured):.3f} {what}, {spread}")
 

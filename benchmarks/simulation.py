@@ -2,10 +2,10 @@
 
 python benchmarks/simulation.py here        # 100 clients x 600 examples, a perceptron of 50,890 parameters
 python benchmarks/simulation.py ray         # the same, `phalanx run --ray local`; both with --epochs 10, if asked to
-python benchmarks/simulation.py engines     # plain PyTorch, one process, stacked, two processes, both, in turns
+python benchmarks/simulation.py engines     # against plain PyTorch: one by one, stacked, compiled; 1 and 2 processes
 python benchmarks/simulation.py ahead       # an asynchronous run in one and two processes, in turns
 python benchmarks/simulation.py matrix      # memory of a round of 10,000 clients, and the cost of a client's turn
-python benchmarks/simulation.py turns       # cost of a client's turn of one step, one by one and stacked, in turns
+python benchmarks/simulation.py turns       # cost of a client's turn of one step, one by one, stacked and compiled
 python benchmarks/simulation.py evaluation  # share of the evaluation in runs at defaults, in turns
 python benchmarks/simulation.py first       # from the command `phalanx run` to the end of its first step
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
@@ -116,8 +116,8 @@ def engines(repeats: int = 3) -> None:
         ratios = dict[str, list[float]]()
         for _ in range(repeats):
             plain = central(data, batch)
-            for name, stacked, jobs in WAYS:
-                recipe, seen = replace(RECIPE, batch_size=batch, stacked=stacked), list[float]()
+            for name, engine, jobs in WAYS:
+                recipe, seen = replace(RECIPE, batch_size=batch, **engine), list[float]()
                 with ProcessExecutors(jobs, after=0.0) as processors:
                     watch = seen.append
                     observers = [lambda _, watch=watch: watch(time.perf_counter())]
@@ -128,12 +128,12 @@ def engines(repeats: int = 3) -> None:
         print(f"batches of {batch}, against plain PyTorch: {shown}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
-WAYS = (
-    ("one process", False, 1),
-    ("stacked", True, 1),
-    ("two processes", False, 2),
-    ("two processes, stacked", True, 2),
-)
+ENGINES: dict[str, dict[str, bool]] = {"one by one": {}, "stacked": {"stacked": True}, "compiled": {"compiled": True}}
+WAYS = [
+    (f"{name}, {jobs} process{'es'[: 2 * jobs - 2]}", engine, jobs)
+    for jobs in (1, 2)
+    for name, engine in ENGINES.items()
+]
 
 
 def ahead(steps: int = 400, repeats: int = 3) -> None:
@@ -145,8 +145,8 @@ def ahead(steps: int = 400, repeats: int = 3) -> None:
     recipe = LocalSGD(batch_size=10, lr=0.05, momentum=0.5, clip_norm=5.0)
     for _ in range(repeats):
         shown = list[str]()
-        for name, stacked, jobs in WAYS:
-            small = plan(clients=40, held=150, recipe=replace(recipe, stacked=stacked))
+        for name, engine, jobs in WAYS:
+            small = plan(clients=40, held=150, recipe=replace(recipe, **engine))
             evaluation = Evaluation(every=10)
             run = replace(
                 small, algorithm=Catalyst(10), latency=Normal(100.0, 20.0), until=Until(steps), evaluation=evaluation
@@ -188,9 +188,9 @@ def turns(clients: int = 2000, repeats: int = 3) -> None:
     keep_freed_memory()
     for _ in range(repeats):
         shown = list[str]()
-        for name, stacked in (("one by one", False), ("stacked", True)):
+        for name, engine in ENGINES.items():
             seen = list[float]()
-            run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1, stacked=stacked))
+            run = plan(clients=clients, held=1, recipe=LocalSGD(steps=1, batch_size=1, **engine))
             simulate(replace(run, until=Until(6)), observers=[lambda _, seen=seen: seen.append(time.process_time())])
             each = [1e6 * (b - a) / clients for a, b in pairwise(seen[1:])]
             shown.append(f"{name} {min(each):.0f} ({statistics.median(each):.0f})")

@@ -24,7 +24,7 @@ def _one_thread():
 
 
 def plan(steps=4, **changes):
-    return Run(clients=10, model=MLP((16,), dropout=0.2), until=Until(steps), **changes)
+    return Run(**{"clients": 10, "model": MLP((16,), dropout=0.2), "until": Until(steps)} | changes)
 
 
 def metrics(record):
@@ -34,8 +34,13 @@ def metrics(record):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"training": LocalSGD(stacked=True, momentum=0.5)}, {"algorithm": QFedAvg(), "participation": 0.5}],
-    ids=["loop", "stacked", "exact losses"],
+    [
+        {},
+        {"training": LocalSGD(stacked=True, momentum=0.5)},
+        {"training": LocalSGD(compiled=True), "model": MLP((16,))},
+        {"algorithm": QFedAvg(), "participation": 0.5},
+    ],
+    ids=["loop", "stacked", "compiled", "exact losses"],
 )
 def test_the_bits_are_those_of_one_process(changes):
     here = simulate(plan(**changes))

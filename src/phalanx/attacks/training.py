@@ -55,7 +55,8 @@ class OwnTraining(Attack, ABC):
         if not isinstance(honest, Trainer):
             raise InfeasibleError(
                 f"{type(self).__name__} changes training by LocalSGD of one client at a time, and clients train in "
-                "another way. Set training to LocalSGD, with stacked false, or choose an attack on data or updates."
+                "another way. Set training to LocalSGD, neither stacked nor compiled, or choose an attack on data or "
+                "updates."
             )
 
     def train(self, job: AttackTask, honest: LocalTrainer) -> float:

@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from inspect import Parameter, isabstract, signature
@@ -65,8 +66,10 @@ def doctor_command(options: Options, console: Console) -> int:
     if wrong := [port for port in options.ports if not 0 < port < PORTS]:
         raise ValueError(f"--ports must be from 1 to {PORTS - 1}, got {shown(str(wrong[0]))}.")
     if options.compile:
-        begun = time.perf_counter()
-        console.print(f"Compiled {plural(compile_rules(), 'rule')} in {time.perf_counter() - begun:.1f} s.")
+        begun, rules = time.perf_counter(), compile_rules()
+        compile_training()
+        spent = time.perf_counter() - begun
+        console.print(f"Compiled {plural(rules, 'rule')}, and local training, in {spent:.1f} s.")
     return doctor(console, folder=options.folder, data_dir=data_dir(options.data_dir), ports=options.ports)
 
 
@@ -90,6 +93,16 @@ def compile_rules() -> int:
                 rule(rows, weights)
                 called += 1
     return called
+
+
+def compile_training() -> None:
+    """Train a tiny network by the compiled loop, so that Numba compiles it and stores that on the disk."""
+    from phalanx import Run, Until, simulate  # noqa: PLC0415  (slow to import, and needed here only)
+    from phalanx.models import MLP  # noqa: PLC0415
+    from phalanx.training import LocalSGD  # noqa: PLC0415
+
+    with suppress(ValueError):  # this build of torch may have no BLAS that can be called
+        simulate(Run(clients=2, model=MLP(()), training=LocalSGD(steps=1, compiled=True), until=Until(1)))
 
 
 def doctor(

@@ -173,7 +173,7 @@ FASHION_MNIST = Tier(
         DIGITS.base,
         data=FashionMNIST(limit=10_000),
         model=MLP((64,)),
-        training=LocalSGD(steps=5, batch_size=32, stacked=True),
+        training=LocalSGD(steps=5, batch_size=32, compiled=True),
     ),
     rounds=30,
     seconds=20.0,

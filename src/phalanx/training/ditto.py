@@ -21,7 +21,7 @@ from phalanx.core import Correction, Served, Vector
 from phalanx.data import Dataset
 from phalanx.rng import stream
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
-from phalanx.training.sgd import SERVER, LocalSGD, Trainer
+from phalanx.training.sgd import SERVER, LocalSGD
 from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
 
@@ -60,8 +60,11 @@ class Ditto(LocalTraining):
 
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
         """See `LocalTraining`."""
-        own = Trainer(model, self.own or self.training, stream(seed, "personal"), task)
-        return DittoTrainer(Trainer(model, self.training, seed, task), own, self.strength)
+        own = (self.own or self.training).trainer(model, task, stream(seed, "personal"))
+        trainer = self.training.trainer(model, task, seed)
+        assert isinstance(trainer, CorrectableTrainer)  # as neither is stacked
+        assert isinstance(own, CorrectableTrainer)
+        return DittoTrainer(trainer, own, self.strength)
 
     def fine_tuning(self, epochs: int) -> LocalTraining:
         """See `LocalTraining`: of the personal model, without the penalty."""
@@ -77,7 +80,7 @@ class DittoTrainer(CorrectableTrainer):
         strength: lambda.
     """
 
-    def __init__(self, trainer: Trainer, own: Trainer, strength: float) -> None:
+    def __init__(self, trainer: CorrectableTrainer, own: CorrectableTrainer, strength: float) -> None:
         super().__init__(trainer.model, trainer.task)
         self.trainer, self.own, self.strength = trainer, own, strength
         self._models = dict[int, Vector]()  # personal ones, by client

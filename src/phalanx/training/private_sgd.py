@@ -105,17 +105,21 @@ class PrivateSGD(LocalTraining):
         Raises:
             InfeasibleError: Opacus cannot separate the gradients of examples in this model, or buffers are averaged.
         """
-        if self.training.stacked:
+        if self.training.stacked or self.training.compiled:
+            which = "stacked" if self.training.stacked else "compiled"
             warnings.warn(
-                "Clients that train by PrivateSGD cannot be stacked, and train one at a time: training.stacked has no "
-                "effect.",
+                f"Clients that train by PrivateSGD cannot be {which}, and train one at a time by Opacus: "
+                f"training.{which} has no effect.",
                 stacklevel=2,
             )
-        return PrivateTrainer(model, replace(self.training, stacked=False), seed, task, self)
+        return PrivateTrainer(model, self._plain(), seed, task, self)
 
     def fine_tuning(self, epochs: int) -> LocalTraining:
         """See `LocalTraining`: without noise, as the result is not sent."""
-        return replace(self.training, stacked=False).fine_tuning(epochs)
+        return self._plain().fine_tuning(epochs)
+
+    def _plain(self) -> LocalSGD:
+        return replace(self.training, stacked=False, compiled=False)
 
 
 class PrivateTrainer(Trainer):

@@ -19,6 +19,7 @@ from phalanx.core import Correction, Vector
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
+from phalanx.training.compiled import CompiledTrainer
 from phalanx.training.gradient import Gradient
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.stacked import StackedTrainer
@@ -100,6 +101,8 @@ class LocalSGD(LocalTraining):
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
         stacked: train several clients at once, with gradients written by hand: small fully connected networks train
             about 1.3 times as fast. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
+        compiled: train by a compiled loop, with gradients written by hand: small fully connected networks train several
+            times as fast. Results differ by rounding. For networks of linear layers, ReLU and tanh, on the CPU.
     """
 
     default_of: ClassVar[type | None] = LocalTraining
@@ -113,6 +116,7 @@ class LocalSGD(LocalTraining):
     clip_norm: float | None = None
     proximal: float = 0.0
     stacked: bool = False
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         checks = (
@@ -127,6 +131,7 @@ class LocalSGD(LocalTraining):
             (0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, got {self.weight_decay}"),
             (self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be positive, got {self.clip_norm}"),
             (0 <= self.proximal < math.inf, f"proximal must be at least 0, got {self.proximal}"),
+            (not (self.stacked and self.compiled), "clients can be stacked or compiled, not both"),
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
@@ -151,7 +156,8 @@ class LocalSGD(LocalTraining):
 
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
         """See `LocalTraining`."""
-        return StackedTrainer(model, self, seed, task) if self.stacked else Trainer(model, self, seed, task)
+        kind = StackedTrainer if self.stacked else CompiledTrainer if self.compiled else Trainer
+        return kind(model, self, seed, task)
 
     def fine_tuning(self, epochs: int) -> LocalTraining:
         """See `LocalTraining`."""
