@@ -120,6 +120,49 @@ def test_other_commands_and_options_that_there_are_not(capsys):
     assert seen[2] > 300
 
 
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("reproduce --seeds 10000000000", "--seeds must be at most 1,000"),
+        ("reproduce --package ...", "... is no import path"),
+        ("reproduce --package=", "An empty text is no import path"),
+        ("doctor --ports 65536", "--ports must be from 1 to 65535, got 65536"),
+        (f"doctor --ports {'9' * 30}", "--ports must be from 1 to 65535, got 9999"),
+        ("flower up --clients 1000000000", "--clients must be at most 1,438, the number of examples"),
+        ("flower certificates 10.0.0.700", "A host must be an address such as 10.0.0.7, or a name"),
+        (f"flower certificates {'x' * 300}", "A host must be an address such as 10.0.0.7, or a name"),
+        (f"flower enrol ann {'A' * 9999}", "A public key must be ed25519: followed by 44 characters of base64"),
+        ("flower rotate 1", "Give KEY as well, as in `phalanx flower rotate CLIENT KEY`"),
+    ],
+)
+def test_what_other_commands_once_took_or_ended_in_a_traceback(capsys, command, why):
+    result = outcome(capsys, command.split())
+    assert (result[0], why in result[2]) == (2, True), result[2]
+    assert not faults(command.split(), result, (2,), set())
+
+
+def wrong_studies(capsys, texts):
+    found = []
+    for text in texts:
+        Path("study.yaml").write_text(text)
+        command = ("study", "study.yaml", "--estimate")
+        found += [f"{text[:200]!r}: {f}" for f in faults(command, outcome(capsys, command), (2,), held("."))]
+    return found
+
+
+def test_wrong_studies(capsys):
+    texts = [*wrong.of_studies()]
+    assert len(texts) > 140
+    found = wrong_studies(capsys, texts[::4])
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+def test_all_wrong_studies(capsys):
+    found = wrong_studies(capsys, wrong.of_studies())
+    assert not found, "\n".join(found)
+
+
 # --- values that no run can mean
 
 
@@ -180,6 +223,11 @@ FILES = {  # what reads a file: the file, the command, and the exit statuses tha
     "sizes": ("w", ("weights", "w", "--certify", "5", "--alpha", "0.1"), (0, 1, 2)),
     "roster": ("roster.yaml", ("flower", "roster"), (0, 2)),
     "roster to change": ("roster.yaml", ("flower", "revoke", "1"), (2,)),
+    "models": ("done/model.json", ("evaluate", "done"), (2,)),
+    "study": ("s.yaml", ("study", "s.yaml", "--estimate"), (2,)),
+    "record of a study": ("st/records/0.json", ("compare", "st"), (2,)),
+    "pages of a paper": ("r/rffl/manifest.json", ("reproduce", "rffl", "all", "--no_training", "--folder", "r"), (2,)),
+    "scores": ("lb/digits.jsonl", ("leaderboard", "--no_training", "--folder", "lb"), (2,)),
     "certificate": ("k/server.crt", ("doctor", "--folder", "k"), (0, 1)),
     "examples": ("k/x.npz", ("doctor", "--folder", "k"), (0, 1)),
 }
@@ -225,7 +273,7 @@ def pairs():
 
 
 def test_wrong_files(capsys, done):
-    found = wrong_files(capsys, done, pairs()[::13])
+    found = wrong_files(capsys, done, pairs()[::17])
     assert not found, "\n".join(found)
 
 
@@ -234,6 +282,19 @@ def test_all_wrong_files(capsys, done):
     assert len(pairs()) > 600
     found = wrong_files(capsys, done, pairs())
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("command", [("report", "done"), ("export", "done")])
+def test_a_file_takes_the_place_of_no_device_and_a_link_stays(capsys, done, command):
+    shutil.copytree(done, "done")
+    os.mkfifo("pipe")
+    status, _, err = outcome(capsys, (*command, "--out", "pipe"))
+    assert (status, "pipe is a device. Name a file." in err) == (2, True), err
+    assert not Path("pipe").is_file()
+    Path("link").symlink_to("there")
+    assert outcome(capsys, (*command, "--out", "link"))[0] == 0
+    assert Path("link").is_symlink()
+    assert Path("there").stat().st_size > 1000
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ A case is the arguments of a command.  `typed` are wrong whatever the rest is; `
 that no run can mean, or few: each must be refused, or must do what it says.
 """
 
+import itertools
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from phalanx.cli.configuration import is_group, parameters, sole
 from phalanx.cli.main import COMMANDS, FLOWER
 from phalanx.cli.options import Execution
 from phalanx.cli.parser import path as a_path
+from phalanx.cli.study_file import KEYS, OF_TUNING
 from phalanx.runs.canonical import members
 from phalanx.runs.plan import Run
 
@@ -149,6 +151,38 @@ def of_names() -> Iterator[Case]:
     yield from ((name,) for name in names)
     yield from (("flower", name) for name in names)
     yield from ((f"--{option}", "run") for option in ("config", "clients", "seed=1", "folder=x"))
+
+
+def of_studies() -> Iterator[str]:
+    """Return studies in YAML with a wrong value of each key, of an axis, of an option of a class, and wrong calls."""
+    small = "base: {clients: 2, model.hidden: [], until.steps: 1}\n"
+    grid = "grid: {clients: [2]}\n"
+    values = ("x", "-1", "1.5", ".nan", "true", "[]", "[[]]", "[a]", "{a: b}", "[{a: {b: c}}]", "''",
+              '"\\e[31m"', LONG, DEEP)  # fmt: skip
+    right = {"name": {"x", "-1", "1.5", ".nan", "true"}, "exclude": {"[]", "''"}}
+    for key in KEYS:
+        rest = "" if key == "base" else small + ("" if key == "grid" else grid)
+        yield from (f"{rest}{key}: {text}" for text in values if text not in right.get(key, ()))
+    tuning = {"axis": "clients", "options": "{all: {training.lr: [0.1]}}", "settings": "1"}
+    for key, text in itertools.product(OF_TUNING, ("x", "[[]]", "{a: b}", DEEP)):
+        changed = ", ".join(f"{name}: {value}" for name, value in {**tuning, key: text}.items())
+        yield f"{small}{grid}tuning: {{{changed}}}"
+    yield from (
+        f"{small}seeds: {text}\n{grid}" for text in ("1000000000000", "100001", "[0, 0]", "[1000000000000000000]")
+    )
+    axes = ("[{class_path: Krum, init_args: [1]}]", "[{class_path: null}]", "{a: {b: c}}", "{a: 3}", "[[a]]",
+            "[Krum, Krum]", "[Krum(f=1]", *(f'["{call}"]' for call in CALLS))  # fmt: skip
+    yield from (f"{small}grid: {{algorithm.aggregate: {axis}}}" for axis in axes)
+    yield from (
+        f"{small}grid: {{{name}: [1]}}" for name in ("seed", "x", "1.5", "''", "a.b", ".", "training..lr", "? []")
+    )
+
+
+CALLS = (
+    "Krum(1)", "Krum(**a)", "Krum(f=1, f=2)", "Krum(f=1+1)", "Krum(f=lambda: 1)", "Krum(f={1})", "Krum(f=1j)",
+    "Krum(f=...)", "Krum(f=)", "Krum(g=1)", "Nothing(f=1)", "__import__(name=os)", "Krum(f=Krum(f=1))", "Krum(f='\\0')",
+    f"Krum(f={LONG})", "Krum(f=" * 300 + "1" + ")" * 300, "Krum(f=" + "-" * 3000 + "1)",
+)  # fmt: skip
 
 
 # --- files

@@ -233,6 +233,13 @@ def test_a_constant_column_is_zero(folder):
     assert train.x[:, 0].abs().max() == 0
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_table_of_text_alone_has_nothing_to_scale(folder):
+    table()[["kind", "label"]].to_csv(folder / "texts.csv", index=False)
+    train, _ = CSV("texts.csv", "label").load(folder)
+    assert set(train.x.flatten().tolist()) == {0.0, 1.0}
+
+
 def test_a_file_in_the_current_folder_comes_first(folder, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     table(40).to_csv(tmp_path / "here" / "all.csv", index=False)
@@ -244,7 +251,9 @@ def test_what_is_wrong_with_a_file(folder):
     with pytest.raises(FileNotFoundError, match=r"CSV finds no file .*none\.csv or .*none\.csv\. Correct the path"):
         CSV("none.csv", "label").load(folder)
     (folder / "bad.csv").write_text('a,label\n"1,2\n')
-    with pytest.raises(ValueError, match=r"bad\.csv cannot be read as CSV: "):
+    with pytest.raises(
+        ValueError, match=r"bad\.csv cannot be read as CSV: a quotation mark in row 1 is not closed\. Close"
+    ):
         CSV("bad.csv", "label").load(folder)
     with pytest.raises(ValueError, match=r"all\.csv cannot be read as Parquet: "):
         Parquet("all.csv", "label").load(folder)
@@ -254,6 +263,11 @@ def test_what_is_wrong_with_a_file(folder):
     table(3).assign(label=["a", "b", "c"]).to_csv(folder / "few.csv", index=False)
     with pytest.raises(ValueError, match=r"a test part of 0\.2 of 3 rows is empty: column 'label' has"):
         CSV("few.csv", "label").load(folder)
+    (folder / "blank.csv").write_text("\n\n")
+    with pytest.raises(ValueError, match=r"blank\.csv cannot be read as CSV: it has no columns\. Name a file"):
+        CSV("blank.csv", "label").load(folder)
+    with pytest.raises(ValueError, match="separator must be one character"):
+        CSV("all.csv", "label", separator="\n")
     with pytest.raises(ValueError, match="test_share must be between 0 and 1"):
         CSV("all.csv", "label", test_share=1.0)
     with gzip.open(folder / "half.csv.gz", "wb") as file:

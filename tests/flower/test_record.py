@@ -320,7 +320,7 @@ def test_a_trail_that_cannot_be_ended_keeps_no_summary_from_being_written(tmp_pa
 
 def test_a_changed_trail_is_not_read(tmp_path):
     (tmp_path / "audit.jsonl").write_text('{"event": "begun"}\n')
-    with pytest.raises(ValueError, match=r"line 1: Object missing required field `time`.* move it away, and keep it"):
+    with pytest.raises(ValueError, match=r"line 1: time is missing.* move it away, and keep it"):
         read(tmp_path / "audit.jsonl")
 
 

@@ -201,6 +201,8 @@ def test_a_failed_run_can_be_carried_out_again(tmp_path):
     assert again.find("a" * 16) is None
     again.keep("a" * 16, 3, Score(0.5, 1, 0.25), MADE)
     assert Scores(path).find("a" * 16) == Score(0.5, 1, 0.25)
+    Scores(path).keep("a" * 16, 3, Score(None, 0, 0.5, "it has failed since"), MADE)
+    assert Scores(path, failed=False).find("a" * 16) is None, "the last line counts"
 
 
 @dataclass(frozen=True)
@@ -405,9 +407,12 @@ def test_mistakes_in_ones_own_defence_are_short_and_name_the_remedy(tmp_path, mo
     (tmp_path / "mine_22.py").write_text(OWN + "\n\nclass Abstract(Selection):\n    pass\n" + PLAIN)
     (tmp_path / "broken_22.py").write_text("def (:")
     (tmp_path / "json.py").write_text(OWN)
+    (tmp_path / "exits_22.py").write_text("raise SystemExit(7)")
     for text, words in (
         ("none.py:Half", "there is no file none.py."),
         ("broken_22.py:Half", "broken_22.py cannot be imported: SyntaxError"),
+        ("exits_22.py:Half", "exits_22.py cannot be imported: SystemExit: 7"),
+        ("Krum(f=1, f=2)", "gives an option twice. Leave it in once."),
         ("json.py:Half", "Another module has the name json already. Rename json.py."),
         ("mine_22.py", "names no class of mine_22.py. It has Half, Abstract, Plain. Write mine_22.py:CLASS(OPTIONS)."),
         ("mine_22.py:Third(f=f)", "names no class of mine_22.py. It has Half"),

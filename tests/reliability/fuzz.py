@@ -3,7 +3,8 @@
 python tests/reliability/fuzz.py [--targets codec wire] [--executions 1000000] [--seed 1] [--plain]
 
 Needs Atheris: pip install atheris.  Each target is a process of its own; without --executions, each is executed as
-often as its own figure says (10^6 for messages and checkpoints, 10^5 for the others).  Begins with the stored corpus.
+often as its own figure says (10^6 for messages and checkpoints, 10^4 for studies, 10^5 for the others).  Begins with
+the stored corpus.
 An input that takes more than 10 s or 2 GiB of memory is a mistake, too.  The first mistake ends a target, and its
 input is kept in the current folder as `crash-...`.  With --keep, the shortest inputs that reached something new are
 stored in the corpus.  --plain makes random changes of valid inputs and of the corpus, in one process; new is then
@@ -13,6 +14,7 @@ what is refused for a new reason.
 import argparse
 import base64
 import contextlib
+import importlib.util
 import os
 import random
 import re
@@ -56,7 +58,8 @@ def child(name: str, arguments: list[str]) -> None:
     import torch  # noqa: F401  (not to be instrumented)
 
     with atheris.instrument_imports(include=["phalanx.flower", "phalanx.runs", "phalanx.reading", "phalanx.data",
-                                             "phalanx.simulation.traces", "phalanx.cli.weights_files"]):  # fmt: skip
+                                             "phalanx.simulation.traces", "phalanx.cli.weights_files",
+                                             "phalanx.studies"]):  # fmt: skip
         from reliability.targets import TARGETS, Refused
 
     check = TARGETS[name].check
@@ -171,6 +174,8 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
+    if not options.plain and importlib.util.find_spec("atheris") is None:
+        parser.error("This needs the package atheris. Install it: pip install atheris; or give --plain.")
     sys.path.insert(0, str(ROOT))
     from reliability.targets import TARGETS
 

@@ -26,9 +26,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+try:
+    from cosmic_ray import plugins
+except ImportError as error:
+    raise SystemExit("This needs the package cosmic-ray. Install it: pip install cosmic-ray==8.7.0.") from error
+
 import pytest
 import torch
-from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from parso.tree import NodeOrLeaf

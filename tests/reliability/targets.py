@@ -6,6 +6,7 @@ reader raised its documented error.  Any other exception is a mistake.
 
 import atexit
 import dataclasses
+import functools
 import gzip
 import json
 import marshal
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Wired
 from google.protobuf.message import DecodeError
 
+from phalanx.cli.study_file import read_study
 from phalanx.cli.weights_files import read_sizes, write_weights
 from phalanx.core import Verdict
 from phalanx.data import MR, SST, AGNews, Shakespeare, WikiText2
@@ -34,12 +37,18 @@ from phalanx.flower.audit import Entry
 from phalanx.flower.audit import read as read_audit
 from phalanx.flower.codec import AnswerMessage, Malformed, TaskMessage, Transfer
 from phalanx.flower.wire import LONGEST, failure, short
+from phalanx.runs.canonical import identity_of
 from phalanx.runs.checkpoint import MAGIC, Header, Origin, _read, peek, write
+from phalanx.runs.models import Models, architecture_of
 from phalanx.runs.packing import Piece, Unpackable, pack, unpack
+from phalanx.runs.provenance import provenance
 from phalanx.runs.record import as_lines
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.runs.steps import read_step
 from phalanx.simulation.traces import number, read_trace, whole
+from phalanx.studies.existing import compared
+from phalanx.studies.tables import costs, write_csv
+from phalanx.studies.trace import Excluded, Invalid, Trace
 from phalanx.training.evaluation import Metrics
 
 SHM = Path("/dev/shm")
@@ -455,6 +464,71 @@ def finite(step: StepRecord) -> bool:
     return b"null" not in to_json(step)
 
 
+def forms() -> dict[str, dict[str, Any]]:
+    """The records of a study, models and a study of one run, as their files hold them."""
+    verdict = {"client": 2, "step": 1, "reason": "far away"}
+    settings = {"clients": 3, "seed": 1}
+    trace = Trace("a run", identity_of(settings), None, settings, 1, 3, "finished", None, provenance("cpu"), 0.5)
+    curves = {"step": (1, 2), "seconds": (0.5, 1.0), "accuracy": (0.5, None)}
+    full = dataclasses.replace(
+        trace, dimension=4, steps=2, curves=curves, state={"step": (1, 2), "scores": ([0.5], [1.0])},
+        excluded=(Excluded(**verdict),), invalid=(Invalid(1, 3, "NaN"),), not_enrolled={0: "no key"},
+        detection={"precision": 1.0, "recall": None}, filtered={"honest": 0.0}, byzantine=(2,), reported=(3, 4, 5),
+        held=(3, 4, 5), received_accuracy={0: 0.5}, uploads=6,
+    )  # fmt: skip
+    full.save(file("trace.json", b""))
+    index = {
+        "identity": full.identity, "step": 2, "clients": {"0": {"0": "model.safetensors", "1": "client.safetensors"}},
+        "chosen": {"0": 1}, "inputs": {"shape": [4], "dtype": "float32", "outputs": 2, "classes": 2},
+        "architecture": {"class_path": "phalanx.models.MLP", "init_args": {"hidden": [3]}},
+    }  # fmt: skip
+    study = {
+        "base": {"clients": 4, "byzantine": 1, "until": {"steps": 1}},
+        "grid": {"attack": [None, {"class_path": "Gaussian", "init_args": {"std": 2.0}}],
+                 "algorithm.aggregate": ["Mean", "Krum(f=0)"]},
+        "exclude": [{"attack": "none", "algorithm.aggregate": ["Mean"]}], "seeds": [0, 1], "target": 0.5, "name": "x",
+        "tuning": {"axis": "algorithm.aggregate", "options": {"all": {"training.lr": [0.1, 0.2]}}, "settings": 1},
+    }  # fmt: skip
+    return {"records": json.loads((FOLDER / "trace.json").read_text()), "models": index, "studies": study}
+
+
+@functools.cache
+def form_of(name: str) -> dict[str, Any]:
+    return forms()[name]
+
+
+def check_records(data: bytes) -> None:
+    """Change the record of a study's run in the ways that the bytes say, read it, and compare it."""
+    form = changed_form(form_of("records"), Reader(data))
+    path = file(f"{form_of('records')['identity']}.json", json.dumps(form).encode())
+    with refusing(ValueError):
+        trace = Trace.load(path)
+    trace.save(path)
+    assert Trace.load(path) == trace
+    results = compared([trace], "a comparison")
+    write_csv(results, FOLDER)
+    costs(results)
+
+
+def check_models(data: bytes) -> None:
+    """Change the index of a run's models, and find the file of each client."""
+    file("run/model.json", json.dumps(changed_form(form_of("models"), Reader(data))).encode())
+    with refusing(ValueError):
+        models = Models.load(FOLDER / "run")
+    assert all(isinstance(models.index.file(client), str) for client in models.index.clients) or models.index.left_out
+    if models.index.architecture is not None:
+        with refusing(ValueError):
+            architecture_of(models.index.architecture)
+
+
+def check_studies(data: bytes) -> None:
+    """Change a study, and plan it."""
+    path = file("study.yaml", yaml.safe_dump(changed_form(form_of("studies"), Reader(data))).encode())
+    with refusing(ValueError, MemoryError):
+        study = read_study(path)
+    assert study.planned
+
+
 def check_audit(data: bytes) -> None:
     path = file("audit.jsonl", data)
     with refusing(ValueError):
@@ -526,6 +600,11 @@ def _lines(*lines: str) -> bytes:
     return "\n".join((*lines, "")).encode()
 
 
+def of_bytes() -> list[bytes]:
+    """Bytes that say which changes are made, one in each of some places."""
+    return [bytes([0, k, 0, 0, 4, k]) for k in range(40)]
+
+
 def _roster() -> bytes:
     path = FOLDER / "made.yaml"
     Roster((Member(0, "clinic", bytes(32)), Member(3, "other", b"\1" * 32, 2, True)), "name").save(path)
@@ -570,6 +649,9 @@ TARGETS: Mapping[str, Target] = {
     "weights": Target(check_weights, _weights, LAKH),
     "data": Target(check_data, data_seeds, LAKH),
     "history": Target(check_history, lambda: [to_json(step) for step in steps()], LAKH),
+    "records": Target(check_records, of_bytes, LAKH),
+    "models": Target(check_models, of_bytes, LAKH),
+    "studies": Target(check_studies, of_bytes, 10_000),
     "audit": Target(check_audit, lambda: [_audit()], LAKH),
     "roster": Target(check_roster, lambda: [_roster()], LAKH),
 }

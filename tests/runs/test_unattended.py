@@ -226,6 +226,20 @@ def test_where_nothing_was_saved_it_says_so(tmp_path, disk, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_the_same_command_repeats_a_run_for_which_the_disk_was_full(tmp_path, monkeypatch, capsys):
+    command = ["run", "--clients", "2", "--model.hidden", "[]", "--until.steps", "3", "--folder", str(tmp_path / "run")]
+    monkeypatch.setattr("phalanx.cli.run.Checkpoint", lambda **options: Checkpoint(0.0, **options))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.partial").symlink_to("/dev/full")
+    assert main(command) == 2
+    assert "the same command starts over" in capsys.readouterr().err
+    assert Record.load(tmp_path / "run").summary.status == "failed"
+    assert main(command) == 0
+    assert "This run is repeated: the disk was full." in capsys.readouterr().out
+    assert Record.load(tmp_path / "run").summary.status == "finished"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_checkpoint_for_which_there_is_no_room_leaves_no_partial_file(tmp_path):
     (tmp_path / "checkpoint.partial").symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match="starts over"):

@@ -82,7 +82,7 @@ def test_wrong_studies_are_refused_before_any_run(grid, options, message):
 
 def test_a_study_of_too_many_runs_is_refused_without_making_them_all(monkeypatch):
     monkeypatch.setattr("phalanx.studies.study.MOST", 9)
-    with pytest.raises(InfeasibleError, match="The study has more than 9 runs"):
+    with pytest.raises(InfeasibleError, match="The study has more than 100,000 runs"):
         Study(BASE, {"until.steps": list(range(1, 90))}, 10)
 
 

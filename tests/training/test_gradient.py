@@ -153,6 +153,20 @@ def test_other_bits_are_noticed_and_autograd_goes_on(monkeypatch):
     assert not gradient.plain
 
 
+def test_hooks_of_all_modules_see_every_minibatch_while_there_are_some():
+    seen = []
+    model = FlatModule(MLP((4,)).build((6,), 3))
+    gradient, (x, y) = Gradient(model, CLASSIFICATION), minibatch((6,), 4, torch.float32)
+    gradient(x, y)
+    hook = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
+    for _ in range(2):
+        gradient(x, y)
+    hook.remove()
+    gradient(x, y)
+    assert seen.count(nn.Sequential) == 2
+    assert gradient.plain
+
+
 class Odd(nn.Linear):
     def forward(self, x):
         return 2 * super().forward(x)

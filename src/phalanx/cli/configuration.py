@@ -476,7 +476,7 @@ def made(value: Any) -> Any:
         values = {name: made(inner) for name, inner in value.values.items()}
         try:
             return value.kind(**values)
-        except (TypeError, ArithmeticError, LookupError, AttributeError) as error:
+        except (TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError) as error:
             raise ConfigurationError(f"{value.kind.__name__} cannot be made of these values: {error}.") from error
     return type(value)(map(made, value)) if type(value) in (tuple, list) else value
 

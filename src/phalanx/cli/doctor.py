@@ -34,13 +34,14 @@ from rich.markup import escape
 from phalanx.cli.options import PORT, data_dir
 from phalanx.cli.parser import Options
 from phalanx.installation import installation
-from phalanx.wording import plural
+from phalanx.wording import plural, shown
 
 Level = Literal["ok", "warning", "wrong"]
 COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "wrong": "red"}
 PACKAGES = ("torch", "numpy", "flwr", "cryptography")
 DATA = ("mnist", "MNIST", "fashion_mnist", "FashionMNIST", "cifar-10-batches-bin", "shakespeare", "ag_news",
         "wikitext-2", "wikitext2", "rt-polaritydata", "mr", "sst")  # fmt: skip
+PORTS = 2**16
 HOST = "127.0.0.1"  # of the SuperLink, in `docs/deployment.md`
 SOON = 30  # days before its end from which on a certificate is warned of
 ROWS, COLUMNS = 23, 5_000  # of the updates with which rules are compiled
@@ -62,6 +63,8 @@ class Finding(NamedTuple):
 
 def doctor_command(options: Options, console: Console) -> int:
     """Check the requirements; return the exit status."""
+    if wrong := [port for port in options.ports if not 0 < port < PORTS]:
+        raise ValueError(f"--ports must be from 1 to {PORTS - 1}, got {shown(str(wrong[0]))}.")
     if options.compile:
         begun, rules = time.perf_counter(), compile_rules()
         compile_training()

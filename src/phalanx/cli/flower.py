@@ -10,9 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
+from phalanx.cli.checks import check_folder
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape
 from phalanx.core import InfeasibleError
+from phalanx.data import Digits
 from phalanx.flower import live
 from phalanx.flower.audit import AUDIT, Entry, read
 from phalanx.flower.certificates import CA, CERTIFICATE, KEY, make_certificates
@@ -91,7 +93,11 @@ def _check_up(options: Options) -> None:
     for name in ("clients", "steps"):
         if options[name] is not None and options[name] < 1:
             raise InfeasibleError(f"--{name} must be at least 1, got {options[name]}.")
+    check_folder(options.folder)
     if options.app is None:
+        most = Digits().load()[0].y.numel()
+        if options.clients > most:
+            raise InfeasibleError(f"--clients must be at most {most:,}, the number of examples, got {options.clients}.")
         return
     if not (options.app / "pyproject.toml").is_file():
         raise InfeasibleError(f"There is no {options.app / 'pyproject.toml'}. Name the folder of a Flower app.")
@@ -224,6 +230,7 @@ def certificates(options: Options, console: Console) -> int:
     """Make the certificates of a coordinator."""
     if not 1 <= options.days <= CENTURY:
         raise InfeasibleError(f"--days must be 1 to {CENTURY}, got {options.days}.")
+    check_folder(options.folder)
     there = [name for name in (CA, CERTIFICATE, KEY) if (options.folder / name).exists()]
     if there:
         raise InfeasibleError(

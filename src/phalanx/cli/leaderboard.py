@@ -218,7 +218,7 @@ def _imported(text: str) -> str:
     sys.path.append(str(file.parent.resolve()))
     try:
         module = import_module(file.stem)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InfeasibleError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
     if module.__file__ is None or not file.samefile(module.__file__):
         raise InfeasibleError(f"Another module has the name {file.stem} already. Rename {file}.")

@@ -112,7 +112,8 @@ class Parser(ArgumentParser):
             return f"{found[1].split('/')[0]} needs a value."
         if found := re.fullmatch(r"the following arguments are required: (.*)", message):
             words = " ".join(name.upper() for name in found[1].split(", "))
-            return self.missing or f"Give {words} as well, as in `{self.prog} {words}`."
+            whole = " ".join(action.dest.upper() for action in self._actions if not action.option_strings)
+            return self.missing or f"Give {words} as well, as in `{self.prog} {whole or words}`."
         return message
 
 

@@ -50,6 +50,8 @@ from phalanx.studies.trace import Trace
 from phalanx.studies.workers import Means
 from phalanx.wording import plural
 
+MOST_SEEDS = 1000
+
 
 @dataclass(frozen=True)
 class Options:
@@ -101,6 +103,8 @@ class Options:
         for name in ("seeds", "jobs", "verify"):
             if given[name] is not None and given[name] < 1:
                 raise InfeasibleError(f"--{name} must be at least 1, got {given[name]}.")
+        if given["seeds"] is not None and given["seeds"] > MOST_SEEDS:
+            raise InfeasibleError(f"--seeds must be at most {MOST_SEEDS:,}, got {given['seeds']}.")
         if given["no_training"] and given["again"]:
             raise InfeasibleError("--no_training renders what is there, --again repeats it: give one of them.")
         if given["within"] is not None and given["verify"] is None:
@@ -131,7 +135,8 @@ def reproduce_command(options: parser.Options, console: Console) -> int:
     """Compute tables and figures of papers again; return the exit status."""
     check_device(options.device)
     check_folder(options.folder)
-    given = {**vars(options), "data_dir": data_dir(options.data_dir), "package": options.package or PACKAGE}
+    given = {**vars(options), "data_dir": data_dir(options.data_dir)}
+    given["package"] = PACKAGE if options.package is None else options.package
     return reproduce(Options.of(given), console)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.cli import advice
-from phalanx.cli.configuration import CLASS, FIELDS, ConfigurationError, Draft, from_file, made
+from phalanx.cli.configuration import CLASS, FIELDS, LARGEST, ConfigurationError, Draft, from_file, made
 from phalanx.runs.plan import Run
 from phalanx.studies.grid import FIELDS as FIELDS_OF_RUN
 from phalanx.studies.study import Study
@@ -23,6 +23,12 @@ from phalanx.wording import shown
 
 KEYS = ("name", "base", "grid", "seeds", "exclude", "target", "tuning")
 OF_TUNING = ("axis", "options", "settings", "seeds", "held_out")
+EXAMPLES = {
+    "base": "clients: 20",
+    "grid": "attack: [SignFlip, ALIE]",
+    "tuning": "axis: attack, settings: 2, options: {all: {training.lr: [0.1, 0.05]}}",
+    "options": "all: {training.lr: [0.1, 0.05]}",
+}
 TRIES = 1000  # combinations of values with which the base is tried
 
 
@@ -46,7 +52,7 @@ def read_study(path: Path) -> Study:
         grid=_grid(reader, worst),
         seeds=_seeds(given.get("seeds", 3)),
         exclude=_exclusions(given.get("exclude") or []),
-        name=str(given.get("name", path.stem)),
+        name=_study_name(given.get("name", path.stem)),
         target=_target(given.get("target")),
         tuning=_tuning(_mapping(given, "tuning"), reader),
     )
@@ -76,19 +82,27 @@ def _mapping(given: Mapping[Any, Any], key: str) -> dict[Any, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        example = "clients: 20" if key == "base" else "attack: [SignFlip, ALIE]"
-        raise ConfigurationError(f"{key} must be a mapping, as `{key}: {{{example}}}`, got {_text(found)}.")
+        raise ConfigurationError(f"{key} must be a mapping, as `{key}: {{{EXAMPLES[key]}}}`, got {_text(found)}.")
     return found
 
 
 def _text(given: Any) -> str:
-    return shown(str(given))
+    return "nothing" if given is None else shown(str(given))
+
+
+def _study_name(given: Any) -> str:
+    if isinstance(given, (str, int, float)):
+        return str(given)
+    raise ConfigurationError(f"name must be text, got {_text(given)}.")
 
 
 def _seeds(given: Any) -> Any:
-    if type(given) is int or (isinstance(given, list) and all(type(seed) is int for seed in given)):
+    listed = given if isinstance(given, list) else [given]
+    if all(type(seed) is int and seed < LARGEST for seed in listed):
         return given
-    raise ConfigurationError(f"seeds must be how many, as 5, or integers, as [0, 1, 2], got {_text(given)}.")
+    raise ConfigurationError(
+        f"seeds must be how many, as 5, or integers of at most 18 digits, as [0, 1, 2], got {_text(given)}."
+    )
 
 
 def _target(given: Any) -> Any:
@@ -97,13 +111,19 @@ def _target(given: Any) -> Any:
     raise ConfigurationError(f"target must be an accuracy from 0 to 1, such as 0.8, got {_text(given)}.")
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _exclusions(given: Any) -> list[dict[str, Any]]:
-    if not isinstance(given, list) or not all(isinstance(rule, dict) for rule in given):
+    names = {None: "none"}
+    plain = isinstance(given, list) and all(isinstance(rule, dict) for rule in given)
+    values = [v for rule in given for value in rule.values() for v in _listed(value)] if plain else []
+    if not plain or any(isinstance(value, (dict, list)) for value in values):
         raise ConfigurationError(
             "exclude must be a list of mappings of axes to names of values, as [{attack: none, rule: Krum(f=6)}], "
             f"got {_text(given)}."
         )
-    names = {None: "none"}
     return [
         {str(axis): [names.get(v, v) for v in value] if isinstance(value, list) else str(names.get(value, value))
          for axis, value in rule.items()} for rule in given
@@ -159,8 +179,8 @@ def _axis(name: str, values: Any) -> dict[str, dict[str, Any]]:
             known = ", ".join(FIELDS_OF_RUN)
             raise ConfigurationError(
                 f"{name} is no field of a run, so each of its values must be a mapping of fields to values, as "
-                f"`{key}: {{attack: SignFlip, byzantine: 6}}`, got {_text(value)}. "
-                f"{advice.meant(name, FIELDS_OF_RUN).lstrip()} Fields of a run: {known}."
+                f"`{key}: {{attack: SignFlip, byzantine: 6}}`, got {_text(value)}."
+                f"{advice.meant(name, FIELDS_OF_RUN)} Fields of a run: {known}."
             )
         out[key] = {name: value} if field else {str(path): inner for path, inner in value.items()}
     return out
@@ -171,7 +191,10 @@ def _name(value: Any) -> str:
     if isinstance(value, dict):
         if CLASS not in value:
             raise ConfigurationError(f"A value that is a mapping needs a name, as `name: {_text(value)}`.")
-        inner = ", ".join(f"{key}={item}" for key, item in value.get(FIELDS, {}).items())
+        options = value.get(FIELDS) or {}
+        if not isinstance(options, dict):
+            raise ConfigurationError(f"{FIELDS} must be a mapping of options to values, got {_text(options)}.")
+        inner = ", ".join(f"{key}={item}" for key, item in options.items())
         return str(value[CLASS]).rpartition(".")[2] + (f"({inner})" if inner else "")
     return "none" if value is None else str(value)
 
@@ -206,7 +229,7 @@ class Reader:
             try:
                 found = self._first(settings, partial(_objects, settings))
             except ValueError as error:
-                raise ConfigurationError(f"grid.{axis}, {key}: {error}") from error
+                raise ConfigurationError(f"grid.{axis}, {shown(key)}: {error}") from error
             out[key] = found[axis] if axis.partition(".")[0] in FIELDS_OF_RUN else found
         return out
 
@@ -282,7 +305,9 @@ def _said(tree: ast.expr, whole: str) -> Any:
     """Return what an expression says: a call as a class, a name as text, a literal as its value."""
     if isinstance(tree, ast.Call):
         if tree.args or None in (names := [keyword.arg for keyword in tree.keywords]):
-            raise ConfigurationError(f"{whole}: give each option of a class by its name, as `Krum(f=6)`.")
+            raise ConfigurationError(f"{shown(whole)}: give each option of a class by its name, as `Krum(f=6)`.")
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"{shown(whole)} gives an option twice. Leave it in once.")
         inner = [_said(keyword.value, whole) for keyword in tree.keywords]
         return {CLASS: ast.unparse(tree.func), FIELDS: dict(zip(names, inner, strict=True))}
     if isinstance(tree, (ast.Name, ast.Attribute)):
@@ -293,5 +318,6 @@ def _said(tree: ast.expr, whole: str) -> Any:
         return ast.literal_eval(tree)
     except ValueError:
         raise ConfigurationError(
-            f"{whole}: the value {ast.unparse(tree)} is not read. Write it as YAML, by {CLASS} and {FIELDS}."
+            f"{shown(whole)}: the value {shown(ast.unparse(tree))} is not read. Write it as YAML, by {CLASS} and "
+            f"{FIELDS}."
         ) from None

@@ -235,7 +235,8 @@ def _held(weights: NDArray[np.int64], t: int) -> str:
 def _certify(reported: ReportedSizes, options: Options, console: Console) -> int:
     k, K, delta = len(reported.sizes), options.population, DELTA if options.delta is None else options.delta
     if K is not None and len(set(reported.names)) > K:
-        raise ValueError(f"The sample holds {len(set(reported.names)):,} different clients of a population of {K:,}.")
+        held = len(set(reported.names))
+        raise ValueError(f"--population must be at least {held:,}, the clients in the file, got {K:,}.")
     found = certify(reported.sizes, options.certify, options.alpha, options.alpha_star, delta, clients=K)
     who = (
         f"{options.alpha * 100:g} % of the clients" if K is None else f"{top(options.alpha, K):,} of the {K:,} clients"

@@ -307,7 +307,7 @@ def _one(names: Sequence[str], given: str | None, known: Sequence[str], there: s
             f"{name}: several columns could be meant. {there} Say which: {option}, with a name of its own."
         )
     if given is not None and not found:
-        raise ValueError(f"{name} has no column {given}, as {option} says. {there}")
+        raise ValueError(f"{name} has no column {shown(given)!r}, as {option} says. {there}")
     return found[0] if found else None
 
 

@@ -20,7 +20,12 @@ from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
-WRONG_LINE = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")  # of pandas
+WORDS = {  # of pandas' messages
+    r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
+    "the separator.",
+    r".*EOF inside string starting at row (\d+).*": r"a quotation mark in row \1 is not closed. Close it.",
+    r"No columns to parse from file.*": "it has no columns. Name a file whose first line names them.",
+}
 
 
 @dataclass(frozen=True)
@@ -170,13 +175,7 @@ class TableFile(Source):
         except UnicodeDecodeError as error:
             raise ValueError(f"{found} is not UTF-8 text. Save it in UTF-8.") from error
         except (ValueError, OSError, EOFError, zlib.error) as error:
-            line = WRONG_LINE.search(str(error))
-            why = (
-                f"line {line[2]} has {line[3]} cells, expected {line[1]}. Correct the line, or the separator."
-                if line
-                else f"{shown(str(error).rstrip('. '), 200)}. Name another file, or save it again."
-            )
-            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {why}") from error
+            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {_in_words(str(error))}") from error
 
     @abstractmethod
     def read(self, file: Path) -> Any:
@@ -195,7 +194,7 @@ class CSV(TableFile):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.separator) != 1:
+        if len(self.separator) != 1 or self.separator in '\r\n"':
             raise ValueError(f"separator must be one character, such as ; or a tab, got {self.separator!r}.")
 
     def read(self, file: Path) -> Any:
@@ -214,6 +213,14 @@ class Parquet(TableFile):
         except ImportError as error:
             message = f"Parquet needs the package pyarrow. Install it: {installation('tables')}."
             raise ModuleNotFoundError(message) from error
+
+
+def _in_words(message: str) -> str:
+    """Return a message of pandas in plain words, with the remedy."""
+    for pattern, words in WORDS.items():
+        if found := re.fullmatch(pattern, message.strip(), re.DOTALL):
+            return found.expand(words)
+    return f"{shown(message.rstrip('. '), 200)}. Name another file, or save it again."
 
 
 def _places(path: str, data_dir: Path | None) -> list[Path]:

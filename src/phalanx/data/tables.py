@@ -78,6 +78,8 @@ class TableReading:
 
     def standardizing(self, x: Tensor) -> "TableReading":
         """Return a reading that gives the numbers among such inputs mean 0 and standard deviation 1."""
+        if not self._numbers:
+            return self
         std, mean = torch.std_mean(x[:, self._numbers].double(), dim=0, correction=0)
         columns = [*self.columns]
         for j, m, s in zip(self._numbers, mean.tolist(), torch.where(std > 0, std, 1.0).tolist(), strict=True):

@@ -17,8 +17,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from phalanx.flower.files import write_secret
+from phalanx.wording import shown
 
 CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
+
+LONGEST = 253  # characters of the name of a host
+COMMON_NAME = 64  # characters of a name in a certificate; clients compare the alternative names
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> None:
@@ -39,7 +43,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = 365) -> No
     now = datetime.datetime.now(datetime.UTC)
     issuer_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Phalanx federation")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:COMMON_NAME])])
     identifier = x509.SubjectKeyIdentifier.from_public_key(issuer_key.public_key())
 
     def builder_for(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -85,10 +89,12 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", host):
+        labels = host.removeprefix("*.").split(".")
+        plain = all(re.fullmatch(r"[A-Za-z0-9_-]{1,63}", label) for label in labels)
+        if not plain or len(host) > LONGEST or labels[-1].isdecimal():  # such as 10.0.0.700
             raise ValueError(
                 f"A host must be an address such as 10.0.0.7, or a name of letters, digits and dots such as "
-                f"coordinator.example, got {host!r}. Write names in other alphabets in their xn-- form."
+                f"coordinator.example, got {shown(host)!r}. Write names in other alphabets in their xn-- form."
             ) from None
         return x509.DNSName(host)
 

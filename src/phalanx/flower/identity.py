@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from phalanx.flower.files import locked, replace_durably, write_secret
 from phalanx.reading import contents, decoded, load
-from phalanx.wording import visible
+from phalanx.wording import shown, visible
 
 LARGEST = 100_000_000  # bytes of a roster
 KEY, SIGNATURE = 32, 64  # bytes of a public key and of a signature
@@ -88,7 +88,7 @@ def from_text(text: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not text.startswith(PREFIX) or len(key) != KEY:
-        raise ValueError(f"A public key must be {PREFIX} followed by 44 characters of base64, got {text!r}.")
+        raise ValueError(f"A public key must be {PREFIX} followed by 44 characters of base64, got {shown(text)!r}.")
     return key
 
 

@@ -67,8 +67,11 @@ class Scores:
                 score, made = Score(accuracy, excluded, seconds, *error), self.origins[origin]
             except (ValueError, TypeError, IndexError) as error:
                 raise ValueError(f"{path}, line {number}, is no score: {error}. Restore the file.") from error
-            if (any_numerics or made.numerics == NUMERICS) and (failed or score.accuracy is not None):
-                self._known[key], self._of[key] = score, origin
+            if not any_numerics and made.numerics != NUMERICS:
+                continue
+            self._known[key], self._of[key] = score, origin
+            if not failed and score.accuracy is None:
+                del self._known[key]
 
     def __len__(self) -> int:
         return len(self._known)

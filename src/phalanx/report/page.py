@@ -22,6 +22,7 @@ from phalanx.report.run import section
 from phalanx.report.speed import speed
 from phalanx.report.tables import columns
 from phalanx.report.words import NONE, clock, ids
+from phalanx.runs.files import target
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
@@ -72,10 +73,11 @@ def write(records: "Sequence[Record]", path: Path, title: str) -> Path:
 def put(text: str, path: Path) -> Path:
     """Write the text of a page, whole or not at all, and return its path; missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    real = target(path)
+    temporary = real.with_name(f".{real.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        temporary.replace(real)
     finally:
         temporary.unlink(missing_ok=True)
     return path

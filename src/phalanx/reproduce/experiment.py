@@ -32,6 +32,7 @@ from phalanx.reproduce.published import FILE, PublishedPaper, published
 from phalanx.reproduce.results import Rendering
 from phalanx.runs.plan import Run
 from phalanx.studies.trace import Trace
+from phalanx.wording import shown
 
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -182,6 +183,10 @@ def _experiments(paper: Paper, module: ModuleType) -> list[Experiment]:
 
 
 def _imported(package: str) -> ModuleType:
+    if not all(part.isidentifier() for part in package.split(".")):
+        raise InfeasibleError(
+            f"{shown(package) or 'An empty text'} is no import path. Give that of a package of papers."
+        )
     if package == PACKAGE and importlib.util.find_spec(package) is None:
         sys.path += [str(folder) for folder in (REPOSITORY, Path.cwd()) if (folder / package / FILE).is_file()]
     try:

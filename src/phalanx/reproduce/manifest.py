@@ -59,10 +59,9 @@ class Manifest:
             return {}
         try:
             return {name: _page(form) for name, form in json.loads(self.path.read_text(encoding="utf-8")).items()}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(
-                f"{self.path} is not a manifest of pages: {type(error).__name__}: {error}. "
-                "Delete it, and render the pages with --seeds."
+                f"{self.path} is not a manifest of pages. Restore it; or delete it, and render the pages with --seeds."
             ) from error
 
 

@@ -32,7 +32,7 @@ from phalanx.models import Model
 from phalanx.rng import borrowed
 from phalanx.runs.canonical import configuration
 from phalanx.runs.files import write
-from phalanx.runs.schema import SchemaPart, StepRecord, from_json, to_json
+from phalanx.runs.schema import SchemaPart, StepRecord, from_json, in_words, to_json
 from phalanx.training.evaluation import Metrics
 from phalanx.training.vector import FlatModule
 from phalanx.wording import shown
@@ -128,6 +128,11 @@ class ModelIndex(SchemaPart, frozen=True, kw_only=True):
     left_out: bool = False
     inputs: ModelInputs | None = None
     architecture: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for client, files in self.clients.items():
+            if not files or self.chosen.get(client, [*files][-1]) not in files:
+                raise ValueError(f"client {client} has no file of its model")
 
     def file(self, client: int | None) -> str:
         """Return the file of the model that a client is served; of the global model if it is None.
@@ -244,7 +249,8 @@ def architecture_of(form: Mapping[str, Any]) -> Model:
         kind = getattr(import_module(package), name)
         found = msgspec.convert(values, kind) if isinstance(kind, type) and issubclass(kind, Model) else None
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ValueError(f"The network {shown(path)} of this run cannot be made here: {error}.") from error
+        why = in_words(str(error)) if isinstance(error, msgspec.ValidationError) else str(error)
+        raise ValueError(f"The network {shown(path)} of this run cannot be made here: {why}.") from error
     if not isinstance(found, Model):
         raise ValueError(f"{shown(path)}, the network of this run, is no phalanx.models.Model.")
     return found

@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
@@ -15,6 +16,7 @@ from phalanx.aggregators.influence import Influence
 from phalanx.core import ClientReport, Verdict
 from phalanx.runs.provenance import Provenance
 from phalanx.training.evaluation import Metrics
+from phalanx.wording import shown
 
 SCHEMA = 2
 
@@ -285,9 +287,23 @@ def from_json(text: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(in_words(str(error))) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def in_words(message: str) -> str:
+    """Return a message of msgspec in plain words, the place in the text first."""
+    what, _, place = message.partition(" - at ")
+    for pattern, words in WORDS.items():
+        what = re.sub(pattern, words, what)
+    what = re.sub(r"`([\w |]+)`", lambda found: " or ".join(map(_kind, found[1].split(" | "))), what)
+    place = place.replace("`key` in ", "a key of ").replace("$.", "").replace("`", "")
+    return shown(f"{place}: {what}" if place else what, 300)
+
+
+def _kind(name: str) -> str:
+    return KINDS.get(name, name)
 
 
 def _plain(value: object) -> object:
@@ -299,6 +315,22 @@ def _plain(value: object) -> object:
     raise TypeError(f"A record cannot hold a {type(value).__name__}.")
 
 
+WORDS = {  # of msgspec's messages
+    "^Object missing required field `(.*)`$": r"\1 is missing",
+    "^Object contains unknown field `(.*)`$": r"\1 is unknown here",
+    "^Input data was truncated$": "it ends early",
+    "^JSON is malformed": "it is no JSON",
+    "^Expected": "expected",
+    "^Invalid value": "no known value:",
+}
+KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+}
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 

@@ -194,6 +194,10 @@ class Past(Protocol):
         """The end of the run: its status."""
 
     @property
+    def error(self) -> str | None:
+        """Why it failed."""
+
+    @property
     def steps(self) -> int:
         """Number of server steps."""
 
@@ -225,6 +229,8 @@ def unusable(plan: "Run", past: Past) -> str:
     """
     if past.status == "stopped":
         return f"it was stopped after step {past.steps}"
+    if (past.error or "").startswith("DiskFullError: "):
+        return "the disk was full"
     if past.source != source(plan):
         return "the source of the classes of your own that it uses has changed since"
     return ""

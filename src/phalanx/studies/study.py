@@ -20,13 +20,15 @@ from phalanx.studies.trace import Trace
 from phalanx.studies.tuning import Tuning
 from phalanx.studies.workers import Means, Workers, local_workers
 from phalanx.studies.worst import Carried, Search, WorstOf, with_worst
-from phalanx.wording import plural
+from phalanx.wording import is_path, plural, shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
 MOST = 100_000  # runs of a study
+TOO_MANY = f"The study has more than {MOST:,} runs, which is the most. Divide it."
+LONGEST = 240  # bytes of its name; a file system takes 255
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,16 @@ class Study:
     tuning: Tuning | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.seeds, int) and self.seeds > MOST:
+            raise InfeasibleError(TOO_MANY)
         seeds = [*range(self.seeds)] if isinstance(self.seeds, int) else [*self.seeds]
         if not seeds or len(set(seeds)) < len(seeds) or not all(type(seed) is int and seed >= 0 for seed in seeds):
             raise InfeasibleError(f"seeds must be a number of at least 1, or different integers, got {self.seeds}.")
         object.__setattr__(self, "seeds", tuple(seeds))
-        if not self.name or self.name != Path(self.name).name or self.name in (".", ".."):
-            raise InfeasibleError(f"name must be usable as the name of a folder, got {self.name!r}.")
+        if not is_path(self.name) or self.name != Path(self.name).name or self.name == "..":
+            raise InfeasibleError(f"name must be usable as the name of a folder, got {shown(self.name)!r}.")
+        if len(self.name.encode()) > LONGEST:
+            raise InfeasibleError(f"name must be at most {LONGEST} bytes long in UTF-8, got {shown(self.name)}.")
         if self.target is not None and not 0 < self.target <= 1:
             raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
         _ = self.planned
@@ -86,7 +92,7 @@ class Study:
             raise InfeasibleError(f"The study {self.name} has no tuning.")
         grid, exclude = self.tuning.trial(self.axes, self.exclude)
         base = replace(self.base, data=self.tuning.source(self.base.data))
-        return Study(base, grid, self.tuning.seeds, exclude, f"{self.name}, tuning")
+        return Study(base, grid, self.tuning.seeds, exclude, self.name)
 
     def tuned(self, trial: Results) -> tuple["Study", list[str]]:
         """Return the study with the settings that are best in its tuning runs, and a sentence on each method.
@@ -122,7 +128,7 @@ class Study:
         if not found:
             raise InfeasibleError("exclude leaves no run of the study. Exclude less.")
         if len(found) > MOST:
-            raise InfeasibleError(f"The study has more than {MOST:,} runs, which is the most. Divide it.")
+            raise InfeasibleError(TOO_MANY)
         return found
 
     def _of(self, cell: Cell) -> Iterator[Planned]:

@@ -22,6 +22,7 @@ from phalanx.runs.summary import ending
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
 BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
+MOST = 1e100  # beyond every figure; means of such numbers are finite
 SMALL = 12  # largest number of values of an observed figure of the algorithm that is kept
 
 
@@ -188,11 +189,13 @@ class Trace:
             ValueError: the file is invalid, or the record of another run than its name says.
         """
         try:
-            form = json.loads(path.read_text(encoding="utf-8"))
+            form = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_json)
         except ValueError as error:
             raise _unusable(path, str(error)) from error
+        except RecursionError as error:
+            raise _unusable(path, "it is nested too deeply") from error
         if not isinstance(form, dict):
-            raise _unusable(path, f"a mapping was expected, got {type(form).__name__}")
+            raise _unusable(path, "it is no mapping")
         if lacking := [name for name, kind in KINDS.items() if not isinstance(form.get(name), kind)]:
             raise _unusable(path, f"{', '.join(lacking)} missing or of a wrong type")
         if not identity_of(form["settings"]) == form["identity"] == path.stem:
@@ -200,8 +203,15 @@ class Trace:
         try:
             form.setdefault("uploads", None)
             trace = cls(**{f.name: READ.get(f.name, _same)(form[f.name]) for f in fields(cls)})
-        except (TypeError, ValueError, KeyError) as error:
-            raise _unusable(path, f"{type(error).__name__}: {error}") from error
+        except ValueError as error:
+            raise _unusable(path, str(error)) from error
+        except (TypeError, KeyError, AttributeError) as error:
+            raise _unusable(path, "a value is of a wrong type") from error
+        figures = trace.received_accuracy, trace.detection, trace.filtered
+        columns = *trace.curves.values(), trace.byzantine, trace.reported, trace.held, *(f.values() for f in figures)
+        columns += ((trace.uploads, trace.wall_seconds),)
+        if not all(_is_figure(value) for column in columns for value in column):
+            raise _unusable(path, "it holds something else where a number must be")
         if any(len({len(column) for column in columns.values()}) > 1 for columns in (trace.curves, trace.state)):
             raise _unusable(path, "its columns are of different lengths")
         return trace
@@ -220,6 +230,14 @@ def _form(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _form(item) for key, item in value.items()}
     return [_form(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _no_json(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _is_figure(value: object) -> bool:
+    return value is None or (type(value) in (int, float) and -MOST < value < MOST)  # type: ignore[operator]
 
 
 def _same(value: Any) -> Any:
@@ -242,6 +260,8 @@ Value = TypeVar("Value")
 
 
 def _by_client(form: Mapping[str, Value]) -> dict[int, Value]:
+    if not all(client.isdecimal() for client in form):
+        raise ValueError("clients must be named by their numbers")
     return {int(client): value for client, value in form.items()}
 
 

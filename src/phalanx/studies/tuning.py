@@ -44,7 +44,9 @@ class Tuning:
     def check(self, axes: Mapping[str, Mapping[str, Settings]], seeds: Sequence[int]) -> None:
         """Raise `InfeasibleError` if a study with these axes and seeds cannot be tuned in this way."""
         if self.axis not in axes:
-            raise InfeasibleError(f"tuning.axis is {self.axis}, which is no axis. There are: {', '.join(axes)}.")
+            raise InfeasibleError(
+                f"tuning.axis is {self.axis}, which is no axis. There are: {', '.join(axes) or 'none'}."
+            )
         if common := set(seeds) & set(self.seeds):
             raise InfeasibleError(
                 f"The study uses the seed {min(common)}, on which its settings are chosen. Give tuning other seeds."
