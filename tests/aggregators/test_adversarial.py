@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from catalogue import CATALOGUE
 
 from phalanx.aggregators import (
     CAF,
@@ -43,7 +44,6 @@ from phalanx.aggregators.aggregator import TooFewRowsError
 from phalanx.aggregators.flame import DensestMajority
 from phalanx.core import InfeasibleError
 from phalanx.engine.guard import Guard
-from catalogue import CATALOGUE
 
 M, D = 11, 6  # rows and columns
 LIMIT = Guard().max_norm

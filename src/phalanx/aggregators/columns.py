@@ -89,8 +89,8 @@ def shifted_by_column(deltas: Matrix, rule: Callable[..., Float[Tensor, "b"]], s
 def entrywise(points: Points, reach: float) -> Influence:
     """Return the influence on a coordinate-wise rule: liars who reach this far in each coordinate are the same in one.
 
-    With more coordinates, each has liars of its own; with weights, the liars hold what the heaviest rows hold.  Of faint
-    rows it is unknown, as squares of the reach underflow.
+    With more coordinates, each has liars of its own; with weights, the liars hold what the heaviest rows hold.  Of
+    faint rows it is unknown, as squares of the reach underflow.
     """
     if points.unit != 1:
         return UNKNOWN
