@@ -14,9 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from catalogue import CATALOGUE
 
 from phalanx.aggregators import (
     CAF,
+    CTMA,
     MDA,
     SMEA,
     AdaptiveClip,
@@ -468,13 +470,56 @@ def test_hostile_rows_take_little_longer_among_many(name):
 # --- the range of float64
 
 
-@pytest.mark.parametrize("name", ["CAF", "DnC", "Krum", "MDA", "SMEA", "MoNNA", "MultiKrum", "Bulyan", "Median"])
-@pytest.mark.parametrize("scale", [2.0**-460, 2.0**-400, 2.0**-200, 2.0**200, 2.0**400, 2.0**490])
-def test_a_power_of_two_changes_nothing_in_float64(name, scale):
+EXPONENTS = {
+    torch.float64: (-1000, -700, -560, -520, -460, -400, -200, 200, 400, 490),
+    torch.float32: (-125, -100, -60, 60, 100),
+}
+
+
+@pytest.mark.parametrize("entry", [entry for entry in CATALOGUE if entry.scaling], ids=str)
+@pytest.mark.parametrize("dtype", EXPONENTS)
+def test_a_power_of_two_changes_nothing(entry, dtype):
+    """Down to 2^-1000, where the squares of all distances underflow."""
     rng = np.random.default_rng(0)
-    rows = torch.from_numpy(np.concatenate([rng.standard_normal((M - 2, D)), np.full((2, D), 100.0)]))
-    rule = CLAIMS[name].rule(M, 2)
-    torch.testing.assert_close(rule(rows * scale) / scale, rule(rows), rtol=1e-9, atol=1e-9)
+    rows = torch.from_numpy(np.concatenate([1 + rng.standard_normal((M - 2, D)), np.full((2, D), 100.0)])).to(dtype)
+    rule = entry.rule(M, min(2, max(entry.most(M), 1)))
+    for exponent in EXPONENTS[dtype]:
+        scaled = rule.explained(rows * 2.0**exponent)[0].double() / 2.0**exponent
+        torch.testing.assert_close(scaled, rule(rows).double(), rtol=1e-6, atol=1e-6, msg=f"2^{exponent}")
+
+
+@pytest.mark.parametrize("exponent", [-1000, -560, -420])
+def test_distances_clips_and_influences_have_the_unit_of_faint_rows(exponent):
+    scale = 2.0**exponent
+    rows = torch.from_numpy(np.random.default_rng(1).standard_normal((M, D)))
+    assert Median().influence(rows * scale).kind == "unknown"
+    for rule in (GeometricMedian(), MoNNA(2), MDA(2), CTMA(0.2, GeometricMedian()), Krum(2), MultiKrum(2)):
+        ordinary, faint = rule.influence(rows).value, rule.influence(rows * scale).value
+        assert (ordinary is None) == (faint is None)
+        assert ordinary is None or faint / scale == pytest.approx(ordinary, rel=1e-6), rule
+        if not isinstance(rule, Krum | MultiKrum):  # whose scores are squares
+            scores = [rule.explained(given)[1].scores for given in (rows, rows * scale)]
+            np.testing.assert_allclose(np.array(scores[1]) / scale, scores[0], rtol=1e-6, atol=1e-6, err_msg=str(rule))
+    for small, large in (
+        (Clip(RADIUS * scale) >> CAF(2), Clip(RADIUS) >> CAF(2)),
+        (CenteredClipping(RADIUS * scale), CenteredClipping(RADIUS)),
+        (Bucketing(2) >> AdaptiveClip(1) >> NearestNeighborMixing(1) >> CAF(1), None),
+    ):
+        wanted = (large or small)(rows)
+        torch.testing.assert_close(small(rows * scale) / scale, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.bound is not anywhere])
+@pytest.mark.parametrize("largest", [1e-170, 1e-120, 1e-100, 1.0, 1e15])
+def test_who_sends_larger_rows_among_faint_ones_gains_nothing(name, largest):
+    """Distances below 1e-154 count as zero; with all honest rows fainter than that, no result is farther away."""
+    claim, rng = CLAIMS[name], np.random.default_rng(0)
+    f = min(2, claim.most(M))
+    honest = 1e-170 * (1 + 0.1 * rng.standard_normal((M - f, D)))
+    hostile = np.array([largest, 1e-156])[:f, None] * rng.standard_normal((f, D))
+    rows = torch.from_numpy(np.concatenate([honest, hostile]))
+    if name != "SignMajority":  # whose entries are signs
+        assert float((claim.rule(M, f)(rows) - rows[0]).abs().max()) < 1e-153
 
 
 def test_the_mean_of_integers_is_exact_in_float64():

@@ -62,6 +62,7 @@ FOCUSED = {  # tests of modules whose name is not that of a file of tests
     "preprocess": "weighting/test_preprocess.py weighting/test_subset.py",
     "profiles": "clustering/test_peeling.py",
     "reputation": "algorithms/test_rffl.py algorithms/test_async_rffl.py",
+    "running": "algorithms/test_running.py",
     "rffl": "algorithms/test_rffl.py algorithms/test_agreement.py",
     "reference": "engine/test_engine.py reliability/test_stateful.py",
     "rounds": "algorithms/test_fedavg.py",

@@ -75,56 +75,61 @@ class CenteredClipping(Aggregator):
         """Return the result, the choice, and how far f liars move the result at most."""
         centre, w = points.previous, points.share
         products = points.products if centre is None else points.products_about(centre)
+        unit = points.unit if centre is None else 1.0
+        radius = self.radius / unit
         shares = torch.zeros_like(w)  # v = centre + sum of shares times (u - centre)
         far, factor, reach, held = w, w, 0.0, largest(w, f)
         for _ in range(self.iterations):
             inner = products @ shares
             far = root((products.diagonal() - 2 * inner + shares @ inner).clamp(min=0))
-            factor = torch.where(far > self.radius, self.radius / far, 1.0)
+            factor = torch.where(far > radius, radius / far, 1.0)
             if f:
                 about, own = (products - inner - inner[:, None] + shares @ inner).numpy(), (w * factor).numpy()
-                alone = largest(w * (self.radius + far.clamp(max=self.radius)), f)
-                together = held * self.radius + longest_sum(about * own * own[:, None], f)
-                reach = self._carried(about, w.numpy(), f, reach) + min(alone, together)
+                alone = largest(w * (radius + far.clamp(max=radius)), f)
+                together = held * radius + longest_sum(about * own * own[:, None], f)
+                reach = _carried(about, w.numpy(), f, reach, radius) + min(alone, together)
             # v stays a combination of the rows and the centre, so an iteration needs only (m, m) products.
             shares = shares + w * factor - shares * (w * factor).sum()
         vector = points.combine(shares)
         if centre is not None:
             vector = vector + (1 - float(shares.sum())) * centre.to(vector)
-        reasons = [f"distance {d:.3g} clipped to {self.radius:g}" if d > self.radius else "" for d in far.tolist()]
-        return vector, Choice(shares, far.tolist(), reasons), reach
+        away = (far * unit).tolist()
+        reasons = [f"distance {d:.3g} clipped to {self.radius:g}" if d > self.radius else "" for d in away]
+        return vector, Choice(shares, away, reasons), reach * unit
 
-    def _carried(self, products: Numbers, w: Numbers, f: int, reach: float) -> float:
-        """Return how far apart steps to the rows that stay leave two centres, at most.
 
-        The derivative of the step by the centre z is 1 - sum over i of w_i a_i (1 - e_i e_i^T), over the rows that
-        stay.  e_i is the direction from z to row i, r_i its distance, and a_i = radius / r_i if the row is clipped.  If
-        it is not, a_i is 1 and the square is left out.
+def _carried(products: Numbers, w: Numbers, f: int, reach: float, radius: float) -> float:
+    """Return how far apart steps to the rows that stay leave two centres, at most.
 
-        At a distance t from the first centre, r_i is larger by t at most, and e_i differs by at most the chord of the
-        angle arcsin(t / r_i).  So for every direction x the sum of w_i a_i (e_i x)^2 is at most the square of the sum
-        of two roots: of the largest eigenvalue at the first centre, and of the sum of w_i a_i times squared chords.
+    The derivative of the step by the centre z is 1 - sum over i of w_i a_i (1 - e_i e_i^T), over the rows that
+    stay.  e_i is the direction from z to row i, r_i its distance, and a_i = radius / r_i if the row is clipped.  If
+    it is not, a_i is 1 and the square is left out.
 
-        The bound on the derivative grows with t, and its integral over t up to `reach` is the result.
+    At a distance t from the first centre, r_i is larger by t at most, and e_i differs by at most the chord of the
+    angle arcsin(t / r_i).  So for every direction x the sum of w_i a_i (e_i x)^2 is at most the square of the sum
+    of two roots: of the largest eigenvalue at the first centre, and of the sum of w_i a_i times squared chords.
 
-        Args:
-            products: (m, m), inner products of the rows minus the first centre.
-            w: (m,), shares of the weight.
-            f: number of liars, who are any of the rows.
-            reach: distance of the second centre from the first, at most.
-        """
-        if reach == 0.0:
-            return 0.0
-        far = np.sqrt(products.diagonal().clip(0))
-        t = reach * np.arange(1, PARTS + 1)[:, None] / PARTS  # the end of each part, where the bound is largest
-        clipped = far + t > self.radius
-        pull = w * np.minimum(1.0, self.radius / (far + t).clip(self.radius))
-        staying = np.sort(pull, axis=1)[:, : len(w) - f].sum(1)
-        here = w * np.minimum(1.0, self.radius / far.clip(self.radius)) * clipped[-1]
-        scale = np.divide(np.sqrt(here), far, out=np.zeros_like(far), where=far > 0)
-        sines = np.divide(t, far, out=np.full(clipped.shape, np.inf), where=far > 0)
-        chords = np.where(sines < 1, 2 - 2 * np.sqrt(1 - np.minimum(sines, 1.0) ** 2), 4.0)  # squared
-        turned = np.sqrt((here * clipped * chords).sum(1))
-        along = (np.sqrt(spectral(products * scale * scale[:, None])) + turned) ** 2
-        lost = np.minimum(np.sort(w)[len(w) - f :].sum() + (w * clipped).sum(1), 1.0)  # by rows that are not clipped
-        return float(np.minimum(lost, 1 - staying + along).sum()) * reach / PARTS
+    The bound on the derivative grows with t, and its integral over t up to `reach` is the result.
+
+    Args:
+        products: (m, m), inner products of the rows minus the first centre.
+        w: (m,), shares of the weight.
+        f: number of liars, who are any of the rows.
+        reach: distance of the second centre from the first, at most.
+        radius: of the rule, in the units of the products.
+    """
+    if reach == 0.0:
+        return 0.0
+    far = np.sqrt(products.diagonal().clip(0))
+    t = reach * np.arange(1, PARTS + 1)[:, None] / PARTS  # the end of each part, where the bound is largest
+    clipped = far + t > radius
+    pull = w * np.minimum(1.0, radius / (far + t).clip(radius))
+    staying = np.sort(pull, axis=1)[:, : len(w) - f].sum(1)
+    here = w * np.minimum(1.0, radius / far.clip(radius)) * clipped[-1]
+    scale = np.divide(np.sqrt(here), far, out=np.zeros_like(far), where=far > 0)
+    sines = np.divide(t, far, out=np.full(clipped.shape, np.inf), where=far > 0)
+    chords = np.where(sines < 1, 2 - 2 * np.sqrt(1 - np.minimum(sines, 1.0) ** 2), 4.0)  # squared
+    turned = np.sqrt((here * clipped * chords).sum(1))
+    along = (np.sqrt(spectral(products * scale * scale[:, None])) + turned) ** 2
+    lost = np.minimum(np.sort(w)[len(w) - f :].sum() + (w * clipped).sum(1), 1.0)  # by rows that are not clipped
+    return float(np.minimum(lost, 1 - staying + along).sum()) * reach / PARTS

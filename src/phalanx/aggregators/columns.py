@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from phalanx.aggregators.influence import Influence
+from phalanx.aggregators.influence import UNKNOWN, Influence
 from phalanx.aggregators.points import Points
 from phalanx.core import Matrix, Vector, Weights
 from phalanx.numerics import column_kernels as kernels
@@ -89,8 +89,11 @@ def shifted_by_column(deltas: Matrix, rule: Callable[..., Float[Tensor, "b"]], s
 def entrywise(points: Points, reach: float) -> Influence:
     """Return the influence on a coordinate-wise rule: liars who reach this far in each coordinate are the same in one.
 
-    With more coordinates, each has liars of its own; with weights, the liars hold what the heaviest rows hold.
+    With more coordinates, each has liars of its own; with weights, the liars hold what the heaviest rows hold.  Of
+    faint rows it is unknown, as squares of the reach underflow.
     """
+    if points.unit != 1:
+        return UNKNOWN
     if points.base.shape[1] == 1 and equal(points.weights):
         return Influence(reach, "exact")
     return Influence.bound(reach)

@@ -69,16 +69,17 @@ class CTMA(Selection):
         far = torch.tensor(choice.scores, dtype=torch.float64)
         order = far.argsort()
         last = int((points.share[order].cumsum(0) < (1 - self.share + held) * (1 - ROUNDING)).sum())
+        unit = points.unit
         kept = float(far[order[min(last, len(points) - 1)]]) + 2 * influence.value
         # Within `kept` of the centre: all rows that are kept, those of liars included.
-        away = float(squared_distances_to(centre[None], vector).sqrt())
+        away = unit * float(squared_distances_to(points.in_units(centre)[None], points.in_units(vector)).sqrt())
         products = about_mean(points, choice.shares)
         chosen = Chosen(points.share, choice.shares, products, spectral(products), 1 - self.share)
-        return vector, choice, chosen.influence(f, kept + away, (far <= kept).numpy())
+        return vector, choice, chosen.influence(f, (kept + away) / unit, (far <= kept).numpy()).times(unit)
 
     def _nearest(self, points: Points, centre: Vector) -> Choice:
         """Return the choice of the rows nearest to the centre."""
-        squares = squared_distances_to(points.matrix, centre).cpu()
+        squares = points.squared_distances_to(centre)
         kept = torch.zeros(len(points), dtype=torch.float64)
         left = (1 - self.share) * points.mass
         for square in sorted(set(squares.tolist())):
@@ -87,7 +88,7 @@ class CTMA(Selection):
             left -= float(ring.sum())
             if left <= ROUNDING * points.mass:
                 break
-        scores = squares.sqrt().tolist()
+        scores = (squares.sqrt() * points.unit).tolist()
         why = [
             "" if part == whole else f"distance {d:.3g} from the centre, {'in part' if part else 'among the farthest'}"
             for part, whole, d in zip(kept.tolist(), points.weights.tolist(), scores, strict=True)

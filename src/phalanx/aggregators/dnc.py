@@ -24,7 +24,6 @@ from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.monna import lowest
 from phalanx.aggregators.points import Points
 from phalanx.core import InfeasibleError, Weights
-from phalanx.numerics.linalg import squared_distances
 from phalanx.rng import numpy_generator
 
 
@@ -97,4 +96,5 @@ class DnC(Selection):
         rng = numpy_generator(self.seed, "dnc", points.turn, iteration)
         # Sorted, because gathering columns in memory order is faster.
         r = torch.from_numpy(rng.choice(d, self.coordinates, replace=False, shuffle=False)).sort().values
-        return principal(squared_distances(rows[:, r.to(rows.device)]).cpu(), points.weights)[1]
+        drawn = Points(rows[:, r.to(rows.device)], points.weights)
+        return principal(drawn.squared_distances, points.weights)[1]

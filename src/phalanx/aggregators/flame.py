@@ -124,7 +124,7 @@ def angular_distances(points: Points) -> Square:
     close = distances < PARALLEL
     rows = (close.sum(1) > 1).nonzero().flatten()  # each is close to itself
     if len(rows) > 1:
-        directions = points.matrix[rows.to(points.matrix.device)].double()
+        directions = points.in_units(points.matrix[rows.to(points.matrix.device)]).double()
         directions /= torch.linalg.vector_norm(directions, dim=1, keepdim=True).clamp_min(
             torch.finfo(torch.float64).tiny
         )

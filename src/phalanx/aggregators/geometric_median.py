@@ -39,7 +39,6 @@ from phalanx.core import Vector, Weights
 Numbers = NDArray[np.float64]
 LEAST = 1e-3  # relative error that sums of distances may have
 SAME = 1e-9  # rows nearer than this, in units of the distance that holds half of the weight, are copies
-FAINT = 1e-240  # products of rows below which the squares of their differences underflow; only float64 holds such rows
 SETTLED = 5  # consecutive steps that must seem to be the last: a slow direction shows only after the fast ones
 SHARPER = 10.0  # factor by which the smoothing of distances decreases
 NEWTON = 8  # largest number of steps for each smoothing
@@ -83,17 +82,15 @@ class GeometricMedian(Selection):
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
-        points, scale = _magnified(points)
         products, w = points.centred_products, points.share
         shares = _median_rows(products.numpy(), np.sqrt(points.squared_distances.numpy()), w.numpy())
         if shares is None:
             shares = torch.from_numpy(self._iterate(products.numpy(), w.numpy(), _start(points).numpy()))
-        far = _distances_from(shares.numpy(), products.numpy(), w.numpy()) * scale
+        far = _distances_from(shares.numpy(), products.numpy(), w.numpy()) * points.unit
         return Choice(shares, far.tolist())
 
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
         """See `Aggregator`."""
-        points, scale = _magnified(points)
         held = largest(points.share, f)
         if choice is None or held >= 0.5:
             return UNBOUNDED if held >= 0.5 else UNKNOWN
@@ -101,7 +98,7 @@ class GeometricMedian(Selection):
         reach = products @ choice.shares.numpy()
         about = products - reach - reach[:, None] + choice.shares.numpy() @ reach
         farthest = _farthest(about, w, f)
-        return UNKNOWN if farthest is None else Influence.bound(scale * farthest * (1 + self.tolerance))
+        return UNKNOWN if farthest is None else Influence.bound(points.unit * farthest * (1 + self.tolerance))
 
     def _iterate(self, products: Numbers, w: Numbers, shares: Numbers) -> Numbers:
         """Return the shares of the rows in the median, by Weiszfeld's algorithm, then by Newton's if it is too slow."""
@@ -119,14 +116,6 @@ class GeometricMedian(Selection):
                 return shares
             previous = step
         return _by_newton(shares, products, w, self.tolerance)
-
-
-def _magnified(points: Points) -> tuple[Points, float]:
-    """Return the rows divided by a power of two, and this: 1, unless the products of all rows are too small."""
-    if float(points.products.diagonal().max()) >= FAINT or not (largest := float(points.matrix.abs().max())):
-        return points, 1.0
-    scale = 2.0 ** math.floor(math.log2(largest))
-    return Points(points.matrix / scale, points.weights), scale
 
 
 def _by_newton(shares: Numbers, products: Numbers, w: Numbers, tolerance: float) -> Numbers:

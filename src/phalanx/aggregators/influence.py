@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal
 
@@ -46,6 +46,10 @@ class Influence:
     def bound(value: float) -> "Influence":
         """Return an influence of at most `value`."""
         return Influence(value, "bound") if value < inf else UNBOUNDED
+
+    def times(self, unit: float) -> "Influence":
+        """Return the influence on rows that are measured in multiples of `unit`."""
+        return self if self.value is None else replace(self, value=self.value * unit)
 
 
 UNKNOWN = Influence(None, "unknown")
@@ -137,7 +141,7 @@ def spectral(products: Numbers) -> float:
 
 
 def about_mean(points: Points, shares: Weights) -> Numbers:
-    """Return the inner products of the rows minus their mean by `shares`, which sum to one."""
+    """Return the inner products of the rows minus their mean by `shares`, which sum to one, in units of the points."""
     squares, own = points.squared_distances.numpy(), shares.numpy()
     far: Numbers = squares @ own
     products: Numbers = (far[:, None] + (far - own @ far) - squares) / 2

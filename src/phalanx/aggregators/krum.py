@@ -86,7 +86,7 @@ class Krum(Selection):
         reach = _reach(self, points, products, spectral(products), liars=f, chosen=float(points.weights.min()))
         if isinstance(reach, Influence):
             return reach
-        return Influence.bound(max(reach.liar, float(products.diagonal()[reach.possible].max()) ** 0.5))
+        return Influence.bound(points.unit * max(reach.liar, float(products.diagonal()[reach.possible].max()) ** 0.5))
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ class MultiKrum(Selection):
         reach = _reach(self, points, products, strongest, liars=f, chosen=points.mass * kept)
         if isinstance(reach, Influence):
             return reach
-        return Chosen(points.share, choice.shares, products, strongest, kept).influence(f, reach.liar, reach.possible)
+        chosen = Chosen(points.share, choice.shares, products, strongest, kept)
+        return chosen.influence(f, reach.liar, reach.possible).times(points.unit)
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""

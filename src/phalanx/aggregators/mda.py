@@ -82,13 +82,14 @@ class MDA(Selection):
             ) from None
         kept, sums = _spent(distances, np.where(dropped, 0.0, share), 1 - self.f / m)
         shares = kept[sums <= (1 + SAME) * sums.min()].mean(0)
-        return self._choice(from_numpy(shares / shares.sum()), points.squared_distances, diameter)
+        return self._choice(from_numpy(shares / shares.sum()), points, points.unit * diameter**0.5)
 
-    def _choice(self, shares: Tensor, squares: Tensor, diameter: float) -> Choice:
+    @staticmethod
+    def _choice(shares: Tensor, points: Points, diameter: float) -> Choice:
         """Return the choice with a score and a reason for each row."""
-        farthest = squares[:, shares > 0].amax(1).sqrt().tolist()
+        farthest = (points.squared_distances[:, shares > 0].amax(1).sqrt() * points.unit).tolist()
         reasons = [
-            "" if share > 0 else f"up to {far:.3g} from rows of a set with diameter {diameter**0.5:.3g}"
+            "" if share > 0 else f"up to {far:.3g} from rows of a set with diameter {diameter:.3g}"
             for share, far in zip(shares, farthest, strict=True)
         ]
         return Choice(shares, farthest, reasons)

@@ -89,7 +89,7 @@ class MoNNA(Selection):
             )
         squares = points.squared_distances_from(sum(there[: self.reference]))
         taken = lowest(squares, points.weights, (1 - self.f / m) * points.mass)
-        distances, parts = root(squares).tolist(), taken.tolist()
+        distances, parts = (root(squares) * points.unit).tolist(), taken.tolist()
         reach = max(distance for distance, part in zip(distances, parts, strict=True) if part > 0)
         reasons = [
             "" if part > 0 else f"{distance:.3g} from the trusted row, beyond {reach:.3g}"

@@ -30,6 +30,7 @@ from phalanx.numerics.linalg import (
     squared_distances,
     squared_distances_to,
     sums_of_few,
+    unit,
 )
 from phalanx.numerics.memory import room
 
@@ -39,10 +40,14 @@ Sums = Callable[
 NEARBY = 20.0  # norms up to this multiple of the distance from a new origin leave enough digits after subtraction
 FEW = 4  # average number of rows in a sum up to which `sums_of_few` is faster than a matrix product
 EXACT = 1e-9  # a distance below this share of its terms has lost its digits to cancellation
+LEAST = 1e-250  # a squared distance below this may have lost its digits to underflow
 
 
 class Points:
     """Weighted rows.
+
+    Products and squared distances are of the rows in multiples of `unit`; norms are of the rows themselves.  Distances
+    below 1e-154 count as zero, or below 1e-154 of the largest entry if that is below 1e-120.
 
     Args:
         rows: (m, d), finite; not copied, and must not be changed.
@@ -124,6 +129,15 @@ class Points:
     def __len__(self) -> int:
         return len(self.weights)
 
+    @cached_property
+    def unit(self) -> float:
+        """A power of two by which the rows are divided for products and squared distances; 1 for ordinary rows."""
+        return unit(self.base)
+
+    def in_units(self, rows: Tensor) -> Tensor:
+        """Return rows or a point in multiples of `unit`, which is exact."""
+        return rows if self.unit == 1 else rows / self.unit
+
     @property
     def mass(self) -> float:
         """The total weight."""
@@ -136,29 +150,33 @@ class Points:
 
     @cached_property
     def products(self) -> Square:
-        """Inner products of the rows, float64, on the CPU."""
-        products = gram(self.base).cpu()
+        """Inner products of the rows in multiples of `unit`, float64, on the CPU."""
+        products = gram(self.in_units(self.base)).cpu()
         self._finite_if(products.diagonal())
         return products
 
     @cached_property
     def squared_distances(self) -> Square:
-        """Squared distances between rows, float64, on the CPU."""
-        return squared_distances(self.base, self.products.to(self.base.device)).cpu()
+        """Squared distances between rows in multiples of `unit`, float64, on the CPU."""
+        return squared_distances(self.in_units(self.base), self.products.to(self.base.device)).cpu()
 
     def squared_distances_from(self, row: int) -> Weights:
-        """Return the squared distances from one row, float64, on the CPU, without computing all distances."""
+        """Return a row of `squared_distances` without computing the others."""
         if "squared_distances" in self.__dict__:
             return self.squared_distances[row]
-        squares = squared_distances_to(self.base, self.base[row]).cpu()
+        squares = self.squared_distances_to(self.base[row])
         self._finite_if(squares)
         return squares
+
+    def squared_distances_to(self, point: Vector) -> Weights:
+        """Return the squared distances from any point in multiples of `unit`, float64, on the CPU."""
+        return squared_distances_to(self.in_units(self.unchecked), self.in_units(point)).cpu()
 
     @cached_property
     def norms(self) -> Weights:
         """Distances of the rows from the origin, float64, on the CPU."""
         if "products" in self.__dict__:
-            return root(self.products.diagonal())
+            return root(self.products.diagonal()) * self.unit
         lengths = norms(self.base)
         self._finite_if(lengths)
         return lengths.cpu()
@@ -192,17 +210,18 @@ class Points:
 
     @cached_property
     def centred_products(self) -> Square:
-        """Inner products of the rows minus the medoid, float64, on the CPU."""
+        """Inner products of the rows minus the medoid in multiples of `unit`, float64, on the CPU."""
         p, products = self.medoid, self.products
-        lengths, radii = self.norms, root(self.squared_distances[self.medoid])
+        lengths, radii = self.norms / self.unit, root(self.squared_distances[self.medoid])
         # Subtracting products is free, but keeps few digits if the rows are long compared with their distances.
         if bool((((lengths + lengths[p]) < NEARBY * radii) | (radii == 0)).all()):
             centred = products - products[p] - products[:, p : p + 1] + products[p, p]
             return torch.where((radii == 0) | (radii[:, None] == 0), 0.0, centred)
-        return gram(self.matrix, origin=self.matrix[p]).cpu()
+        rows = self.in_units(self.matrix)
+        return gram(rows, origin=rows[p]).cpu()
 
     def products_about(self, centre: Vector) -> Square:
-        """Return the inner products of the rows minus `centre`, float64, on the CPU."""
+        """Return the inner products of the rows minus `centre`, not in multiples of `unit`, float64, on the CPU."""
         return gram(self.matrix, origin=centre.to(self.matrix)).cpu()
 
     def combine(self, coefficients: Weights) -> Vector:
@@ -257,6 +276,11 @@ class Mixture(Points):
         """See `Points`."""
         return self.matrix
 
+    @cached_property
+    def unit(self) -> float:
+        """See `Points`."""
+        return unit(self.matrix) if self._geometry is None else self.points.unit
+
     def refuse(self) -> NoReturn:
         """See `Points`."""
         self.points.refuse()
@@ -271,7 +295,7 @@ class Mixture(Points):
     def products(self) -> Square:
         """See `Points`."""
         if self._geometry is None:
-            return gram(self.matrix).cpu()
+            return gram(self.in_units(self.matrix)).cpu()
         squares = self._geometry[-1, :-1]
         return (squares[:, None] + squares - self._geometry[:-1, :-1]) / 2
 
@@ -279,7 +303,7 @@ class Mixture(Points):
     def squared_distances(self) -> Square:
         """See `Points`."""
         if self._geometry is None:
-            return squared_distances(self.matrix, self.products.to(self.base.device)).cpu()
+            return squared_distances(self.in_units(self.matrix), self.products.to(self.base.device)).cpu()
         return self._geometry[:-1, :-1]
 
     def squared_distances_from(self, row: int) -> Weights:
@@ -289,7 +313,7 @@ class Mixture(Points):
     @cached_property
     def norms(self) -> Weights:
         """See `Points`."""
-        return norms(self.matrix).cpu() if self._geometry is None else root(self._geometry[-1, :-1])
+        return norms(self.matrix).cpu() if self._geometry is None else root(self._geometry[-1, :-1]) * self.unit
 
     @cached_property
     def _geometry(self) -> Float[Tensor, "k1 k1"] | None:
@@ -299,7 +323,7 @@ class Mixture(Points):
         For other coefficients, the origin is one more point, whose coefficient makes the sum one.
         """
         m = len(self.points)
-        squares = self.points.norms.square()
+        squares = (self.points.norms / self.points.unit).square()
         between = torch.zeros(m + 1, m + 1, dtype=torch.float64)
         between[:m, :m], between[m, :m], between[:m, m] = self.points.squared_distances, squares, squares
         c = torch.cat([self.coefficients, 1 - self.coefficients.sum(1, keepdim=True)], dim=1)
@@ -309,7 +333,7 @@ class Mixture(Points):
         distances = cross - (own[:, None] + own) / 2
         terms = cross.abs() + (own.abs()[:, None] + own.abs()) / 2
         equal = (c[:, None] == c).all(2)
-        if bool(((distances > EXACT * terms) | equal).all()):
+        if bool(((distances > (EXACT * terms).clamp(min=LEAST)) | equal).all()):
             return torch.where(equal, 0.0, distances)
         return None
 

@@ -18,6 +18,9 @@ used or judged until half of them have reported: fast attackers could set the me
 
 The server keeps three vectors for each participant: its last update, the sum of its payments, and the server's model at
 its last payment.
+
+With more than `FEW` participants and the mean as rule, an arrival costs the same for any number of them: sums change by
+what it brings (`phalanx.algorithms.running`).  They add in another order, so other last bits follow.
 """
 
 import math
@@ -40,9 +43,12 @@ from phalanx.algorithms.reputation import (
     largest,
     places,
 )
+from phalanx.algorithms.running import GONE, TICK, Clipped, Ranked, Sent, Shares, Slots
 from phalanx.core import InfeasibleError, Updates, Vector, Verdict
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.wording import plural
+
+FEW = 64  # participants whose last updates are added up at each arrival
 
 
 class Account(NamedTuple):
@@ -56,6 +62,15 @@ class Account(NamedTuple):
     paid: Vector  # w^(0) and all that it was allocated, which it downloads
 
 
+class Running(NamedTuple):
+    """What follows from the accounts, but costs a pass over them."""
+
+    updates: Clipped  # the last updates of participants that are not excluded
+    averages: Ranked  # their averages, each divided by the weight that it has had
+    weights: Slots[float | None]  # the same by participant
+    mean: float  # of the averages, which those have who have none
+
+
 class AsyncRFFLState(NamedTuple):
     """The server's state of `AsyncRFFL`."""
 
@@ -65,6 +80,7 @@ class AsyncRFFLState(NamedTuple):
     reputation: Mapping[int, float]  # r_i of R, summing to one
     threshold: float  # r_th of the last arrival
     verdicts: Mapping[int, Verdict]
+    running: Running | None = None  # with more than `FEW` participants
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,8 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         self.allocation.parts(len(model))
         accounts = dict.fromkeys(sizes, Account(0.0, 0, None, 0.0, model, model))
         equal = dict.fromkeys(sizes, 1 / len(sizes))
-        return AsyncRFFLState(0, model, accounts, equal, self.threshold / len(sizes), {}), sizes.keys()
+        state = AsyncRFFLState(0, model, accounts, equal, self.threshold / len(sizes), {})
+        return self._kept_running(state), sizes.keys()
 
     def part(self, state: AsyncRFFLState, clients: Mapping[int, int]) -> tuple[AsyncRFFLState, Set[int]]:
         """See `Algorithm`: everybody keeps its model and its account, and reputations keep their ratios."""
@@ -130,7 +147,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
             threshold=self.threshold / len(rest),
             verdicts={},
         )
-        return new, rest.keys()
+        return self._kept_running(new), rest.keys()
 
     def download(self, state: AsyncRFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
@@ -143,57 +160,119 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
             if i in state.reputation:
                 state = self._arrived(state, i, delta)
                 verdicts |= state.verdicts
-        return state._replace(verdicts=verdicts), verdicts.keys() & state.reputation.keys()
+        return state._replace(verdicts=verdicts), {i for i in verdicts if i in state.reputation}
 
     def _arrived(self, state: AsyncRFFLState, i: int, delta: Vector) -> AsyncRFFLState:
         """Return the state after one arrival."""
         account = state.accounts[i]._replace(latest=delta, length=float(norms(delta[None])[0]))
-        radius = self._radius({**state.accounts, i: account}, state.reputation.keys())
+        updates, radius = self._clipped(state, i, account)
         dw_i = shortened(delta[None], radius)[0]
-        if (dw_others := self._others(state, i, radius)) is not None:
+        if (dw_others := self._others(state, updates, i, radius)) is not None:
             cosine = float(cos_sim(dw_others, dw_i[None])[0])
             average = self.fade * account.average + (1 - self.fade) * cosine
             account = account._replace(average=average, judged=account.judged + 1)
 
-        r = self._reputations({**state.accounts, i: account}, state.reputation.keys())
+        r, running = self._rated(state, updates, i, account)
         r_th = self.threshold / len(r)
         state = state._replace(version=state.version + 1, threshold=r_th)
         if r[i] < r_th and account.judged > self.warmup:
             verdict = Verdict(False, 0.0, r[i], f"reputation {r[i]:.4f} < {r_th:.4f}, excluded", final=True)
-            rest = self._reputations(state.accounts, r.keys() - {i})
-            return state._replace(reputation=rest, verdicts={i: verdict})
+            rest, running = self._rated(state, updates and updates.without(i, account.length), i, None)
+            return state._replace(reputation=rest, verdicts={i: verdict}, running=running)
 
         w_g = state.model + r[i] * dw_i
-        paid = account.paid + self._allocated(account, w_g, r[i] / max(r.values()), r[i] * dw_i)
-        accounts = {**state.accounts, i: account._replace(seen=w_g, paid=paid)}
+        most = r.largest if isinstance(r, Shares) else max(r.values())
+        paid = account.paid + self._allocated(account, w_g, r[i] / most, r[i] * dw_i)
+        accounts = _changed(state.accounts, i, account._replace(seen=w_g, paid=paid))
         used = Verdict(True, r[i], r[i])
         if radius == 0:
             used = Verdict(False, 0.0, r[i], "only recorded: the median norm of all participants is zero so far")
-        return state._replace(model=w_g, accounts=accounts, reputation=r, verdicts={i: used})
+        return state._replace(model=w_g, accounts=accounts, reputation=r, verdicts={i: used}, running=running)
 
-    def _radius(self, accounts: Mapping[int, Account], members: Set[int]) -> float:
-        """Return the current largest norm of an update."""
+    def _clipped(self, state: AsyncRFFLState, i: int, account: Account) -> tuple[Clipped | None, float]:
+        """Return the sums of the others' last updates, if they are kept, and the current largest norm of an update."""
+        if state.running is not None:
+            old, sums = self._sent(state.accounts[i]), state.running.updates
+            return sums.replaced(i, old, account.length, self._radius, lambda j: self._sent(state.accounts[j]))
+        accounts = {**state.accounts, i: account}
+        return None, self._radius([accounts[j].length for j in state.reputation])
+
+    def _radius(self, lengths: Ranked | list[float]) -> float:
+        """Return the largest norm of an update for the lengths of all last ones."""
         if not isinstance(self.clip, MedianNorm):
             return math.inf if self.clip is None else self.clip
-        return self.clip.factor * median(accounts[j].length for j in members)
+        if isinstance(lengths, Ranked):
+            lengths = [length for length, _ in lengths.between((len(lengths) - 1) // 2, len(lengths) // 2 + 1)]
+        return self.clip.factor * median(lengths)
 
-    def _others(self, state: AsyncRFFLState, i: int, radius: float) -> Vector | None:
+    def _others(self, state: AsyncRFFLState, updates: Clipped | None, i: int, radius: float) -> Vector | None:
         """Return the reputation-weighted aggregate of the others' last updates; None if there is none."""
+        if radius == 0:
+            return None
+        if updates is not None and state.running is not None and state.running.mean > 0:
+            mean = updates.mean(radius, state.running.mean)
+            return None if mean is None else mean.to(state.model.dtype)
         last = {j: a.latest for j, a in state.accounts.items() if a.latest is not None and j != i}
         last = {j: dw_j for j, dw_j in last.items() if state.reputation.get(j, 0.0) > 0}
-        if not last or radius == 0:
+        if not last:
             return None
         rows = shortened(torch.stack([dw_j for dw_j in last.values() if dw_j is not None]), radius)
         weights = torch.tensor([state.reputation[j] for j in last], dtype=torch.float64, device=rows.device)
         return self.aggregate(rows, weights, turn=state.version)
 
+    def _rated(
+        self, state: AsyncRFFLState, updates: Clipped | None, i: int, account: Account | None
+    ) -> tuple[Mapping[int, float], Running | None]:
+        """Return the reputations with a new account, or without a participant, and what is kept with them."""
+        if updates is None or state.running is None:
+            if account is None:
+                return self._reputations(state.accounts, state.reputation.keys() - {i}), None
+            return self._reputations({**state.accounts, i: account}, state.reputation.keys()), None
+        old, averages = self._weight(state.accounts[i]), state.running.averages
+        new = GONE if account is None else self._weight(account)
+        if old is not None:
+            averages, _ = averages.without((old, i))
+        if account is not None:
+            updates = updates.including(i, self._sent(account))
+            if new is not None:
+                averages, _ = averages.including((new, i))
+        if updates.left <= 0:
+            accounts = _changed(state.accounts, i, account or state.accounts[i])
+            sent = {j: self._sent(accounts[j]) for _, j in updates.lengths.between(0, len(updates.lengths))}
+            updates = Clipped.of(sent, state.model, self._radius)
+        return self._shares(updates, averages, state.running.weights.changed(i, new))
+
+    def _shares(
+        self, updates: Clipped, averages: Ranked, weights: Slots[float | None]
+    ) -> tuple[Mapping[int, float], Running]:
+        """Return the reputations that follow from what is kept, and that."""
+        mean = updates.ticks * TICK / len(averages) if averages else 1.0
+        top = averages[len(averages) - 1][0] if averages else mean
+        return Shares(weights, mean, len(updates.lengths), top), Running(updates, averages, weights, mean)
+
+    def _kept_running(self, state: AsyncRFFLState) -> AsyncRFFLState:
+        """Return the state with what is kept for more than `FEW` participants; reputations stay as they are."""
+        if len(state.reputation) <= FEW or type(self.aggregate) is not Mean:
+            return state._replace(running=None)
+        there = {j: self._sent(state.accounts[j]) for j in state.reputation}
+        weights = Slots.of({j: there[j].weight if j in there else GONE for j in state.accounts})
+        averages = Ranked.of((one.weight, j) for j, one in there.items() if one.weight is not None)
+        _, running = self._shares(Clipped.of(there, state.model, self._radius), averages, weights)
+        if state.running is not None:
+            running = running._replace(mean=state.running.mean)
+        return state._replace(accounts=Slots.of(state.accounts), running=running)
+
+    def _sent(self, account: Account) -> Sent:
+        return Sent(account.latest, account.length, self._weight(account))
+
+    def _weight(self, account: Account) -> float | None:
+        """Return the average of a participant's cosines, at least 0, divided by the weight that it has had."""
+        return max(account.average, 0.0) / (1 - self.fade**account.judged) if account.judged else None
+
     def _reputations(self, accounts: Mapping[int, Account], members: Set[int]) -> dict[int, float]:
         """Return the reputation of each member, summing to one: members without any have the mean of the others."""
-        known = {
-            i: max(accounts[i].average, 0.0) / (1 - self.fade ** accounts[i].judged)
-            for i in sorted(members)
-            if accounts[i].judged
-        }
+        weights = {i: self._weight(accounts[i]) for i in sorted(members)}
+        known = {i: weight for i, weight in weights.items() if weight is not None}
         mean = sum(known.values()) / len(known) if known else 1.0
         if mean == 0.0:  # nobody has any: all are equal
             return dict.fromkeys(sorted(members), 1 / len(members))
@@ -211,3 +290,8 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         if self.own == "replaced" and account.latest is not None:
             return allocated - largest(account.latest, place, quota)
         return allocated
+
+
+def _changed(accounts: Mapping[int, Account], i: int, account: Account) -> Mapping[int, Account]:
+    """Return a copy of the accounts with another one."""
+    return accounts.changed(i, account) if isinstance(accounts, Slots) else {**accounts, i: account}

@@ -7,6 +7,7 @@ the shape of the matrix, not by the number of threads, so the result does not de
 On the CPU the compiled loops of `phalanx.numerics.kernels` do the work, on other devices torch's own products.
 """
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,6 +24,8 @@ from phalanx.numerics.threads import in_threads
 
 PRODUCTS = 1 << 22  # entries of temporary copies or products held at a time, besides the matrix
 SHARES = 16  # most parts to divide work into
+FAINT = 2.0**-400  # entries of float64 below which squares of differences may underflow
+LOOK = 16  # columns in which `unit` looks for an ordinary entry first
 
 Square = Float[Tensor, "m m"]
 
@@ -127,6 +130,23 @@ def _power_of_two(row: Vector) -> Tensor:
     return torch.where(largest > 0, torch.exp2(torch.log2(largest).floor()), 1.0).to(row.dtype)
 
 
+def unit(rows: Matrix) -> float:
+    """Return a power of two near the largest entry of float64 rows so small that squares underflow; 1 for other rows.
+
+    One ordinary entry settles it, and the first entries are looked at first, so usually this costs no pass over the
+    matrix.
+    """
+    if rows.dtype != torch.float64 or abs(float(rows[0, 0])) >= FAINT:  # squares of other types are float64
+        return 1.0
+    start, width = 0, LOOK
+    while start < rows.shape[1]:
+        if bool((rows[:, start : start + width].abs() >= FAINT).any()):
+            return 1.0
+        start, width = start + width, 4 * width
+    largest = float(rows.abs().max())
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0 else 1.0
+
+
 def product(left: Float[Tensor, "k m"], rows: Matrix, out: Float[Tensor, "k d"] | None = None) -> Float[Tensor, "k d"]:
     """Return the matrix product `left @ rows`, to the same bits for any number of threads."""
     result = room((len(left), rows.shape[1]), rows.dtype, rows.device) if out is None else out
@@ -220,7 +240,10 @@ def _length(row: Vector, point: Vector | None = None) -> float:
     if not _compiled(row):
         return float(torch.linalg.vector_norm(row.double() if point is None else row.double() - point.double()))
     there = 0.0 if point is None else point.detach().numpy().astype(np.float64)
-    return float(np.sqrt(np.square(row.detach().numpy().astype(np.float64) - there).sum()))
+    away = row.detach().numpy().astype(np.float64) - there
+    squares = np.square(away).sum()
+    scale = 1.0 if squares >= FAINT or not away.any() else unit(torch.from_numpy(away)[None])
+    return scale * float(np.sqrt(squares if scale == 1 else np.square(away / scale).sum()))
 
 
 def _strange(squares: Weights) -> list[int]:
