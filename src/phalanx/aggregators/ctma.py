@@ -12,10 +12,11 @@ until they hold the share 1 - lambda of the weight, the last one in part, and av
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
-from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest, spectral
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest
 from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
@@ -66,15 +67,15 @@ class CTMA(Selection):
         vector, held = points.combine(choice.shares), largest(points.share, f)
         if held > self.share + ROUNDING or influence.value is None or not influence.value < math.inf:
             return vector, choice, UNBOUNDED if held > self.share + ROUNDING else UNKNOWN
-        far = torch.tensor(choice.scores, dtype=torch.float64)
+        far = np.array(choice.scores)
         order = far.argsort()
-        last = int((points.share[order].cumsum(0) < (1 - self.share + held) * (1 - ROUNDING)).sum())
+        last = int((points.share.numpy()[order].cumsum() < (1 - self.share + held) * (1 - ROUNDING)).sum())
         kept = float(far[order[min(last, len(points) - 1)]]) + 2 * influence.value
         # Within `kept` of the centre: all rows that are kept, those of liars included.
         away = float(squared_distances_to(centre[None], vector).sqrt())
         products = about_mean(points, choice.shares)
-        chosen = Chosen(points.share, choice.shares, products, spectral(products), 1 - self.share)
-        return vector, choice, chosen.influence(f, kept + away, (far <= kept).numpy())
+        chosen = Chosen(points.share, choice.shares, products, 1 - self.share)
+        return vector, choice, chosen.influence(f, kept + away, far <= kept)
 
     def _nearest(self, points: Points, centre: Vector) -> Choice:
         """Return the choice of the rows nearest to the centre."""

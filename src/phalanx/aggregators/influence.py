@@ -152,14 +152,12 @@ class Chosen:
         share: (m,), of each row in the weight.
         shares: (m,), of each row in the mean.
         products: (m, m), inner products of the rows minus the mean.
-        strongest: bound on the largest eigenvalue of `products`.
         kept: share of the weight that is chosen.
     """
 
     share: Weights
     shares: Weights
     products: Numbers
-    strongest: float
     kept: float
 
     def influence(self, f: int, farthest: float, possible: NDArray[np.bool_]) -> Influence:
@@ -173,17 +171,37 @@ class Chosen:
         held, left_out = min(largest(self.share, f), self.kept) / self.kept, 1 / self.kept - 1
         far, most = np.sqrt(self.products.diagonal().clip(0)), self.share.numpy() / self.kept
         shares = self.shares.numpy()
-        # Rows that leave the mean, and rows that come: none by more than its share of what is chosen.  Seen from the
-        # mean, what leaves sums to minus what stays, so that one half is the worst case.
-        order = (-far).argsort()
-        gone = _largest_sum(far[order], np.minimum(shares, most)[order], min(held + left_out, 0.5))
-        new = _largest_sum(far[order], np.where(possible, most - shares, 0.0)[order], left_out)
-        parts = min(held + left_out, 0.5) + left_out
-        together = (parts * float(most.max()) * self.strongest) ** 0.5
-        return Influence.bound(held * farthest + min(gone + new, together))
+        # No row leaves or comes by more than its share of what is chosen.  If the share h of the new mean is liars, and
+        # rows of the share b come, rows of h + b leave.  Seen from the mean, what leaves sums to minus what stays, of
+        # 1 - h - b.  One more liar adds `farthest` and moves what leaves by no more than that, so h is `held`.
+        farthest = max(farthest, float(far[shares > 0].max()))
+        gone, new = _Heaped(far, shares), _Heaped(far, np.where(possible, most - shares, 0.0))
+        # The sum is concave in b: it is largest at one of its bends, or where as much leaves as stays.
+        b = np.concatenate([new.totals, 1 - held - gone.totals, [0.5 - held, left_out]]).clip(0, left_out)
+        apart = held * farthest + float((gone.sums(np.minimum(held + b, 1 - held - b)) + new.sums(b)).max())
+        # Together these are rows times coefficients that sum to at most h + 2 b, and to at most 1 - h, none of them
+        # above the largest of `most`.
+        rows = np.flatnonzero(possible | (shares > 0))
+        power = float(most.max()) * spectral(self.products[np.ix_(rows, rows)])
+        h = min(max(1 - power / (4 * farthest**2), 0.0), held) if farthest > 0 else held  # where the second is worst
+        few = held * farthest + (power * (held + 2 * left_out)) ** 0.5
+        return Influence.bound(min(apart, few, h * farthest + (power * (1 - h)) ** 0.5))
 
 
-def _largest_sum(far: Numbers, most: Numbers, mass: float) -> float:
-    """Return the largest sum of parts times decreasing distances, with no part above its `most`, and all of `mass`."""
-    own = most.clip(0)
-    return float((own - (own.cumsum() - mass).clip(0)).clip(0) @ far)
+class _Heaped:
+    """The largest sum of parts times values, as a function of the total of the parts.
+
+    Args:
+        values: (m,), at least 0.
+        most: (m,), the largest part of each.
+    """
+
+    def __init__(self, values: Numbers, most: Numbers) -> None:
+        order = (-values).argsort()
+        own = np.append(0.0, most[order].clip(0))
+        self.totals, self.reached = own.cumsum(), (own * np.append(0.0, values[order])).cumsum()
+
+    def sums(self, totals: Numbers) -> Numbers:
+        """Return the largest sum for each total."""
+        sums: Numbers = np.interp(totals, self.totals, self.reached)
+        return sums

@@ -83,7 +83,7 @@ class Krum(Selection):
         """See `Aggregator`.  The new result is near a row whose neighbourhood can get a smallest score."""
         assert choice is not None
         products = about_mean(points, choice.shares)
-        reach = _reach(self, points, products, spectral(products), liars=f, chosen=float(points.weights.min()))
+        reach = _reach(self, points, products, liars=f, chosen=float(points.weights.min()))
         if isinstance(reach, Influence):
             return reach
         return Influence.bound(max(reach.liar, float(products.diagonal()[reach.possible].max()) ** 0.5))
@@ -123,11 +123,10 @@ class MultiKrum(Selection):
         assert choice is not None
         products = about_mean(points, choice.shares)
         kept = (len(points) - self.f if self.m is None else self.m) / len(points)
-        strongest = spectral(products)
-        reach = _reach(self, points, products, strongest, liars=f, chosen=points.mass * kept)
+        reach = _reach(self, points, products, liars=f, chosen=points.mass * kept)
         if isinstance(reach, Influence):
             return reach
-        return Chosen(points.share, choice.shares, products, strongest, kept).influence(f, reach.liar, reach.possible)
+        return Chosen(points.share, choice.shares, products, kept).influence(f, reach.liar, reach.possible)
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
@@ -172,7 +171,6 @@ def _reach(
     rule: "Krum | MultiKrum",
     points: Points,
     products: NDArray[np.float64],
-    strongest: float,
     *,
     liars: int,
     chosen: float,
@@ -189,7 +187,6 @@ def _reach(
         rule: whose scores decide.
         points: the rows.
         products: (m, m), inner products of the rows minus the result.
-        strongest: bound on their largest eigenvalue.
         liars: their number.
         chosen: weight that is chosen; of a single row, the smallest one of a row.
     """
@@ -211,7 +208,7 @@ def _reach(
     far = np.sqrt(away)
     of_part = _Sums(np.stack([away, -far]), weights).up_to(q)
     least, farthest = float(of_part[0]), -float(of_part[1])
-    pull = min((strongest * float(weights.max()) * q) ** 0.5, farthest)
+    pull = min((spectral(products) * float(weights.max()) * q) ** 0.5, farthest)
     about = (pull + max(pull * pull + q * (most - least), 0.0) ** 0.5) / q
     liar = min(about, float(far[possible].max()) + (most / q) ** 0.5)
     return _Reach(liar, possible)
