@@ -37,7 +37,8 @@ from phalanx.aggregators import (
 Rows = torch.Tensor
 ROUNDING = 1 + 1e-6  # of the rules: an attack that is longer by less does not exceed a bound
 RANDOM = 100  # random attacks for each other one, on rules by coordinate
-DIRECTIONS, BATCH, ROUNDS = 16, 35, 4  # of an estimated gradient; attacks at once; of made attacks and ascent
+DIRECTIONS, BATCH, ROUNDS = 16, 35, 4  # of an estimated gradient; attacks at once; least of made attacks and ascent
+RESTART = 1500  # attacks of a round, if there are more than so many rounds
 SHAPES = ((20, 4, 2), (20, 1, 200), (20, 4, 200), (50, 10, 200))  # rows, liars, columns
 SIZES = ((50, 1_000_000), (100, 100_000), (20, 100_000), (20, 10_000), (20, 1_000))  # rows, columns whose cost is timed
 RULES: dict[str, Callable[[int, int], Aggregator]] = {  # for m rows and f liars
@@ -106,7 +107,7 @@ class Attacker:
         return moved.tolist()
 
     def liars(self) -> np.ndarray:
-        """Return f rows: any, the heaviest, those of the best attack with one changed, or those that hold back a move."""
+        """Return f rows: any, the heaviest, those of the best attack with one changed, or those that hold it back."""
         m, kind = len(self.rows), self.rng.integers(6)
         if kind > 3:  # those whose rows hold the result back the most
             w = np.ones(m) if self.weights is None else self.weights.numpy()
@@ -188,13 +189,21 @@ class Attacker:
             self.changes(list(zip(liars, lies, strict=True)))
 
     def run(self, count: int) -> None:
-        """Try `count` attacks that are made for the rule or found by ascent, half of each."""
-        made = self.made()
-        for k in range(1, ROUNDS + 1):
-            wanted = count * k / ROUNDS
-            while self.tried < wanted - count / (2 * ROUNDS):
+        """Try `count` attacks that are made for the rule or found by ascent, half of each.
+
+        Every other time they start from nothing, since the best may be a local one.
+        """
+        made, rounds = self.made(), max(ROUNDS, count // RESTART)
+        best, attack, moved = self.best, self.attack, self.moved
+        for k in range(1, rounds + 1):
+            wanted = count * k / rounds
+            self.best, self.attack, self.moved = (0.0, attack, moved) if k % 2 else (best, attack, moved)
+            while self.tried < wanted - count / (2 * rounds):
                 self.changes([next(made) for _ in range(BATCH)])
             self.climb(max(0, int((wanted - self.tried) / (2 * DIRECTIONS + 4))))
+            if self.best > best:
+                best, attack, moved = self.best, self.attack, self.moved
+        self.best, self.attack, self.moved = best, attack, moved
 
 
 def attacks(count: int, names: Sequence[str]) -> bool:

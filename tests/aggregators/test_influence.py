@@ -22,7 +22,8 @@ from phalanx.aggregators import (
     SignMajority,
     TrimmedMean,
 )
-from phalanx.aggregators.influence import Chosen, audited, longest_sum, spectral
+from phalanx.aggregators.influence import Chosen, audited, spectral
+from phalanx.numerics.influence_kernels import longest_sum
 from phalanx.weighting import Truncate
 
 HUGE = 1e9  # a lie that no rule here can tell from an infinite one

@@ -20,7 +20,7 @@ from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence,
 from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
-from phalanx.numerics.linalg import squared_distances_to
+from phalanx.numerics.linalg import length, squared_distances_to
 
 ROUNDING = 1e-12  # a share of the weight below this is what rounding has left
 
@@ -64,17 +64,17 @@ class CTMA(Selection):
         """See `Aggregator`.  Liars who are kept are no farther from the new centre than rows that stay."""
         centre, _, influence = self.rule.audit(points, f)
         choice = self._nearest(points, centre)
-        vector, held = points.combine(choice.shares), largest(points.share, f)
+        vector, share = points.combine(choice.shares), points.share
+        held = largest(share, f)
         if held > self.share + ROUNDING or influence.value is None or not influence.value < math.inf:
             return vector, choice, UNBOUNDED if held > self.share + ROUNDING else UNKNOWN
         far = np.array(choice.scores)
         order = far.argsort()
-        last = int((points.share.numpy()[order].cumsum() < (1 - self.share + held) * (1 - ROUNDING)).sum())
+        last = int((share.numpy()[order].cumsum() < (1 - self.share + held) * (1 - ROUNDING)).sum())
         kept = float(far[order[min(last, len(points) - 1)]]) + 2 * influence.value
         # Within `kept` of the centre: all rows that are kept, those of liars included.
-        away = float(squared_distances_to(centre[None], vector).sqrt())
-        products = about_mean(points, choice.shares)
-        chosen = Chosen(points.share, choice.shares, products, 1 - self.share)
+        away = length(centre - vector)
+        chosen = Chosen(share, choice.shares, about_mean(points, choice.shares), 1 - self.share)
         return vector, choice, chosen.influence(f, kept + away, far <= kept)
 
     def _nearest(self, points: Points, centre: Vector) -> Choice:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
+from phalanx.numerics import influence_kernels as kernels
 
 Numbers = NDArray[np.float64]
 SQUARINGS = 4  # of a matrix, for its 16th power
@@ -98,26 +99,7 @@ def current_audit() -> Audit | None:
 
 def largest(values: Weights, f: int) -> float:
     """Return the sum of the f largest values."""
-    return float(values.topk(min(f, len(values))).values.sum())
-
-
-def longest_sum(products: Numbers, f: int) -> float:
-    """Return a bound on the length of the sum of any f of some vectors.
-
-    The square of the length is the sum over pairs of their inner products.  For each of the f, those with the others
-    sum to at most the f - 1 largest; and f of these sums are at most the f largest.
-
-    Args:
-        products: (m, m), inner products of the vectors.
-        f: number of vectors, at least 1.
-    """
-    m, own = len(products), products.diagonal()
-    others = np.array(products)
-    np.fill_diagonal(others, -np.inf)
-    rows = own + np.partition(others, m - f, axis=1)[:, m - f + 1 :].sum(1) if 1 < f < m else own
-    if f >= m:
-        return float(np.sqrt(max(products.sum(), 0.0)))
-    return float(np.sqrt(max(np.partition(rows, m - f)[m - f :].sum(), 0.0)))
+    return float(kernels.largest(values.numpy(), f))
 
 
 def spectral(products: Numbers) -> float:
@@ -168,40 +150,12 @@ class Chosen:
             farthest: largest distance from the mean of a liar that is chosen.
             possible: (m,), whether a row may be chosen.
         """
-        held, left_out = min(largest(self.share, f), self.kept) / self.kept, 1 / self.kept - 1
-        far, most = np.sqrt(self.products.diagonal().clip(0)), self.share.numpy() / self.kept
-        shares = self.shares.numpy()
-        # No row leaves or comes by more than its share of what is chosen.  If the share h of the new mean is liars, and
-        # rows of the share b come, rows of h + b leave.  Seen from the mean, what leaves sums to minus what stays, of
-        # 1 - h - b.  One more liar adds `farthest` and moves what leaves by no more than that, so h is `held`.
-        farthest = max(farthest, float(far[shares > 0].max()))
-        gone, new = _Heaped(far, shares), _Heaped(far, np.where(possible, most - shares, 0.0))
-        # The sum is concave in b: it is largest at one of its bends, or where as much leaves as stays.
-        b = np.concatenate([new.totals, 1 - held - gone.totals, [0.5 - held, left_out]]).clip(0, left_out)
-        apart = held * farthest + float((gone.sums(np.minimum(held + b, 1 - held - b)) + new.sums(b)).max())
-        # Together these are rows times coefficients that sum to at most h + 2 b, and to at most 1 - h, none of them
-        # above the largest of `most`.
-        rows = np.flatnonzero(possible | (shares > 0))
-        power = float(most.max()) * spectral(self.products[np.ix_(rows, rows)])
-        h = min(max(1 - power / (4 * farthest**2), 0.0), held) if farthest > 0 else held  # where the second is worst
-        few = held * farthest + (power * (held + 2 * left_out)) ** 0.5
-        return Influence.bound(min(apart, few, h * farthest + (power * (1 - h)) ** 0.5))
-
-
-class _Heaped:
-    """The largest sum of parts times values, as a function of the total of the parts.
-
-    Args:
-        values: (m,), at least 0.
-        most: (m,), the largest part of each.
-    """
-
-    def __init__(self, values: Numbers, most: Numbers) -> None:
-        order = (-values).argsort()
-        own = np.append(0.0, most[order].clip(0))
-        self.totals, self.reached = own.cumsum(), (own * np.append(0.0, values[order])).cumsum()
-
-    def sums(self, totals: Numbers) -> Numbers:
-        """Return the largest sum for each total."""
-        sums: Numbers = np.interp(totals, self.totals, self.reached)
-        return sums
+        share, shares = self.share.numpy(), self.shares.numpy()
+        apart, held, farthest = kernels.exchanged(self.products, share, shares, possible, self.kept, f, farthest)
+        # Rows that leave and come are rows times coefficients that sum to at most h + 2 b, and to at most 1 - h, none
+        # of them above the largest share; see `exchanged`.  Where h and b are largest, or where the second is.
+        free = possible | (shares > 0)
+        power = float(share.max()) / self.kept * spectral(self.products if free.all() else self.products[free][:, free])
+        few = held * farthest + math.sqrt(power * (held + 2 * (1 / self.kept - 1)))
+        h = min(max(1 - power / (4 * farthest**2), 0.0), held) if farthest > 0 else held
+        return Influence.bound(min(apart, few, h * farthest + math.sqrt(power * (1 - h))))

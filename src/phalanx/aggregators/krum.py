@@ -36,6 +36,7 @@ from phalanx.aggregators.influence import (
 )
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
+from phalanx.numerics import influence_kernels as kernels
 from phalanx.numerics.linalg import Square
 
 ROUNDING = 1e-12  # sums of weights with a smaller relative difference are equal up to rounding
@@ -223,15 +224,11 @@ class _Sums:
     """
 
     def __init__(self, values: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
-        self.unit = float(weights[0]) if bool((weights == weights[0]).all()) else None
-        if self.unit is None:
-            order = values.argsort(axis=1)
-            self.values, own = np.take_along_axis(values, order, axis=1), weights[order]
-            self.reached = own.cumsum(axis=1)
-            self.sums = (self.values * own).cumsum(axis=1)
+        if bool((weights == weights[0]).all()):
+            self.values, self.own = np.sort(values, axis=1), np.full(values.shape, weights[0])
         else:
-            self.values = np.sort(values, axis=1)
-            self.sums = self.values.cumsum(axis=1) * self.unit
+            order = values.argsort(axis=1)
+            self.values, self.own = np.take_along_axis(values, order, axis=1), weights[order]
 
     def up_to(self, mass: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return, for each row, the sum over its smallest values of a total weight, of the last one in part.
@@ -239,18 +236,9 @@ class _Sums:
         Args:
             mass: at least the smallest weight; one for all rows, or one for each.
         """
-        if self.unit is not None:
-            mass = float(np.max(mass))  # of equal weights it is the same for all rows
-            count = min(int(mass / self.unit * (1 + ROUNDING)), self.values.shape[1])
-            part = mass - count * self.unit
-            whole = self.sums[:, count - 1]
-            return whole + part * self.values[:, count] if part > mass * ROUNDING else whole
-        masses, rows = np.broadcast_to(mass, (len(self.values),)), np.arange(len(self.values))
-        count = (self.reached <= masses[:, None] * (1 + ROUNDING)).sum(1)
-        part = masses - np.where(count > 0, self.reached[rows, count - 1], 0.0)
-        whole = np.where(count > 0, self.sums[rows, count - 1], 0.0)
-        then = self.values[rows, count.clip(max=self.values.shape[1] - 1)]
-        return np.where(part > masses * ROUNDING, whole + part * then, whole)
+        masses = np.full(len(self.values), mass) if isinstance(mass, float) else mass
+        sums: NDArray[np.float64] = kernels.sums_up_to(self.values, self.own, masses)
+        return sums
 
 
 def _neighbourhood(m: int, f: int, neighbours: Neighbours) -> int:

@@ -7,6 +7,7 @@ the shape of the matrix, not by the number of threads, so the result does not de
 On the CPU the compiled loops of `phalanx.numerics.kernels` do the work, on other devices torch's own products.
 """
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,6 +23,8 @@ from phalanx.numerics.memory import room
 from phalanx.numerics.threads import in_threads
 
 PRODUCTS = 1 << 22  # entries of temporary copies or products held at a time, besides the matrix
+SHORT = 1 << 14  # entries of a vector whose copy in float64 costs nothing
+NORMAL = 1e-200  # squares of a length that are larger, and smaller than its inverse, have all their digits
 SHARES = 16  # most parts to divide work into
 
 Square = Float[Tensor, "m m"]
@@ -213,6 +216,16 @@ def norms(rows: Matrix) -> Weights:
     for i in _strange(squares):
         lengths[i] = _length(rows[i])
     return lengths
+
+
+def length(vector: Vector) -> float:
+    """Return the Euclidean norm."""
+    if vector.device.type == "cpu" and len(vector) <= SHORT:  # a tenth of the time for a model of 1,000 parameters
+        entries = vector.to(torch.float64).numpy()
+        squares = float(entries @ entries)
+        if NORMAL < squares < 1 / NORMAL:
+            return math.sqrt(squares)
+    return float(norms(vector[None])[0])
 
 
 def _length(row: Vector, point: Vector | None = None) -> float:
