@@ -22,7 +22,8 @@ from phalanx.aggregators import (
     SignMajority,
     TrimmedMean,
 )
-from phalanx.aggregators.influence import audited, longest_sum, spectral
+from phalanx.aggregators.influence import Chosen, audited, spectral
+from phalanx.numerics.influence_kernels import longest_sum
 from phalanx.weighting import Truncate
 
 HUGE = 1e9  # a lie that no rule here can tell from an infinite one
@@ -231,7 +232,17 @@ def test_the_largest_eigenvalue_has_a_bound_that_is_near():
     assert spectral(np.zeros((3, 3))) == 0
 
 
-@pytest.mark.parametrize("rule", [Krum(5), MultiKrum(5), GeometricMedian()], ids=str)
+def test_rows_that_leave_and_rows_that_come_are_counted_once():
+    # 14 of 20 rows are chosen, 4 liars are among the next 14.  So 10 rows stay at most, or as many leave and come.
+    share, shares = torch.full((20,), 1 / 20, dtype=torch.float64), torch.zeros(20, dtype=torch.float64)
+    shares[:14] = 1 / 14
+    orthogonal, equal = (Chosen(share, shares, products, 0.7) for products in (np.eye(20), np.ones((20, 20))))
+    everywhere = np.ones(20, dtype=bool)
+    assert orthogonal.influence(4, 3.0, everywhere).value == pytest.approx((12 + math.sqrt(10)) / 14, rel=0.02)
+    assert equal.influence(4, 3.0, everywhere).value == pytest.approx((12 + 10) / 14)
+
+
+@pytest.mark.parametrize("rule", [Krum(5), MultiKrum(5), GeometricMedian(), CTMA(0.3)], ids=str)
 def test_rows_far_away_do_not_make_the_bound_useless(rule):
     rows, _, _ = drawn(2, 15, 30)
     calm = rule.influence(rows, f=2).value

@@ -13,11 +13,9 @@ from torch import Tensor
 from phalanx.aggregators.influence import NOTHING, UNBOUNDED, UNKNOWN, Influence, Spread, audited, current_audit
 from phalanx.aggregators.points import Mixture, Points
 from phalanx.core import InfeasibleError, Matrix, Rule, TooFewError, Vector, Weights
-from phalanx.numerics.linalg import norms
+from phalanx.numerics.linalg import length
 from phalanx.rng import numpy_generator
 
-SHORT = 1 << 14  # entries of a vector whose copy in float64 costs nothing
-NORMAL = 1e-200  # squares of a length that are larger, and smaller than its inverse, have all their digits
 BELOW_HALF = math.nextafter(0.5, 0.0)  # largest share of the weight that a median tolerates: less than one half
 
 
@@ -141,21 +139,24 @@ class Aggregator(ABC):
             >>> Mean().influence(rows, f=1).kind
             'unbounded'
         """
-        with audited(f) as found:
-            self(deltas, weights, turn=turn, previous=previous)
-        return found[0]
+        return self._measured(Points.of(deltas, weights, turn, previous), f)[2]
 
     def _audited(self, points: Points) -> tuple[Vector, Choice | None]:
         """Do what `apply` does, and note the influence that was asked for by `influence.audited`."""
         audit = current_audit()
         assert audit is not None
-        if audit.f < 0:
-            raise ValueError(f"f must be at least 0, got {audit.f}.")
-        with audited(None):
-            vector, choice, influence = self.audit(points, audit.f)
-        length = _length(vector.detach())
-        audit.found.append(replace(NOTHING if audit.f == 0 else influence, length=length))
+        vector, choice, influence = self._measured(points, audit.f)
+        audit.found.append(influence)
         return vector, choice
+
+    def _measured(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
+        """Return the results of `aggregate` and `choose`, and the influence of f liars, with the length."""
+        if f < 0:
+            raise ValueError(f"f must be at least 0, got {f}.")
+        with audited(None):
+            vector, choice, influence = self.audit(points, f)
+        found = NOTHING if f == 0 else influence
+        return vector, choice, Influence(found.value, found.kind, length(vector))
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """Return the results of `aggregate` and `choose`, and the influence of f liars, at least 1."""
@@ -319,16 +320,6 @@ class Chain(Aggregator):
         if len(mixed) != len(points):
             return Choice(shares)
         return choice._replace(shares=shares)  # scores and reasons are of the row that was made from each row
-
-
-def _length(vector: Vector) -> float:
-    """Return the Euclidean norm."""
-    if vector.device.type == "cpu" and len(vector) <= SHORT:  # a tenth of the time for a model of 1,000 parameters
-        entries = vector.to(torch.float64).numpy()
-        squares = float(entries @ entries)
-        if NORMAL < squares < 1 / NORMAL:
-            return math.sqrt(squares)
-    return float(norms(vector[None])[0])
 
 
 def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> None:

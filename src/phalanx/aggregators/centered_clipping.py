@@ -14,12 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from phalanx.aggregators.aggregator import Aggregator, Choice
-from phalanx.aggregators.influence import Influence, largest, longest_sum, spectral
+from phalanx.aggregators.influence import Influence, spectral
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
+from phalanx.numerics import influence_kernels as kernels
 from phalanx.numerics.linalg import root
 
 Numbers = NDArray[np.float64]
+Rows = tuple[Numbers, Numbers, float, Numbers, Numbers, float]
 PARTS = 16  # of a distance, over which a bound is integrated
 
 
@@ -65,8 +67,8 @@ class CenteredClipping(Aggregator):
         """See `Aggregator`.
 
         In each iteration a row adds its weight times a vector no longer than the radius.  Liars replace theirs, whose
-        sum is no longer than `longest_sum`, by others no longer than the radius.  Steps to the rows that stay bring two
-        centres together, see `_carried`.
+        sum is no longer than `influence_kernels.longest_sum`, by others no longer than the radius.  Steps to the rows
+        that stay bring two centres together, see `_carried`.
         """
         vector, choice, reach = self._clipped(points, f)
         return vector, choice, Influence.bound(reach)
@@ -78,16 +80,14 @@ class CenteredClipping(Aggregator):
         unit = points.unit if centre is None else 1.0
         radius = self.radius / unit
         shares = torch.zeros_like(w)  # v = centre + sum of shares times (u - centre)
-        far, factor, reach, held = w, w, 0.0, largest(w, f)
+        far, factor, reach = w, w, 0.0
         for _ in range(self.iterations):
             inner = products @ shares
             far = root((products.diagonal() - 2 * inner + shares @ inner).clamp(min=0))
             factor = torch.where(far > radius, radius / far, 1.0)
             if f:
-                about, own = (products - inner - inner[:, None] + shares @ inner).numpy(), (w * factor).numpy()
-                alone = largest(w * (radius + far.clamp(max=radius)), f)
-                together = held * radius + longest_sum(about * own * own[:, None], f)
-                reach = _carried(about, w.numpy(), f, reach, radius) + min(alone, together)
+                rows = products.numpy(), inner.numpy(), float(shares @ inner), w.numpy(), far.numpy(), radius
+                reach = _carried(rows, f, reach) + kernels.replaced(*rows, f)
             # v stays a combination of the rows and the centre, so an iteration needs only (m, m) products.
             shares = shares + w * factor - shares * (w * factor).sum()
         vector = points.combine(shares)
@@ -98,38 +98,26 @@ class CenteredClipping(Aggregator):
         return vector, Choice(shares, away, reasons), reach * unit
 
 
-def _carried(products: Numbers, w: Numbers, f: int, reach: float, radius: float) -> float:
+def _carried(rows: Rows, f: int, reach: float) -> float:
     """Return how far apart steps to the rows that stay leave two centres, at most.
 
-    The derivative of the step by the centre z is 1 - sum over i of w_i a_i (1 - e_i e_i^T), over the rows that
-    stay.  e_i is the direction from z to row i, r_i its distance, and a_i = radius / r_i if the row is clipped.  If
-    it is not, a_i is 1 and the square is left out.
+    The derivative of the step by the centre z is 1 - sum over i of w_i a_i (1 - e_i e_i^T), over the rows that stay.
+    e_i is the direction from z to row i, r_i its distance, and a_i = radius / r_i if the row is clipped.  If it is not,
+    a_i is 1 and the square is left out.
 
-    At a distance t from the first centre, r_i is larger by t at most, and e_i differs by at most the chord of the
-    angle arcsin(t / r_i).  So for every direction x the sum of w_i a_i (e_i x)^2 is at most the square of the sum
-    of two roots: of the largest eigenvalue at the first centre, and of the sum of w_i a_i times squared chords.
+    At a distance t from the first centre, r_i is larger by t at most, and e_i differs by at most the chord of the angle
+    arcsin(t / r_i).  So for every direction x the sum of w_i a_i (e_i x)^2 is at most the square of the sum of two
+    roots: of the largest eigenvalue at the first centre, and of the sum of w_i a_i times squared chords.
 
     The bound on the derivative grows with t, and its integral over t up to `reach` is the result.
 
     Args:
-        products: (m, m), inner products of the rows minus the first centre.
-        w: (m,), shares of the weight.
+        rows: what `influence_kernels.replaced` takes.
         f: number of liars, who are any of the rows.
         reach: distance of the second centre from the first, at most.
-        radius: of the rule, in the units of the products.
     """
     if reach == 0.0:
         return 0.0
-    far = np.sqrt(products.diagonal().clip(0))
-    t = reach * np.arange(1, PARTS + 1)[:, None] / PARTS  # the end of each part, where the bound is largest
-    clipped = far + t > radius
-    pull = w * np.minimum(1.0, radius / (far + t).clip(radius))
-    staying = np.sort(pull, axis=1)[:, : len(w) - f].sum(1)
-    here = w * np.minimum(1.0, radius / far.clip(radius)) * clipped[-1]
-    scale = np.divide(np.sqrt(here), far, out=np.zeros_like(far), where=far > 0)
-    sines = np.divide(t, far, out=np.full(clipped.shape, np.inf), where=far > 0)
-    chords = np.where(sines < 1, 2 - 2 * np.sqrt(1 - np.minimum(sines, 1.0) ** 2), 4.0)  # squared
-    turned = np.sqrt((here * clipped * chords).sum(1))
-    along = (np.sqrt(spectral(products * scale * scale[:, None])) + turned) ** 2
-    lost = np.minimum(np.sort(w)[len(w) - f :].sum() + (w * clipped).sum(1), 1.0)  # by rows that are not clipped
-    return float(np.minimum(lost, 1 - staying + along).sum()) * reach / PARTS
+    *_, w, far, radius = rows
+    strongest = spectral(kernels.pulled(*rows, reach))
+    return float(kernels.carried(far, w, radius, f, reach, strongest, PARTS))

@@ -1,5 +1,6 @@
 """Access of the coordinate-wise rules to columns: compiled kernels on the CPU, torch's sort on other devices."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -43,18 +44,14 @@ def of_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> 
 
 
 def shifted_columns(points: Points, kernel: Callable[..., bool], *arguments: Any) -> tuple[Vector, float]:
-    """Return the result of `kernel(matrix, *arguments, result, squares, parts, taken)`, and the root of all squares.
+    """Return the result of `kernel(matrix, *arguments, squares, result, parts, taken)`, and the root of all squares.
 
     Raises:
         ValueError: if an entry is not finite.
     """
     squares = np.zeros((len(shares(points.base.shape[1], UNIT, SHARES)), kernels.LANES))
-
-    def shifted(matrix: NDArray[Any], result: NDArray[Any], parts: NDArray[Any], taken: NDArray[Any]) -> bool:
-        return kernel(matrix, *arguments, result, squares, parts, taken)
-
-    vector = of_columns(points, shifted)
-    return vector, float(np.sqrt(squares.sum()))
+    vector = of_columns(points, kernel, *arguments, squares)
+    return vector, math.sqrt(float(squares.sum()))
 
 
 def shifted_ranks(coefficients: NDArray[np.float64], by: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

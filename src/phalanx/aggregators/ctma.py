@@ -12,14 +12,15 @@ until they hold the share 1 - lambda of the weight, the last one in part, and av
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
-from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest, spectral
+from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest
 from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector
-from phalanx.numerics.linalg import squared_distances_to
+from phalanx.numerics.linalg import length
 
 ROUNDING = 1e-12  # a share of the weight below this is what rounding has left
 
@@ -63,19 +64,19 @@ class CTMA(Selection):
         """See `Aggregator`.  Liars who are kept are no farther from the new centre than rows that stay."""
         centre, _, influence = self.rule.audit(points, f)
         choice = self._nearest(points, centre)
-        vector, held = points.combine(choice.shares), largest(points.share, f)
+        vector, share = points.combine(choice.shares), points.share
+        held = largest(share, f)
         if held > self.share + ROUNDING or influence.value is None or not influence.value < math.inf:
             return vector, choice, UNBOUNDED if held > self.share + ROUNDING else UNKNOWN
-        far = torch.tensor(choice.scores, dtype=torch.float64)
+        far = np.array(choice.scores)
         order = far.argsort()
-        last = int((points.share[order].cumsum(0) < (1 - self.share + held) * (1 - ROUNDING)).sum())
+        last = int((share.numpy()[order].cumsum() < (1 - self.share + held) * (1 - ROUNDING)).sum())
         unit = points.unit
         kept = float(far[order[min(last, len(points) - 1)]]) + 2 * influence.value
         # Within `kept` of the centre: all rows that are kept, those of liars included.
-        away = unit * float(squared_distances_to(points.in_units(centre)[None], points.in_units(vector)).sqrt())
-        products = about_mean(points, choice.shares)
-        chosen = Chosen(points.share, choice.shares, products, spectral(products), 1 - self.share)
-        return vector, choice, chosen.influence(f, (kept + away) / unit, (far <= kept).numpy()).times(unit)
+        away = length(points.in_units(centre) - points.in_units(vector))
+        chosen = Chosen(share, choice.shares, about_mean(points, choice.shares), 1 - self.share)
+        return vector, choice, chosen.influence(f, kept / unit + away, far <= kept).times(unit)
 
     def _nearest(self, points: Points, centre: Vector) -> Choice:
         """Return the choice of the rows nearest to the centre."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from phalanx.aggregators.points import Points
 from phalanx.core import Weights
+from phalanx.numerics import influence_kernels as kernels
 
 Numbers = NDArray[np.float64]
 SQUARINGS = 4  # of a matrix, for its 16th power
@@ -102,26 +103,7 @@ def current_audit() -> Audit | None:
 
 def largest(values: Weights, f: int) -> float:
     """Return the sum of the f largest values."""
-    return float(values.topk(min(f, len(values))).values.sum())
-
-
-def longest_sum(products: Numbers, f: int) -> float:
-    """Return a bound on the length of the sum of any f of some vectors.
-
-    The square of the length is the sum over pairs of their inner products.  For each of the f, those with the others
-    sum to at most the f - 1 largest; and f of these sums are at most the f largest.
-
-    Args:
-        products: (m, m), inner products of the vectors.
-        f: number of vectors, at least 1.
-    """
-    m, own = len(products), products.diagonal()
-    others = np.array(products)
-    np.fill_diagonal(others, -np.inf)
-    rows = own + np.partition(others, m - f, axis=1)[:, m - f + 1 :].sum(1) if 1 < f < m else own
-    if f >= m:
-        return float(np.sqrt(max(products.sum(), 0.0)))
-    return float(np.sqrt(max(np.partition(rows, m - f)[m - f :].sum(), 0.0)))
+    return float(kernels.largest(values.numpy(), f))
 
 
 def spectral(products: Numbers) -> float:
@@ -156,14 +138,12 @@ class Chosen:
         share: (m,), of each row in the weight.
         shares: (m,), of each row in the mean.
         products: (m, m), inner products of the rows minus the mean.
-        strongest: bound on the largest eigenvalue of `products`.
         kept: share of the weight that is chosen.
     """
 
     share: Weights
     shares: Weights
     products: Numbers
-    strongest: float
     kept: float
 
     def influence(self, f: int, farthest: float, possible: NDArray[np.bool_]) -> Influence:
@@ -174,20 +154,12 @@ class Chosen:
             farthest: largest distance from the mean of a liar that is chosen.
             possible: (m,), whether a row may be chosen.
         """
-        held, left_out = min(largest(self.share, f), self.kept) / self.kept, 1 / self.kept - 1
-        far, most = np.sqrt(self.products.diagonal().clip(0)), self.share.numpy() / self.kept
-        shares = self.shares.numpy()
-        # Rows that leave the mean, and rows that come: none by more than its share of what is chosen.  Seen from the
-        # mean, what leaves sums to minus what stays, so that one half is the worst case.
-        order = (-far).argsort()
-        gone = _largest_sum(far[order], np.minimum(shares, most)[order], min(held + left_out, 0.5))
-        new = _largest_sum(far[order], np.where(possible, most - shares, 0.0)[order], left_out)
-        parts = min(held + left_out, 0.5) + left_out
-        together = (parts * float(most.max()) * self.strongest) ** 0.5
-        return Influence.bound(held * farthest + min(gone + new, together))
-
-
-def _largest_sum(far: Numbers, most: Numbers, mass: float) -> float:
-    """Return the largest sum of parts times decreasing distances, with no part above its `most`, and all of `mass`."""
-    own = most.clip(0)
-    return float((own - (own.cumsum() - mass).clip(0)).clip(0) @ far)
+        share, shares = self.share.numpy(), self.shares.numpy()
+        apart, held, farthest = kernels.exchanged(self.products, share, shares, possible, self.kept, f, farthest)
+        # Rows that leave and come are rows times coefficients that sum to at most h + 2 b, and to at most 1 - h, none
+        # of them above the largest share; see `exchanged`.  Where h and b are largest, or where the second is.
+        free = possible | (shares > 0)
+        power = float(share.max()) / self.kept * spectral(self.products if free.all() else self.products[free][:, free])
+        few = held * farthest + math.sqrt(power * (held + 2 * (1 / self.kept - 1)))
+        h = min(max(1 - power / (4 * farthest**2), 0.0), held) if farthest > 0 else held
+        return Influence.bound(min(apart, few, h * farthest + math.sqrt(power * (1 - h))))

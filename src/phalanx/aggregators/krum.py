@@ -36,6 +36,7 @@ from phalanx.aggregators.influence import (
 )
 from phalanx.aggregators.points import Points
 from phalanx.core import Vector, Weights
+from phalanx.numerics import influence_kernels as kernels
 from phalanx.numerics.linalg import Square
 
 ROUNDING = 1e-12  # sums of weights with a smaller relative difference are equal up to rounding
@@ -83,7 +84,7 @@ class Krum(Selection):
         """See `Aggregator`.  The new result is near a row whose neighbourhood can get a smallest score."""
         assert choice is not None
         products = about_mean(points, choice.shares)
-        reach = _reach(self, points, products, spectral(products), liars=f, chosen=float(points.weights.min()))
+        reach = _reach(self, points, products, liars=f, chosen=float(points.weights.min()))
         if isinstance(reach, Influence):
             return reach
         return Influence.bound(points.unit * max(reach.liar, float(products.diagonal()[reach.possible].max()) ** 0.5))
@@ -123,11 +124,10 @@ class MultiKrum(Selection):
         assert choice is not None
         products = about_mean(points, choice.shares)
         kept = (len(points) - self.f if self.m is None else self.m) / len(points)
-        strongest = spectral(products)
-        reach = _reach(self, points, products, strongest, liars=f, chosen=points.mass * kept)
+        reach = _reach(self, points, products, liars=f, chosen=points.mass * kept)
         if isinstance(reach, Influence):
             return reach
-        chosen = Chosen(points.share, choice.shares, products, strongest, kept)
+        chosen = Chosen(points.share, choice.shares, products, kept)
         return chosen.influence(f, reach.liar, reach.possible).times(points.unit)
 
     def choose(self, points: Points) -> Choice:
@@ -173,7 +173,6 @@ def _reach(
     rule: "Krum | MultiKrum",
     points: Points,
     products: NDArray[np.float64],
-    strongest: float,
     *,
     liars: int,
     chosen: float,
@@ -190,7 +189,6 @@ def _reach(
         rule: whose scores decide.
         points: the rows.
         products: (m, m), inner products of the rows minus the result.
-        strongest: bound on their largest eigenvalue.
         liars: their number.
         chosen: weight that is chosen; of a single row, the smallest one of a row.
     """
@@ -212,7 +210,7 @@ def _reach(
     far = np.sqrt(away)
     of_part = _Sums(np.stack([away, -far]), weights).up_to(q)
     least, farthest = float(of_part[0]), -float(of_part[1])
-    pull = min((strongest * float(weights.max()) * q) ** 0.5, farthest)
+    pull = min((spectral(products) * float(weights.max()) * q) ** 0.5, farthest)
     about = (pull + max(pull * pull + q * (most - least), 0.0) ** 0.5) / q
     liar = min(about, float(far[possible].max()) + (most / q) ** 0.5)
     return _Reach(liar, possible)
@@ -227,15 +225,11 @@ class _Sums:
     """
 
     def __init__(self, values: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
-        self.unit = float(weights[0]) if bool((weights == weights[0]).all()) else None
-        if self.unit is None:
-            order = values.argsort(axis=1)
-            self.values, own = np.take_along_axis(values, order, axis=1), weights[order]
-            self.reached = own.cumsum(axis=1)
-            self.sums = (self.values * own).cumsum(axis=1)
+        if bool((weights == weights[0]).all()):
+            self.values, self.own = np.sort(values, axis=1), np.full(values.shape, weights[0])
         else:
-            self.values = np.sort(values, axis=1)
-            self.sums = self.values.cumsum(axis=1) * self.unit
+            order = values.argsort(axis=1)
+            self.values, self.own = np.take_along_axis(values, order, axis=1), weights[order]
 
     def up_to(self, mass: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return, for each row, the sum over its smallest values of a total weight, of the last one in part.
@@ -243,18 +237,9 @@ class _Sums:
         Args:
             mass: at least the smallest weight; one for all rows, or one for each.
         """
-        if self.unit is not None:
-            mass = float(np.max(mass))  # of equal weights it is the same for all rows
-            count = min(int(mass / self.unit * (1 + ROUNDING)), self.values.shape[1])
-            part = mass - count * self.unit
-            whole = self.sums[:, count - 1]
-            return whole + part * self.values[:, count] if part > mass * ROUNDING else whole
-        masses, rows = np.broadcast_to(mass, (len(self.values),)), np.arange(len(self.values))
-        count = (self.reached <= masses[:, None] * (1 + ROUNDING)).sum(1)
-        part = masses - np.where(count > 0, self.reached[rows, count - 1], 0.0)
-        whole = np.where(count > 0, self.sums[rows, count - 1], 0.0)
-        then = self.values[rows, count.clip(max=self.values.shape[1] - 1)]
-        return np.where(part > masses * ROUNDING, whole + part * then, whole)
+        masses = np.full(len(self.values), mass) if isinstance(mass, float) else mass
+        sums: NDArray[np.float64] = kernels.sums_up_to(self.values, self.own, masses)
+        return sums
 
 
 def _neighbourhood(m: int, f: int, neighbours: Neighbours) -> int:

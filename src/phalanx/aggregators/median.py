@@ -96,7 +96,7 @@ def _shifted_median(points: Points, f: int, held: float) -> tuple[Vector, float]
     if equal(weights):
         return shifted_columns(points, kernels.combine_shifted_ranks, *_shifted(m, f))
     own = counted(weights)
-    bounds = np.array([[bound + by * held for bound in _around_half(own)] for by in (0, 1, -1)])
+    bounds = np.array(_around_half(own)) + held * np.array([[0.0], [1.0], [-1.0]])
     bounds = bounds if own.dtype == np.float64 else bounds.astype(np.int32)
     return shifted_columns(points, kernels.shifted_medians, sorting_network(m), own, bounds)
 

@@ -385,7 +385,7 @@ def _reach(made, place, squares):
 
 @compiled
 @no_type_check
-def combine_shifted_ranks(matrix, network, rest, coefficients, runs, result, squares, parts, taken):
+def combine_shifted_ranks(matrix, network, rest, coefficients, runs, squares, result, parts, taken):
     """Do what `combine_ranks` does, and add the `_reach` of the columns to `squares`.
 
     Sums depend on the order of their terms, so the result is taken where `combine_ranks` takes it: after `network`.
@@ -397,8 +397,8 @@ def combine_shifted_ranks(matrix, network, rest, coefficients, runs, result, squ
         coefficients: (3, m), those of the result, and of its change to the largest and to the smallest possible value.
         runs: (n, 3), the ranks with a coefficient: the row of `coefficients`, the first of them, and the one after
             the last; in order of rows.
-        result: (d,).
         squares: (n, LANES), float64, zero; a row for each part.
+        result: (d,).
         parts: ranges of columns.
         taken: number of claimed parts.
     """
@@ -476,7 +476,7 @@ def trimmed_mean(matrix, network, weights, low, high, slack, result, parts, take
 
 @compiled
 @no_type_check
-def shifted_trimmed_means(matrix, network, weights, bounds, slack, result, squares, parts, taken):
+def shifted_trimmed_means(matrix, network, weights, bounds, slack, squares, result, parts, taken):
     """Do what `trimmed_mean` does for the first of three pairs of bounds; see `combine_shifted_ranks`."""
     made = np.empty((3, LANES), np.float64)
     (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)
@@ -546,7 +546,7 @@ def median(matrix, network, weights, lower, upper, result, parts, taken):
 
 @compiled
 @no_type_check
-def shifted_medians(matrix, network, weights, bounds, result, squares, parts, taken):
+def shifted_medians(matrix, network, weights, bounds, squares, result, parts, taken):
     """Do what `median` does for the first of three pairs of bounds; see `combine_shifted_ranks`."""
     made = np.empty((3, LANES), np.float64)
     (tiles, place), own = _begin(matrix, parts, taken), _tile(len(weights), weights)

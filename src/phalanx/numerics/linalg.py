@@ -23,6 +23,8 @@ from phalanx.numerics.memory import room
 from phalanx.numerics.threads import in_threads
 
 PRODUCTS = 1 << 22  # entries of temporary copies or products held at a time, besides the matrix
+SHORT = 1 << 14  # entries of a vector whose copy in float64 costs nothing
+NORMAL = 1e-200  # squares of a length that are larger, and smaller than its inverse, have all their digits
 SHARES = 16  # most parts to divide work into
 FAINT = 2.0**-400  # entries of float64 below which squares of differences may underflow
 LOOK = 16  # columns in which `unit` looks for an ordinary entry first
@@ -233,6 +235,16 @@ def norms(rows: Matrix) -> Weights:
     for i in _strange(squares):
         lengths[i] = _length(rows[i])
     return lengths
+
+
+def length(vector: Vector) -> float:
+    """Return the Euclidean norm."""
+    if vector.device.type == "cpu" and len(vector) <= SHORT:  # a tenth of the time for a model of 1,000 parameters
+        entries = vector.to(torch.float64).numpy()
+        squares = float(entries @ entries)
+        if NORMAL < squares < 1 / NORMAL:
+            return math.sqrt(squares)
+    return float(norms(vector[None])[0])
 
 
 def _length(row: Vector, point: Vector | None = None) -> float:

@@ -207,8 +207,9 @@ def _legend(canvas: "Figure", grid: Sequence["Axes"], labels: Sequence[str], pan
     drawn = [traces for panel in panels.values() for traces in panel.values()]
     counts = sorted({n for traces in drawn if (n := sum(not trace.failed for trace in traces)) > 1})
     if counts:
-        seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-        what = f"lowest to highest of {seeds} seeds" if band == "range" else f"± 1 standard deviation of {seeds} seeds"
+        of = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+        of += " runs" if any(len({trace.seed for trace in traces}) < len(traces) for traces in drawn) else " seeds"
+        what = f"lowest to highest of {of}" if band == "range" else f"± 1 standard deviation of {of}"
         entries.append(Patch(facecolor=MUTED, alpha=0.3, label=what))  # type: ignore[arg-type]
     if any(trace.failed for traces in drawn for trace in traces):
         entries.append(Line2D([], [], color=INK, marker="x", linestyle="", markersize=7, label="a run failed here"))

@@ -57,8 +57,16 @@ def facts(results: Results) -> list[str]:
 
 
 def best(results: Results) -> list[str]:
-    """Return a sentence for each value of the first axis, the most accurate first: its mean and its worst cell."""
+    """Return a sentence for each value of the first axis, the most accurate first: its mean and its worst cell.
+
+    If the values do not have the same cells, means are over those that all have, since others may be easier.
+    """
     rows, columns = tables.axes_of(results)
+    cells = {row.labels[rows]: set[tuple[str, ...]]() for row in results.rows}
+    for row in results.rows:
+        cells[row.labels[rows]].add(_others(row, rows))
+    common, every = set.intersection(*cells.values()), set.union(*cells.values())
+    results = replace(results, rows=[row for row in results.rows if not common or _others(row, rows) in common])
     overall = results.table(rows)
     by_column = results.table(rows, columns) if columns is not None else {}
     order = sorted(overall, key=lambda name: -(overall[name]["accuracy"].mean or 0.0))
@@ -70,7 +78,16 @@ def best(results: Results) -> list[str]:
             worst = min(known, key=lambda c: known[c])
             text += f"; lowest {percent(known[worst])}, for {worst}"
         out.append(text)
+    if not common:
+        out.append(f"These are not comparable: no combination of the other axes has a run of each {rows}.")
+    elif len(common) < len(every):
+        out.append(f"Means over the {len(common)} of {len(every)} combinations of the other axes that all have.")
     return out
+
+
+def _others(row: Row, axis: str) -> tuple[str, ...]:
+    """Return the values of a run on all axes but one."""
+    return tuple(value for name, value in row.labels.items() if name != axis)
 
 
 def runs(results: Results) -> tuple[list[str], list[list[str]]]:
@@ -95,7 +112,7 @@ def html(results: Results, drawn: Sequence[Drawn], command: str) -> str:
         command: made the page.
     """
     heads, body = runs(results)
-    panels = tables.panels(results)
+    panels, widths = tables.panels(results), [one.figure.get_size_inches()[0] for one in drawn]
     further = [m for m in FURTHER if any(row.value(m) is not None for row in results.rows)]
     return filled(
         files("phalanx.studies").joinpath("template.html").read_text(encoding="utf-8"),
@@ -108,7 +125,9 @@ def html(results: Results, drawn: Sequence[Drawn], command: str) -> str:
         reached=[shaded(results, "steps_to_target", at) for at in panels],
         tests=tables.paired_tests(results),
         costs=tables.costs(results),
-        figures=[(one.caption, _embedded(one)) for one in drawn],
+        figures=[
+            (one.caption, _embedded(one), round(100 * w / max(widths))) for one, w in zip(drawn, widths, strict=True)
+        ],
         heads=heads,
         runs=body,
         unfolded=len(body) <= UNFOLDED,

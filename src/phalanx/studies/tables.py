@@ -100,7 +100,7 @@ def paired_tests(results: Results, metric: str = "accuracy") -> Flat | None:
     ]
     notes = [
         f"Paired t test on common seeds: for each seed the mean difference over all other axes. Adjusted for "
-        f"{len(found)} tests by Holm (1979)."
+        f"{plural(len(found), 'test')} by Holm (1979)."
     ]
     notes += (
         [f"The {LISTED} pairs with the smallest p of {len(found)}; tests.csv has all."] if len(found) > LISTED else []
