@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
@@ -14,7 +15,7 @@ from phalanx.report.words import duration, percent
 from phalanx.studies import tables
 from phalanx.studies.drawing import save, styled
 from phalanx.studies.figures import Drawn, curve_figures, heat_map
-from phalanx.studies.results import METRICS, Results
+from phalanx.studies.results import METRICS, Results, Row
 from phalanx.studies.text import Flat, markdown_table
 from phalanx.version import VERSION
 from phalanx.wording import plural

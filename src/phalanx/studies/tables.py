@@ -11,6 +11,7 @@ from phalanx.report.words import percent
 from phalanx.studies.results import METRICS, Results
 from phalanx.studies.statistics import Estimate
 from phalanx.studies.text import Flat
+from phalanx.wording import plural
 
 LISTED = 15  # pairs of methods that a table of tests shows, those with the smallest p
 PANELS = 12  # combinations of further axes with tables of their own, at most

@@ -48,7 +48,7 @@ class Gradient:
 
     def __call__(self, x: Inputs, y: Tensor) -> Tensor:
         """Write the gradient, and return the mean loss."""
-        layers = None if _has_any_global_hook() else self._layers
+        layers = None if _has_any_global_hook() else self._layers  # type: ignore[no-untyped-call]
         if layers is not None and len(y) in self._compared:
             self.model.gradient.zero_()
             return self._add(layers, x, y)
