@@ -295,7 +295,7 @@ def test_a_sample_may_hold_a_client_twice(capsys, tmp_path):
         ("sizes.csv --alpha 0.2 --delta 0.1", "--delta belongs to --certify"),
         ("sizes.csv --alpha 0.2 --population 10", "--population belongs to --certify"),
         ("sizes.csv --alpha 0.2 --certify 5 --picture p.png", "--picture does not go with --certify"),
-        ("sizes.csv --alpha 0.2 --certify 5 --population 4", "--population must be at least 5, the clients in the file"),
+        ("sizes.csv --alpha 0.2 --certify 5 --population 4", "--population must be at least 5, the clients in the"),
         ("sizes.csv --alpha 0.2 --certify 0", "bound must be at least 1, got 0"),
         ("sizes.csv --alpha 0.2 --weights w.txt", "w.txt must end in .csv or .json"),
         ("sizes.csv --alpha 0.2 --weights no/w.csv", "there is no folder no"),
