@@ -11,7 +11,6 @@ compile code, counts as a part of the start.  Runs that two experiments share co
 
 import argparse
 import os
-import sys
 import time
 import warnings
 from fnmatch import fnmatch
@@ -80,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
