@@ -98,6 +98,14 @@ def test_what_is_not_finite_stays_so(recipe, name, bad):
     assert torch.equal(changes[0].isfinite(), changes[1].isfinite())
 
 
+def test_a_gradient_of_zero_is_not_clipped():
+    model, one = FlatModule(nn.Linear(3, 1).double()), Dataset(torch.ones(4, 3).double(), torch.zeros(4).long(), 1)
+    row = torch.full((model.size,), math.nan, dtype=torch.float64)
+    trainer = CompiledTrainer(model, LocalSGD(clip_norm=1.0), 0, CLASSIFICATION)
+    assert trainer.train(LocalTask(0, 0, 0, model.values.clone(), row), one) == 0.0
+    assert torch.equal(row, torch.zeros(model.size).double())
+
+
 @pytest.mark.parametrize(
     ("module", "why"),
     [
@@ -107,6 +115,7 @@ def test_what_is_not_finite_stays_so(recipe, name, bad):
         (nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Tanh()), "no Tanh there"),
         (nn.Sequential(nn.Linear(3, 2), nn.Flatten()), "no Flatten there"),
         (nn.Sequential(nn.Linear(3, 2, bias=False)), "a linear layer has no bias"),
+        (nn.Sequential(*[nn.Linear(2, 2)] * 3), "two layers share parameters"),
         (nn.Linear(3, 2).half(), "in torch.float16"),
         (nn.Bilinear(2, 2, 2), "no Bilinear there"),
     ],

@@ -19,7 +19,7 @@ from phalanx.numerics.blas_kernels import gemm
 from phalanx.rng import generator
 from phalanx.training import kernels
 from phalanx.training.gradient import hooked
-from phalanx.training.kernels import ACTIVATION, INPUTS, NO_ACTIVATION, OUTPUTS, RELU, TANH
+from phalanx.training.kernels import ACTIVATION, BIAS, INPUTS, NO_ACTIVATION, OUTPUTS, RELU, TANH, WEIGHT
 from phalanx.training.local import CorrectableTrainer, LocalTask
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import FlatModule
@@ -79,7 +79,9 @@ class CompiledTrainer(CorrectableTrainer):
             elif isinstance(part, nn.Linear) and kind is nn.Linear:
                 if part.bias is None or not all(p.requires_grad for p in part.parameters()):
                     return "a linear layer has no bias, or is not trained"
-                ends = (_begin(p, model) for p in (part.weight, part.bias))
+                ends = [_begin(p, model) for p in (part.weight, part.bias)]
+                if any({*ends} & {row[WEIGHT], row[BIAS]} for row in table):
+                    return "two layers share parameters"
                 table.append([part.in_features, part.out_features, *ends, NO_ACTIVATION])
             else:
                 return f"it takes linear layers, each with ReLU, tanh or nothing after it, and no {kind.__name__} there"

@@ -170,10 +170,10 @@ def _descend(values, gradient, lr, clip, decay, proximal, received, added, pull,
     """Take one step of gradient descent, in place; see `phalanx.training.sgd.Trainer.descend`."""
     kind = values.dtype.type
     if clip != math.inf:
-        share = clip / math.sqrt(squares(gradient))
-        if not share >= 1:  # also if it is NaN
+        norm = math.sqrt(squares(gradient))
+        if not norm <= clip:  # also if it is NaN
             for e in range(len(gradient)):
-                gradient[e] *= kind(share)
+                gradient[e] *= kind(clip / norm)
     if decay != 0:
         for e in range(len(gradient)):
             gradient[e] += kind(decay) * values[e]
