@@ -102,8 +102,11 @@ def test_by_hand(rule, rows, f, value, kind):
     assert found.length == pytest.approx(float(rule(rows).norm()))
 
 
-def test_no_liars_change_nothing():
-    assert Mean().influence(column(0, 1), f=0).value == 0
+@pytest.mark.parametrize(
+    "rule", [Mean(), Median(), TrimmedMean(0.2), CTMA(0.2), GeometricMedian(), MultiKrum(1), CenteredClipping(1.0)]
+)
+def test_no_liars_change_nothing(rule):
+    assert rule.influence(column(0, 1, 2, 5, 6), f=0).value == 0
     with pytest.raises(ValueError, match="f must be at least 0, got -1"):
         Mean().influence(column(0, 1), f=-1)
 

@@ -154,8 +154,7 @@ class Aggregator(ABC):
         if f < 0:
             raise ValueError(f"f must be at least 0, got {f}.")
         with audited(None):
-            vector, choice, influence = self.audit(points, f)
-        found = NOTHING if f == 0 else influence
+            vector, choice, found = self.audit(points, f) if f else (*self.apply(points), NOTHING)
         return vector, choice, Influence(found.value, found.kind, length(vector))
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
