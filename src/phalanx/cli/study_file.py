@@ -40,6 +40,8 @@ def read_study(path: Path) -> Study:
         InfeasibleError: the study is not feasible.
     """
     given = from_file(path)
+    if not given:
+        raise ConfigurationError(f"{shown(str(path))} says nothing. Give it a base and a grid.")
     if unknown := [str(key) for key in given if key not in KEYS]:
         raise ConfigurationError(advice.unknown_field(unknown[0], "", "A study", KEYS))
     grid, base = _mapping(given, "grid"), _mapping(given, "base")

@@ -106,7 +106,10 @@ def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file; remove a last line that a kill has cut."""
     if not path.is_file():
         return
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} holds no scores: its text is not UTF-8. Restore the file.") from error
     if text and not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
         partial = path.with_suffix(f".{os.getpid()}.partial")

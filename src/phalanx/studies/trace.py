@@ -190,6 +190,8 @@ class Trace:
         """
         try:
             form = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_json)
+        except UnicodeDecodeError as error:
+            raise _unusable(path, "its text is not UTF-8") from error
         except ValueError as error:
             raise _unusable(path, str(error)) from error
         except RecursionError as error:
