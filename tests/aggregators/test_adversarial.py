@@ -507,6 +507,10 @@ def test_distances_clips_and_influences_have_the_unit_of_faint_rows(exponent):
     ):
         wanted = (large or small)(rows)
         torch.testing.assert_close(small(rows * scale) / scale, wanted, rtol=1e-6, atol=1e-6)
+    for centre in (torch.zeros(D).double(), rows[0]):
+        found = CenteredClipping(RADIUS * scale)(rows * scale, previous=centre * scale)
+        wanted = CenteredClipping(RADIUS)(rows, previous=centre)
+        torch.testing.assert_close(found / scale, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.bound is not anywhere])

@@ -89,6 +89,7 @@ def worst(rule, rows, weights, f, turn=0):
         (CenteredClipping(1.0), 5 * torch.eye(4), 2, 0.5 + 0.25 * math.sqrt(2), "bound"),
         (CTMA(0.25), column(1, 2, 3, 90), 2, math.inf, "unbounded"),
         (Bucketing(1) >> Median(), column(0, 1, 2, 5, 6), 1, 3, "exact"),
+        (Clip(1.0) >> MDA(1), column(0, 1, 2, 5, 6), 1, None, "unknown"),
         (Clip(100.0) >> Median(), column(0, 1, 2, 5, 6), 1, 3, "bound"),
         (Clip(100.0) >> Median(), column(0, 1, 2, 5, 6), 3, None, "unknown"),  # no lie is longer than 100
         (NearestNeighborMixing(1) >> Median(), column(0, 1, 2, 5, 6), 1, None, "unknown"),

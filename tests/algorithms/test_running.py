@@ -74,6 +74,37 @@ def test_sums_are_computed_again_so_that_rounding_does_not_grow():
     assert sum(a.running.updates.left < b.running.updates.left for a, b in pairwise(states)) == 100 // M
 
 
+def exact(algorithm, state, row, client):
+    """Return the states after an arrival, from the sums and from all rows."""
+    plain = state._replace(accounts=dict(state.accounts), reputation=dict(state.reputation), running=None)
+    return [algorithm.step(one, updates([row], clients=[client]))[0] for one in (state, plain)]
+
+
+@pytest.mark.parametrize("length", [1e6, 9e14])
+def test_a_long_row_that_was_replaced_leaves_nothing_behind(length, monkeypatch):
+    algorithm, (state, *_) = AsyncRFFL(clip=None, threshold=0.0), carried_out(AsyncRFFL(clip=None, threshold=0.0), M, 1)
+    rng = torch.Generator().manual_seed(3)
+    rows = [(k % M, 1e-5 * (1 + 0.3 * torch.randn(D, generator=rng))) for k in range(M + 2)]
+    for client, row in [*rows, *[(3, length * torch.randn(D, generator=rng)), (3, rows[0][1])] * 4]:
+        state, _ = algorithm.step(state, updates([row.tolist()], clients=[client]))
+        state = state._replace(running=state.running._replace(updates=rested(state.running.updates, M)))
+    monkeypatch.setattr(async_rffl, "FEW", M)
+    kept, plain = exact(algorithm, state, rows[1][1].tolist(), 1)
+    assert kept.accounts[1].average == pytest.approx(plain.accounts[1].average, rel=1e-6)
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_rows_of_zero_have_no_direction(clip, monkeypatch):
+    algorithm = AsyncRFFL(clip=clip, threshold=0.0)
+    state = carried_out(algorithm, M, 3 * M)[-1]
+    for client in range(1, M):
+        state, _ = algorithm.step(state, updates([[0.0] * D], clients=[client]))
+        state = state._replace(running=state.running._replace(updates=rested(state.running.updates, M)))
+    monkeypatch.setattr(async_rffl, "FEW", M)
+    kept, plain = exact(algorithm, state, [1.0] * D, 0)
+    assert kept.accounts[0].average == pytest.approx(plain.accounts[0].average, rel=1e-6)
+
+
 def test_other_rules_and_few_participants_have_no_sums():
     few, _ = AsyncRFFL().init(torch.zeros(D), dict.fromkeys(range(async_rffl.FEW), 10))
     other, _ = AsyncRFFL(aggregate=Median()).init(torch.zeros(D), dict.fromkeys(range(M), 10))

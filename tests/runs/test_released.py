@@ -21,10 +21,23 @@ def stop(progress):
         raise Stop("enough")
 
 
+def stop_from_another(progress):
+    try:
+        stop(progress)
+    except Stop as error:
+        raise Stop("enough") from error
+
+
 @pytest.mark.parametrize(
     ("changes", "stored", "observers"),
-    [({}, False, ()), ({}, True, (stop,)), (ASYNCHRONOUS, True, ()), (ASYNCHRONOUS, False, (stop,))],
-    ids=["FedAvg", "FedAvg in a folder, stopped", "Catalyst in a folder", "Catalyst, stopped"],
+    [
+        ({}, False, ()),
+        ({}, True, (stop,)),
+        ({}, True, (stop_from_another,)),
+        (ASYNCHRONOUS, True, ()),
+        (ASYNCHRONOUS, False, (stop,)),
+    ],
+    ids=["FedAvg", "FedAvg in a folder, stopped", "stopped by an error", "Catalyst in a folder", "Catalyst, stopped"],
 )
 def test_nothing_of_its_data_is_held(changes, stored, observers, tmp_path):
     simulate(Run(clients=10, until=Until(1), **changes))  # what is made once

@@ -97,7 +97,7 @@ def test_values_are_compared_over_the_combinations_that_all_have():
     without = [row for row in made.rows if row.labels != {"rule": "mean", "attack": "flip"}]
     *lines, why = best(Results("made", made.axes, without))
     assert [line.partition(" %")[0] for line in lines] == ["mean: 90.0", "median: 80.0"]  # not 75.0, of both attacks
-    assert why == "Means over the 1 of 2 combinations of the other axes that all have."
+    assert why == "Means over the 1 of 2 combinations of the other axes and seeds that all have."
     apart = [
         row
         for row in made.rows

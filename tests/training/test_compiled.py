@@ -40,6 +40,12 @@ MODULES = {
 }
 
 
+def more_than_layers():
+    module = nn.Sequential(nn.Linear(3, 2))
+    module.register_parameter("more", nn.Parameter(torch.ones(2)))
+    return module
+
+
 def clients(dtype=torch.float64, sizes=SIZES):
     rng = torch.Generator().manual_seed(5)
     return [
@@ -116,6 +122,9 @@ def test_a_gradient_of_zero_is_not_clipped():
         (nn.Sequential(nn.Linear(3, 2), nn.Flatten()), "no Flatten there"),
         (nn.Sequential(nn.Linear(3, 2, bias=False)), "a linear layer has no bias"),
         (nn.Sequential(*[nn.Linear(2, 2)] * 3), "two layers share parameters"),
+        (nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(500, 2)), "the sizes of its layers do not fit"),
+        (nn.Sequential(type("Scaled", (nn.Flatten,), {})(), nn.Linear(3, 2)), "no Scaled there"),
+        (more_than_layers(), "it trains parameters outside of its linear layers"),
         (nn.Linear(3, 2).half(), "in torch.float16"),
         (nn.Bilinear(2, 2, 2), "no Bilinear there"),
     ],
@@ -167,6 +176,9 @@ def test_a_torch_without_products_to_call_is_refused(monkeypatch):
         ),
         (torch.zeros(4, 1, 3), torch.tensor([0, 1, 1, 0]), r"got inputs of shape \(1, 3\)"),
         ({"a": torch.zeros(4, 3)}, torch.tensor([0, 1, 1, 0]), "inputs that are several tensors"),
+        (torch.zeros(4, 3).double(), torch.tensor([0, 1, 1, 0]), r"takes inputs in torch.float32.*got torch.float64"),
+        (torch.zeros(4, 3), torch.zeros(4, 1).long(), r"one label of torch.int64.*labels of shape \(4, 1\)"),
+        (torch.zeros(4, 3), torch.zeros(4), r"labels of shape \(4,\) in torch.float32"),
     ],
 )
 def test_examples_that_would_be_read_beyond_an_array_are_refused(x, y, message):
@@ -177,6 +189,17 @@ def test_examples_that_would_be_read_beyond_an_array_are_refused(x, y, message):
     trainer = CompiledTrainer(model, LocalSGD(batch_size=2), 0, CLASSIFICATION)
     with pytest.raises(ValueError, match=message):
         trainer.train(LocalTask(0, 0, 0, torch.zeros(model.size), torch.zeros(model.size)), data)
+
+
+def test_hooks_of_all_modules_are_refused():
+    model, one = FlatModule(nn.Linear(3, 2)), Dataset(torch.ones(4, 3), torch.zeros(4).long(), 2)
+    trainer = CompiledTrainer(model, LocalSGD(), 0, CLASSIFICATION)
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        with pytest.raises(ValueError, match="Torch has hooks of all modules, which compiled training leaves out"):
+            trainer.train(LocalTask(0, 0, 0, model.values.clone(), torch.zeros(model.size)), one)
+    finally:
+        hook.remove()
 
 
 @pytest.mark.parametrize("change", [{}, {"algorithm": SCAFFOLD()}], ids=["FedAvg", "SCAFFOLD"])

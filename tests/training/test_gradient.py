@@ -291,3 +291,35 @@ def test_a_client_learns_the_same_bits(recipe, monkeypatch):
     assert same_bits(*rows)
     assert losses[0] == losses[1]
     assert rows[0].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "labels"),
+    [
+        (lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Flatten(), nn.Linear(10, 3)), (2, 4), ()),
+        (lambda: nn.Sequential(nn.Conv2d(1, 4, 1), nn.Dropout(0.5), nn.Conv2d(4, 3, 1)), (1, 6, 6), (6, 6)),
+    ],
+    ids=["rows of rows", "a label for each pixel"],
+)
+def test_random_numbers_go_on_where_autograd_left_them(build, shape, labels):
+    """The comparison draws fewer, or none."""
+    drawn = []
+    for with_kernels in (True, False):
+        model = FlatModule(build())
+        gradient = Gradient(model, CLASSIFICATION)
+        if not with_kernels:
+            gradient._layers = None
+        torch.manual_seed(3)
+        for turn in range(2):
+            x, _ = minibatch(shape, 5, torch.float32, turn)
+            gradient(x, torch.zeros(5, *labels, dtype=torch.int64))
+            drawn.append(torch.rand(1))
+    assert drawn[:2] == drawn[2:]
+
+
+def test_pooling_in_half_precision_is_left_to_autograd():
+    build = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d([2, 2], stride=[2, 2]), nn.Flatten(), nn.Linear(18, 3))
+    for dtype in (torch.bfloat16, torch.float32):
+        gradient = Gradient(FlatModule(build.to(dtype)), CLASSIFICATION)
+        assert gradient(torch.ones(2, 1, 8, 8, dtype=dtype), torch.zeros(2, dtype=torch.int64)).isfinite()
+        assert gradient.plain is (dtype is torch.float32)

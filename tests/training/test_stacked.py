@@ -71,12 +71,28 @@ def test_it_learns_what_one_client_at_a_time_learns(name, recipe, apart):
     assert torch.allclose(again, one[2], rtol=1e-9, atol=1e-12)
 
 
+def more_than_layers():
+    module = nn.Sequential(nn.Linear(3, 2))
+    module.register_parameter("more", nn.Parameter(torch.ones(2)))
+    return module
+
+
+def hooked():
+    module = nn.Sequential(nn.Linear(3, 2))
+    module[0].register_forward_hook(lambda layer, x, y: 2 * y)
+    return module
+
+
 @pytest.mark.parametrize(
     ("module", "why"),
     [
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), "a Conv2d has no gradient"),
         (nn.Sequential(nn.Linear(3, 2, bias=False)), "a linear layer has no bias"),
         (nn.Bilinear(2, 2, 2), "Bilinear is no chain of layers"),
+        (nn.Sequential(*[nn.Linear(2, 2)] * 2), "or layers that share some"),
+        (more_than_layers(), "it has parameters or buffers outside of its linear layers"),
+        (hooked(), "a Linear has hooks"),
+        (nn.Sequential(type("Scaled", (nn.Flatten,), {})(), nn.Linear(3, 2)), "a Scaled has no gradient"),
     ],
 )
 def test_what_cannot_be_stacked_is_refused(module, why):

@@ -304,7 +304,9 @@ class Chain(Aggregator):
             return vector, self._traced(points, mixed, choice), UNKNOWN
         vector, choice, influence = self.rule.audit(mixed, f)
         if spread == "clipped":  # fewer vectors are left to liars
-            influence = UNKNOWN if influence == UNBOUNDED else replace(influence, kind="bound")
+            influence = (
+                UNKNOWN if influence.value is None or influence == UNBOUNDED else replace(influence, kind="bound")
+            )
         return vector, self._traced(points, mixed, choice), influence
 
     @staticmethod

@@ -76,8 +76,7 @@ class CenteredClipping(Aggregator):
     def _clipped(self, points: Points, f: int) -> tuple[Vector, Choice, float]:
         """Return the result, the choice, and how far f liars move the result at most."""
         centre, w = points.previous, points.share
-        products = points.products if centre is None else points.products_about(centre)
-        unit = points.unit if centre is None else 1.0
+        products, unit = (points.products, points.unit) if centre is None else points.products_about(centre)
         radius = self.radius / unit
         shares = torch.zeros_like(w)  # v = centre + sum of shares times (u - centre)
         far, factor, reach = w, w, 0.0

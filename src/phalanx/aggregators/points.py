@@ -220,9 +220,15 @@ class Points:
         rows = self.in_units(self.matrix)
         return gram(rows, origin=rows[p]).cpu()
 
-    def products_about(self, centre: Vector) -> Square:
-        """Return the inner products of the rows minus `centre`, not in multiples of `unit`, float64, on the CPU."""
-        return gram(self.matrix, origin=centre.to(self.matrix)).cpu()
+    def products_about(self, centre: Vector) -> tuple[Square, float]:
+        """Return the inner products of the rows minus `centre`, float64, on the CPU, and the unit that they are in."""
+        rows, origin = self.matrix, centre.to(self.matrix)
+        units = [unit(rows), unit(origin[None])]
+        if min(units) == 1:
+            return gram(rows, origin=origin).cpu(), 1.0
+        # Zeros have no unit of their own.
+        one = max(u for u, part in zip(units, (rows, origin), strict=True) if part.any())
+        return gram(rows / one, origin=origin / one).cpu(), one
 
     def combine(self, coefficients: Weights) -> Vector:
         """Return the sum of the rows, each times its coefficient."""

@@ -174,14 +174,14 @@ class Sent(NamedTuple):
 class Clipped:
     """The weighted sum of the rows of many clients, each clipped to a norm that may change with each row.
 
-    The sums are in float64, and are computed again after as many changes as there are clients, so that their rounding
-    errors stay those of as many additions.
+    The sums are in float64 with what their additions lost, since a row can be far longer than the others before it is
+    replaced, and its rounding error would stay.  They are computed again after as many changes as there are clients.
 
     Args:
         lengths: of the rows of all clients.
         near: how many of the shortest rows are summed up as they are, and not at length one.  Of rows as long as the
             largest norm it may be some: both is the same.
-        sums: of rows with a weight, near and others; of rows without one, near and others.
+        sums: of rows with a weight, near and others; of rows without one, near and others; and what these lost.
         ticks: the sum of the weights, in units of `TICK`.
         unweighted: number of rows without a weight.
         left: number of changes until the sums are computed again.
@@ -189,7 +189,7 @@ class Clipped:
 
     lengths: Ranked
     near: int
-    sums: Float[Tensor, "4 d"]
+    sums: Float[Tensor, "2 4 d"]
     ticks: int = 0
     unweighted: int = 0
     left: int = 0
@@ -205,7 +205,7 @@ class Clipped:
         """
         lengths = Ranked.of((one.length, i) for i, one in sent.items())
         near = lengths.up_to(largest(lengths))
-        sums = torch.zeros(4, len(d), dtype=torch.float64, device=d.device)
+        sums = torch.zeros(2, 4, len(d), dtype=torch.float64, device=d.device)
         made = cls(lengths, near, sums, left=len(sent))
         ticks = unweighted = 0
         for rank, (_, i) in enumerate(lengths.between(0, len(sent))):
@@ -243,6 +243,8 @@ class Clipped:
     def mean(self, radius: float, otherwise: float) -> Vector | None:
         """Return the weighted mean of the rows, each clipped to a norm, in float64; None if the weights are zero.
 
+        It is 0 if all rows are zero, but for that of one client, which may be the one that is left out.
+
         Args:
             radius: the largest norm, as `replaced` returned it.
             otherwise: the weight of a row without one.
@@ -250,9 +252,12 @@ class Clipped:
         mass = self.ticks * TICK + otherwise * self.unweighted
         if mass <= 0:
             return None
-        total = self.sums[0] + otherwise * self.sums[2]
+        sums = self.sums[0] + self.sums[1]
+        if self.lengths.up_to(0.0) >= len(self.lengths) - 1:
+            return torch.zeros_like(sums[0])  # and no rounding error, which would be a direction like any other
+        total = sums[0] + otherwise * sums[2]
         if self.near < len(self.lengths):
-            total += radius * (self.sums[1] + otherwise * self.sums[3])
+            total += radius * (sums[1] + otherwise * sums[3])
         return total / mass
 
     def including(self, i: int, new: Sent) -> "Clipped":
@@ -267,11 +272,15 @@ class Clipped:
         return replace(self, lengths=lengths, near=self.near - (rank < self.near))
 
 
-def _add(sums: Float[Tensor, "4 d"], one: Sent, far: bool, sign: int) -> None:
-    """Add a row to the sum that it belongs to, in place, or subtract it."""
+def _add(sums: Float[Tensor, "2 4 d"], one: Sent, far: bool, sign: int) -> None:
+    """Add a row to the sum that it belongs to, in place, or subtract it; note what the addition loses (Knuth 1969)."""
     if one.row is not None and one.length > 0:
         weight = sign * (1.0 if one.weight is None else one.weight) / (one.length if far else 1.0)
-        sums[2 * (one.weight is None) + far].add_(one.row, alpha=weight)
+        k, added = 2 * (one.weight is None) + far, one.row.double() * weight
+        before, after = sums[0, k], sums[0, k] + added
+        arrived = after - before
+        sums[1, k] += (before - (after - arrived)) + (added - arrived)
+        sums[0, k] = after
 
 
 def _ticks(one: Sent) -> int:

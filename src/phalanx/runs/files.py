@@ -10,10 +10,9 @@ def target(path: Path) -> Path:
     Raises:
         ValueError: it is a folder or a device, of which a file would take the place.
     """
-    real = Path(os.path.realpath(path))
-    if real.exists() and not real.is_file():
-        raise ValueError(f"{path} is a {'folder' if real.is_dir() else 'device'}. Name a file.")
-    return real
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a {'folder' if path.is_dir() else 'device'}. Name a file.")
+    return Path(os.path.realpath(path))
 
 
 def write(path: Path, text: bytes) -> None:

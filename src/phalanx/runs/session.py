@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -53,6 +53,8 @@ from phalanx.version import VERSION
 
 log = logging.getLogger("phalanx.runs")
 
+Failure = TypeVar("Failure", bound=Exception)
+
 
 def ignore(ending: Ending) -> None:
     """Ignore how a run ends."""
@@ -65,6 +67,16 @@ class DiskFullError(OSError):
 def is_full(error: BaseException) -> bool:
     """Return whether an error says that a disk, or the user's share of it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _without_frames(error: Failure) -> Failure:
+    """Return an error without the frames that it and its causes have passed, which hold all data of the run."""
+    left, known = list[BaseException]([error]), set[int]()
+    while left:
+        one = left.pop().with_traceback(None)
+        known.add(id(one))
+        left += [cause for cause in (one.__cause__, one.__context__) if cause is not None and id(cause) not in known]
+    return error
 
 
 def _make_ready(folder: Path | None, info: RunInfo, resumed: Resumption) -> None:
@@ -163,7 +175,7 @@ class Session:
                 resume=self.resumed.snapshot,
             )
         except Stop as stop:
-            self.failure = stop.with_traceback(None)  # which holds all data of the run
+            self.failure = _without_frames(stop)
 
     def __call__(self, progress: Progress) -> None:
         """Record the progress and show it to the observers, with what was measured; see `Observer`."""
@@ -384,7 +396,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
     except (InfeasibleError, StalledError, ValueError) as error:
         if not session.history.lines:
             raise
-        session.failure = error.with_traceback(None)
+        session.failure = _without_frames(error)
     session.history.conclude(federation.worth)
     session.keep_models()
 

@@ -60,14 +60,17 @@ def facts(results: Results) -> list[str]:
 def best(results: Results) -> list[str]:
     """Return a sentence for each value of the first axis, the most accurate first: its mean and its worst cell.
 
-    If the values do not have the same cells, means are over those that all have, since others may be easier.
+    If the values do not have the same runs, means are over those that all have, since others may be easier.
     """
     rows, columns = tables.axes_of(results)
-    cells = {row.labels[rows]: set[tuple[str, ...]]() for row in results.rows}
-    for row in results.rows:
-        cells[row.labels[rows]].add(_others(row, rows))
-    common, every = set.intersection(*cells.values()), set.union(*cells.values())
-    results = replace(results, rows=[row for row in results.rows if not common or _others(row, rows) in common])
+    for seeds in (True, False):
+        having = {row.labels[rows]: set[tuple[object, ...]]() for row in results.rows}
+        for row in results.rows:
+            having[row.labels[rows]].add(_others(row, rows, seeds))
+        common, every = set.intersection(*having.values()), set.union(*having.values())
+        if common:
+            break
+    results = replace(results, rows=[row for row in results.rows if not common or _others(row, rows, seeds) in common])
     overall = results.table(rows)
     by_column = results.table(rows, columns) if columns is not None else {}
     order = sorted(overall, key=lambda name: -(overall[name]["accuracy"].mean or 0.0))
@@ -82,13 +85,14 @@ def best(results: Results) -> list[str]:
     if not common:
         out.append(f"These are not comparable: no combination of the other axes has a run of each {rows}.")
     elif len(common) < len(every):
-        out.append(f"Means over the {len(common)} of {len(every)} combinations of the other axes that all have.")
+        of = "the other axes and seeds" if seeds else "the other axes"
+        out.append(f"Means over the {len(common)} of {len(every)} combinations of {of} that all have.")
     return out
 
 
-def _others(row: Row, axis: str) -> tuple[str, ...]:
-    """Return the values of a run on all axes but one."""
-    return tuple(value for name, value in row.labels.items() if name != axis)
+def _others(row: Row, axis: str, seeds: bool) -> tuple[object, ...]:
+    """Return the values of a run on all axes but one, and its seed if asked for."""
+    return (*(value for name, value in row.labels.items() if name != axis), row.trace.seed if seeds else None)
 
 
 def runs(results: Results) -> tuple[list[str], list[list[str]]]:

@@ -22,7 +22,7 @@ from phalanx.runs.summary import ending
 
 MEASURED = ("accuracy", "loss", "attack_success", "worst_client_accuracy")
 BY_GROUP = ("group_accuracy", "group_loss", "class_accuracy")
-MOST = 1e100  # beyond every figure; means of such numbers are finite
+MOST = 1e300  # beyond every figure; means of such numbers are finite
 SMALL = 12  # largest number of values of an observed figure of the algorithm that is kept
 
 

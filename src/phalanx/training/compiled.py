@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from phalanx.data import Dataset
 from phalanx.numerics.blas_kernels import gemm
@@ -69,22 +70,17 @@ class CompiledTrainer(CorrectableTrainer):
             return f"the model is on {model.device}, in {model.dtype}, and not on the CPU in float32 or float64"
         table = list[list[int]]()
         for part in chain_of(model.module):
-            kind = type(part)
-            if hooked(part):
-                return f"a {kind.__name__} has hooks"
-            if isinstance(part, nn.Flatten) and not table and (part.start_dim, part.end_dim) == (1, -1):
+            if (
+                type(part) is nn.Flatten
+                and not table
+                and not hooked(part)
+                and (part.start_dim, part.end_dim) == (1, -1)
+            ):
                 self._flat = True
-            elif kind in ACTIVATIONS and table and table[-1][ACTIVATION] == NO_ACTIVATION:
-                table[-1][ACTIVATION] = ACTIVATIONS[kind]
-            elif isinstance(part, nn.Linear) and kind is nn.Linear:
-                if part.bias is None or not all(p.requires_grad for p in part.parameters()):
-                    return "a linear layer has no bias, or is not trained"
-                ends = [_begin(p, model) for p in (part.weight, part.bias)]
-                if any({*ends} & {row[WEIGHT], row[BIAS]} for row in table):
-                    return "two layers share parameters"
-                table.append([part.in_features, part.out_features, *ends, NO_ACTIVATION])
-            else:
-                return f"it takes linear layers, each with ReLU, tanh or nothing after it, and no {kind.__name__} there"
+            elif why := _append(part, table, model):
+                return why
+        if table and sum((row[INPUTS] + 1) * row[OUTPUTS] for row in table) != model.trainable:
+            return "it trains parameters outside of its linear layers"
         return table or "it has no linear layer"
 
     def reach(self, held: int, version: int) -> float:
@@ -127,11 +123,18 @@ class CompiledTrainer(CorrectableTrainer):
         return (torch.cat(orders) if epochs > 1 else orders[0]).numpy()
 
     def _rows(self, data: Dataset) -> NDArray[np.floating]:
-        """Return the inputs, one row of numbers for each example."""
-        x, wanted = data.x, int(self._table[0][INPUTS])
-        if not isinstance(x, Tensor) or not (self._flat or x.ndim == 2) or x[0].numel() != wanted:
+        """Return the inputs, one row of numbers for each example, of examples that can be trained on."""
+        x, y, wanted = data.x, data.y, int(self._table[0][INPUTS])
+        if not isinstance(x, Tensor) or x.ndim < 2 or (x.ndim > 2 and not self._flat) or x[0].numel() != wanted:
             got = f"of shape {tuple(x.shape[1:])}" if isinstance(x, Tensor) else "that are several tensors"
             raise ValueError(f"The first layer takes {wanted} numbers for each example, got inputs {got}.")
+        if x.dtype != self.model.dtype or y.dtype != torch.int64 or y.ndim != 1:
+            raise ValueError(
+                f"Compiled training takes inputs in {self.model.dtype}, as the model is, and one label of torch.int64 "
+                f"for each example, got {x.dtype} and labels of shape {tuple(y.shape)} in {y.dtype}."
+            )
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]  # of all modules, which may have come since the trainer was made
+            raise ValueError("Torch has hooks of all modules, which compiled training leaves out. Remove them.")
         found: NDArray[np.floating] = x.detach().reshape(len(x), -1).numpy()
         return found
 
@@ -141,6 +144,28 @@ def chain_of(module: nn.Module) -> list[nn.Module]:
     if type(module) is not nn.Sequential or hooked(module):
         return [module]
     return [inner for part in module for inner in chain_of(part)]
+
+
+def _append(part: nn.Module, table: list[list[int]], model: FlatModule) -> str:
+    """Add a layer to the table, or return why it cannot be added, as the end of a sentence."""
+    kind, why = type(part), ""
+    if hooked(part):
+        why = f"a {kind.__name__} has hooks"
+    elif kind in ACTIVATIONS and table and table[-1][ACTIVATION] == NO_ACTIVATION:
+        table[-1][ACTIVATION] = ACTIVATIONS[kind]
+    elif not isinstance(part, nn.Linear) or kind is not nn.Linear:
+        why = f"it takes linear layers, each with ReLU, tanh or nothing after it, and no {kind.__name__} there"
+    elif part.bias is None or not all(p.requires_grad for p in part.parameters()):
+        why = "a linear layer has no bias, or is not trained"
+    else:
+        outputs, inputs = part.weight.shape  # not its attributes, which may say otherwise
+        ends = [_begin(p, model) for p in (part.weight, part.bias)]
+        if part.bias.shape != (outputs,) or (table and table[-1][OUTPUTS] != inputs) or not part.weight.numel():
+            why = "the sizes of its layers do not fit, or are 0"
+        elif any({*ends} & {row[WEIGHT], row[BIAS]} for row in table):
+            why = "two layers share parameters"
+        table.append([inputs, outputs, *ends, NO_ACTIVATION])
+    return why
 
 
 def _begin(parameter: Tensor, model: FlatModule) -> int:

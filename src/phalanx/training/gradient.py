@@ -34,7 +34,8 @@ class Gradient:
 
     def __init__(self, model: FlatModule, task: Task) -> None:
         self.model, self.task = model, task
-        plain = type(task) is Classification and model.device.type == "cpu"
+        kinds = (torch.float32, torch.float64)  # of the kernels
+        plain = type(task) is Classification and model.device.type == "cpu" and model.dtype in kinds
         self._layers = layers_of(model.module) if plain else None
         trained = [number for number, layer in enumerate(self._layers or ()) if isinstance(layer, Linear | Convolution)]
         self._first = min(trained, default=0)  # no gradient before it
@@ -57,9 +58,11 @@ class Gradient:
         self.model.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         if layers is not None:
+            after = torch.get_rng_state()
             if before is not None:  # the same dropout
                 torch.set_rng_state(before)
             self._compare(layers, x, y, loss.detach())
+            torch.set_rng_state(after)  # where autograd left it, whatever the kernels drew
         return loss.detach()
 
     def _compare(self, layers: Sequence["Layer"], x: Inputs, y: Tensor, loss: Tensor) -> None:
@@ -294,7 +297,7 @@ def _trained(part: Any) -> bool:
 
 
 def _pooling(part: Any) -> list[Layer] | None:
-    sides = {(side, side) if isinstance(side, int) else side for side in (part.kernel_size, part.stride)}
+    sides = {(side, side) if isinstance(side, int) else tuple(side) for side in (part.kernel_size, part.stride)}
     usual = sides == {(2, 2)} and part.padding in (0, (0, 0)) and part.dilation in (1, (1, 1))
     return [Pooling()] if usual and not part.ceil_mode and not part.return_indices else None
 

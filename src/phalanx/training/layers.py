@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from phalanx.training.gradient import hooked
+
 
 class Layer:
     """A layer without parameters; a subclass overrides what it does."""
@@ -155,11 +157,14 @@ def stack_of(module: nn.Module) -> list[Layer] | str:
 
 def _layer(part: nn.Module) -> list[Layer] | str:
     kind = type(part)
+    if hooked(part):
+        return f"a {kind.__name__} has hooks"
     if isinstance(part, nn.Linear) and kind is nn.Linear and all(p.requires_grad for p in part.parameters()):
-        return "a linear layer has no bias" if part.bias is None else [Linear(part.in_features, part.out_features)]
-    if isinstance(part, nn.Dropout):
+        outputs, inputs = part.weight.shape  # not its attributes, which may say otherwise
+        return "a linear layer has no bias" if part.bias is None else [Linear(inputs, outputs)]
+    if isinstance(part, nn.Dropout) and kind is nn.Dropout:
         return [Dropout(part.p)] if part.p else []
-    if isinstance(part, nn.Flatten) and (part.start_dim, part.end_dim) == (1, -1):
+    if isinstance(part, nn.Flatten) and kind is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
         return [Flatten()]
     plain: dict[type, type[Layer]] = {nn.ReLU: ReLU, nn.Tanh: Tanh}
     return [plain[kind]()] if kind in plain else f"a {kind.__name__} has no gradient written by hand"

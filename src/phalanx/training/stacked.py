@@ -44,6 +44,8 @@ class StackedTrainer(LocalTrainer):
     def __init__(self, model: FlatModule, recipe: "LocalSGD", seed: int, task: Task) -> None:
         super().__init__(model, task)
         layers = stack_of(model.module)
+        if not isinstance(layers, str) and sum(layer.size for layer in layers) != model.size:
+            layers = "it has parameters or buffers outside of its linear layers, or layers that share some"
         why = layers if isinstance(layers, str) else "" if type(task) is Classification else "the task has other losses"
         if isinstance(layers, str) or why:
             raise ValueError(f"Clients cannot be stacked: {why}. Set training.stacked to false.")
