@@ -83,7 +83,7 @@ def test_who_was_revoked_is_let_in_again_only_where_that_is_said(tmp_path, capsy
         ([], "Give a command: up, watch, key, certificates, enrol, revoke, readmit, rotate, roster."),
         (["enroll"], "There is no command enroll. Did you mean enrol? There are: up, watch, key, certificates, enrol,"),
         (["key"], "Give FILE as well, as in `phalanx flower key FILE`."),
-        (["enrol", "Lyon"], "Give KEY as well, as in `phalanx flower enrol KEY`."),
+        (["enrol", "Lyon"], "Give KEY as well, as in `phalanx flower enrol NAME KEY`."),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(command, why, capsys):

@@ -119,7 +119,7 @@ def edited(**changes):
     [
         (lambda form: "", "Expecting value"),
         (lambda form: json.dumps(form)[:-200], "line 1 column"),
-        (lambda form: "[]", "a mapping was expected, got list"),
+        (lambda form: "[]", "it is no mapping"),
         (lambda form: "{}", "identity"),
         (edited(steps="five"), "steps missing or of a wrong type"),
         (lambda form: json.dumps({k: v for k, v in form.items() if k != "curves"}), "curves missing"),
@@ -129,7 +129,7 @@ def edited(**changes):
         ),
         (edited(identity="0" * 64), "its name, its identity and its settings"),
         (lambda form: edited(curves=form["curves"] | {"loss": [1.0]})(form), "its columns are of different lengths"),
-        (edited(excluded=[{"client": 1}]), "TypeError"),
+        (edited(excluded=[{"client": 1}]), "a value is of a wrong type"),
         (edited(provenance={"numerics": "1"}), "its provenance"),
     ],
 )

@@ -6,8 +6,8 @@ import io
 import pytest
 
 from phalanx.core import InfeasibleError
-from phalanx.studies import tables
-from phalanx.studies.page import write
+from phalanx.studies import figures, tables
+from phalanx.studies.page import best, write
 from phalanx.studies.results import Results, Row
 from reproduce.made import trace
 
@@ -91,6 +91,38 @@ def test_third_axes_have_tables_of_their_own_up_to_a_limit():
     assert tables.panels(few) == [{"c": "0"}, {"c": "1"}]
 
 
+def test_values_are_compared_over_the_combinations_that_all_have():
+    made = results(seeds=1)
+    assert [line.partition(" %")[0] for line in best(made)] == ["median: 75.0", "mean: 60.0"]
+    without = [row for row in made.rows if row.labels != {"rule": "mean", "attack": "flip"}]
+    *lines, why = best(Results("made", made.axes, without))
+    assert [line.partition(" %")[0] for line in lines] == ["mean: 90.0", "median: 80.0"]  # not 75.0, of both attacks
+    assert why == "Means over the 1 of 2 combinations of the other axes that all have."
+    apart = [
+        row
+        for row in made.rows
+        if row.labels in ({"rule": r, "attack": a} for r, a in zip(RULES, ATTACKS, strict=True))
+    ]
+    *lines, why = best(Results("made", made.axes, apart))
+    assert [line.partition(" %")[0] for line in lines] == ["mean: 90.0", "median: 70.0"]
+    assert why == "These are not comparable: no combination of the other axes has a run of each rule."
+
+
+@pytest.mark.parametrize(("axes", "of"), [(("rule", "attack"), "seeds"), (("rule", "attack", "more"), "runs")])
+def test_the_legend_says_of_what_a_band_is(axes, of):
+    values = {"rule": RULES, "attack": ATTACKS, "more": ("x", "y")[: len(axes) - 1]}
+    rows = [
+        Row({"rule": rule, "attack": attack, "more": more}, trace([0.1, 0.5], seed))
+        for rule in RULES
+        for attack in ATTACKS
+        for more in values["more"]
+        for seed in range(2)
+    ]
+    made = Results("made", {axis: values[axis] for axis in axes}, rows)
+    texts = [text.get_text() for text in next(figures.curve_figures(made)).figure.legends[0].get_texts()]
+    assert f"lowest to highest of {2 if of == 'seeds' else 4} {of}" in texts
+
+
 def test_csv_has_every_run_and_every_cell(tmp_path):
     made = results()
     runs = list(csv.DictReader(io.StringIO(tables.runs_csv(made))))
@@ -115,10 +147,8 @@ def test_pages_escape_names_and_are_the_same_for_the_same_results(tmp_path):
     assert {"study.html", "study.md", "runs.csv", "tables.csv", "tests.csv"} <= {path.name for path in files}
 
 
-def test_at_200_runs_no_panel_has_more_than_seven_curves(monkeypatch):
+def test_at_200_runs_no_panel_has_more_than_seven_curves():
     axes = {"rule": tuple(f"rule {k}" for k in range(10)), "attack": tuple(f"attack {k}" for k in range(10))}
-    from phalanx.studies import figures
-
     drawn = list(figures.curve_figures(results(2, axes)))
     assert sum(len(one.figure.axes) for one in drawn) == 10
     assert all(len(axes.get_legend_handles_labels()[0]) <= 7 for one in drawn for axes in one.figure.axes)
