@@ -98,7 +98,7 @@ def _protocol(tier: Tier) -> list[str]:
     named, search = tier.search.attacks, tier.search
     factors = ", ".join(f"{factor:g}" for factor in search.factors if factor != 1)
     tuned_for = f"{100 * tier.tuned_for / tier.base.clients:.0f} %"
-    seeds, searched = ", ".join(map(str, tier.seeds)), " and ".join(map(str, search.seeds))
+    seeds, searched = ", ".join(map(str, tier.seeds)), ", ".join(map(str, search.seeds))
     return [
         "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
         "out what is missing and writes this page. "
@@ -121,9 +121,10 @@ def _protocol(tier: Tier) -> list[str]:
         f"two worst of them with other factors on the update ({factors}); the worst one in every second version, with "
         "ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients need "
         f"not wait for each other; and {plural(search.budget, 'random composition')} of two attacks. The two worst "
-        "named attacks and the two worst of the others get a second seed. Last, the worst named attack and the worst "
-        f"of the others run on the seeds of the results, {seeds}; the search uses {searched} only. The lower mean is "
-        "shown. The true worst case may be lower; choosing the lower of two means lowers it a little.",
+        f"named attacks and the two worst of the others get {plural(len(search.seeds) - 1, 'further seed')}. Last, the "
+        f"worst named attack and the worst of the others run on the seeds of the results, {seeds}; the search uses "
+        f"{searched} only. The lower mean is shown. The true worst case may be lower; choosing the lower of two means "
+        "lowers it a little.",
         "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
         f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
         "the first column shows its cost. A round of IFCA is four rounds, in each of which a client tries one of its "

@@ -5,7 +5,7 @@ A defence is tuned first, on held-out training examples.  Then, for each kind of
 1. every named attack at its published strength, on the first seed of the search;
 2. the worst of them with other strengths and signs; the worst one with a schedule, with false sizes if the defence
    weighs by sizes, and with bad timing if clients need not wait for each other; and random compositions;
-3. the two worst named attacks, and the two worst of the others, on the second seed as well;
+3. the two worst named attacks, and the two worst of the others, on the other seeds as well;
 4. the worst named attack and the worst of the others on the seeds of the results.
 
 The lower mean of the last two is the result.  No seed of the search is a seed of the results.
@@ -26,7 +26,7 @@ from phalanx.studies.statistics import Estimate
 from phalanx.studies.study import check_round
 from phalanx.weighting import Ignore
 
-CONFIRMED = 2  # attacks of each sort that get another seed
+CONFIRMED = 2  # attacks of each sort that get the other seeds
 Carried = Callable[[Mapping[str, Run]], Mapping[str, Score]]  # carries out runs, by key, or finds their scores
 
 

@@ -43,7 +43,7 @@ NAMED: Mapping[str, Attack] = {  # at the strengths that their papers give
     "FangTrimmedMean": FangTrimmedMean(),
 }
 TIMING: Sequence[Attack] = (Flood(0.25), Linger(3.0), HoldBack())  # added to an attack where clients need not wait
-SEARCH = WorstOf(NAMED, (1.0, 0.3, 0.7, 1.5, 10.0, -3.0), (2,), (10.0,), budget=2, seeds=(2000, 2001))
+SEARCH = WorstOf(NAMED, (1.0, 0.3, 0.7, 1.5, 10.0, -3.0), (2,), (10.0,), budget=6, seeds=(2000, 2001, 2002, 2003))
 IID = "IID"
 HETEROGENEITY: Mapping[str, Mapping[str, Any]] = {
     IID: {"partition": Uniform()},
