@@ -21,6 +21,7 @@ from phalanx.numerics.threads import in_threads
 ROUNDING = 1e-12  # sums of weights that differ by less than this share of the total are equal up to rounding
 UNIT = 4 * kernels.TILES * kernels.LANES  # columns of the smallest part: enough to make its start cheap
 SHARES = 256  # most parts to divide the columns into: many, so that a slow thread can leave some to the others
+UNDERFLOWS = 1e-140  # squares of a smaller reach may underflow
 BLOCK = 1 << 18  # entries that torch sorts at a time, so that they and their sorted copy stay in cache
 
 
@@ -89,7 +90,7 @@ def entrywise(points: Points, reach: float) -> Influence:
     With more coordinates, each has liars of its own; with weights, the liars hold what the heaviest rows hold.  Of
     faint rows it is unknown, as squares of the reach underflow.
     """
-    if points.unit != 1:
+    if reach < UNDERFLOWS and points.unit != 1:
         return UNKNOWN
     if points.base.shape[1] == 1 and equal(points.weights):
         return Influence(reach, "exact")
