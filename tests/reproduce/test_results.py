@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from rich.console import Console
 
 from phalanx.cli.reproduce import Options, reproduce
@@ -83,17 +82,8 @@ def cheap():
         yield from sorted(usable, key=lambda one: one.trace.wall_seconds)[:EACH]
 
 
-@pytest.fixture
-def _one_thread():
-    """As in the processes of the command."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.usefixtures("one_thread")
 def test_cheap_records_come_out_again():
     drawn = list(cheap())
     assert len(drawn) >= EACH

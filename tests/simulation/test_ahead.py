@@ -140,16 +140,8 @@ def test_a_stopped_run_goes_on_where_clients_train_at_once_and_the_other_way_rou
         assert record.history == whole
 
 
-@pytest.fixture
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     "plan",
     [
@@ -165,7 +157,7 @@ def test_processes_give_the_bits_of_one(plan, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.usefixtures("one_thread")
 def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
     give, given = Learners.give, []
 
@@ -182,6 +174,7 @@ def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
     assert record.history == simulate(SMALL).history
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_before_processes_are_worth_their_start_a_client_trains_when_its_result_is_needed():
     with ProcessExecutors(2) as processors:
         assert simulate(SMALL, executors=processors).history == simulate(SMALL).history

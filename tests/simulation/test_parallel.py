@@ -2,25 +2,21 @@
 
 import os
 import signal
+import time
+import warnings
 from unittest.mock import Mock
 
 import pytest
 import torch
 
 from phalanx import Run, Until, simulate
-from phalanx.algorithms import QFedAvg
+from phalanx.algorithms import RFFL, QFedAvg
 from phalanx.core import InfeasibleError
 from phalanx.models import MLP
-from phalanx.simulation.parallel import Learners, ProcessExecutors
+from phalanx.simulation.parallel import TRIAL, Learners, ProcessExecutors, divided
 from phalanx.training import LocalOptimizer, LocalSGD
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def plan(steps=4, **changes):
@@ -36,11 +32,12 @@ def metrics(record):
     "changes",
     [
         {},
-        {"training": LocalSGD(stacked=True, momentum=0.5)},
-        {"training": LocalSGD(compiled=True), "model": MLP((16,))},
+        {"training": LocalSGD(stacked=True, momentum=0.5), "clients": 50},
+        {"training": LocalSGD(compiled=True), "model": MLP((16,)), "clients": 50},
+        {"algorithm": RFFL()},
         {"algorithm": QFedAvg(), "participation": 0.5},
     ],
-    ids=["loop", "stacked", "compiled", "exact losses"],
+    ids=["loop", "stacked", "compiled", "models of their own", "exact losses"],
 )
 def test_the_bits_are_those_of_one_process(changes):
     here = simulate(plan(**changes))
@@ -66,13 +63,30 @@ def made(processors):
 
 
 @pytest.mark.slow
+def test_it_moves_back_if_several_processes_are_slower(monkeypatch):
+    give, given = Learners.give, []
+
+    def slowly(self, worker, number, job):
+        time.sleep(0.05)
+        given.extend(job)
+        give(self, worker, number, job)
+
+    monkeypatch.setattr(Learners, "give", slowly)
+    with ProcessExecutors(2, after=0.05) as processors, warnings.catch_warnings(action="error"):
+        record = simulate(plan(400), executors=processors)
+        assert made(processors).learners is None
+    assert len(given) == TRIAL * 10
+    assert metrics(record) == metrics(simulate(plan(400)))
+
+
+@pytest.mark.slow
 def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
     give, given = Learners.give, []
 
     def killed(self, worker, number, job):
         give(self, worker, number, job)
         given.append(number)
-        if len(given) == 15:  # in the middle of the second round
+        if len(given) == 12:  # in the middle of the second round
             os.kill(self.processes[worker].pid, signal.SIGKILL)
 
     monkeypatch.setattr(Learners, "give", killed)
@@ -81,6 +95,24 @@ def test_a_process_that_dies_changes_nothing_but_the_speed(monkeypatch):
             record = simulate(plan(6), executors=processors)
         assert made(processors).learners is None
     assert metrics(record) == metrics(simulate(plan(6)))
+
+
+def test_jobs_are_whole_groups_that_become_smaller():
+    for count, width, most, clients in (
+        (2, 1, 16, 100),
+        (2, 12, 16, 100),
+        (3, 4, 2, 1000),
+        (2, 1, 16, 3),
+        (8, 5, 1, 12),
+    ):
+        jobs = [*divided(range(clients), width, count, most)]
+        assert [one for job in jobs for one in job] == [*range(clients)]
+        sizes = [len(job) for job in jobs]
+        assert sizes == sorted(sizes, reverse=True)
+        assert all(size % width == 0 for size in sizes[:-1])
+        assert sizes[0] <= width * max(1, most)
+        assert len(jobs) == len([*divided(range(clients), width, count, 1)]) or sizes[0] > width
+    assert [len(job) for job in divided(range(40), 1, 2, 8)] == [8, 8, 6, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_without_shared_memory_it_stays_in_one_process(monkeypatch):

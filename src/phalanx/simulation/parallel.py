@@ -9,14 +9,16 @@ download alone, so that the run goes on until the clock has come to the client's
 
 import math
 import os
+import statistics
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from shutil import disk_usage
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.multiprocessing  # so that tensors sent to a process are shared, not copied
@@ -31,12 +33,16 @@ from phalanx.simulation.backlog import Backlog
 from phalanx.simulation.executor import Blueprint, Executor, SerialExecutor, learnt, together
 from phalanx.training.local import LocalTask, LocalTrainer
 
+T = TypeVar("T")
+
 AHEAD = 2  # jobs that a process is given at a time, so that it need not wait for the next one
+SPAN = 16  # most groups of clients in a job of a round, as a message takes as long as a small client's training
 FAR_AHEAD = 16  # the same of an asynchronous run, which gives jobs only between its steps and evaluations
-DESK = 1 << 26  # bytes of a desk on which more than `AHEAD` jobs have place
+DESK = 1 << 26  # bytes of a desk on which more than `AHEAD` jobs, or more than one group in a job, have place
 PAUSE = 1.0  # seconds for which results are waited for at a time
 SHARED_MEMORY = Path("/dev/shm")
 AFTER = 5.0  # seconds of training after which processes are worth their start
+TRIAL = 8  # rounds after which they must have been faster once
 
 
 class Shared(NamedTuple):
@@ -78,17 +84,18 @@ def _part(x: Inputs, start: int, stop: int) -> Inputs:
 
 
 class Desk(NamedTuple):
-    """Memory that a process shares with the parent: (jobs, width, d) each."""
+    """Memory that a process shares with the parent: (jobs, clients of a job, d) each."""
 
     starts: Tensor
     rows: Tensor
 
 
 class Job(NamedTuple):
-    """Clients that a process trains together."""
+    """Clients that a process trains, as many together as its trainer does."""
 
     place: int  # on its desk
     clients: tuple[tuple[int, int, int], ...]  # client, turn and version of each
+    alike: bool  # whether all start from the first start there
 
 
 class Learner:
@@ -110,10 +117,12 @@ class Learner:
         """Train clients, write their changes to the desk, and return losses and warnings."""
         if self._trainer is None:
             self._trainer, self._data = self.blueprint.trainer(), self.shared.datasets()
-        places = zip(job.clients, self.desk.starts[job.place], self.desk.rows[job.place], strict=False)
-        tasks = [LocalTask(*client, start, row) for client, start, row in places]
+        starts, rows = self.desk.starts[job.place], self.desk.rows[job.place]
+        tasks = [LocalTask(*client, starts[0 if job.alike else k], rows[k]) for k, client in enumerate(job.clients)]
+        losses = list[float]()
         with warnings.catch_warnings(record=True) as caught:
-            losses = learnt(self._trainer, tasks, self._data, exact=self.exact)
+            for some in together(tasks, self._trainer.width):
+                losses += learnt(self._trainer, some, self._data, exact=self.exact)
         return losses, [str(warning.message) for warning in caught]
 
 
@@ -127,6 +136,7 @@ class Learners(Processes):
         exact: see `ExecutorFactory.executor`.
         trainer: as theirs.
         ahead: number of jobs that a process has at one time.
+        span: most groups of clients in a job, each trained together.
     """
 
     def __init__(
@@ -138,11 +148,12 @@ class Learners(Processes):
         trainer: LocalTrainer,
         *,
         ahead: int,
+        span: int,
     ) -> None:
         super().__init__(count, None, torch.get_num_threads())
         self.ahead = ahead
         self._make = (blueprint, Shared.of(data), exact)
-        self._size = (ahead, trainer.width, trainer.model.size)
+        self._size = (ahead, span * trainer.width, trainer.model.size)
         self._like = trainer.model.values
         self._desks, self._places = dict[Connection, Desk](), dict[int, tuple[Connection, int]]()
 
@@ -167,9 +178,11 @@ class Learners(Processes):
         used = {place for owner, place in self._places.values() if owner == worker}
         place = next(free for free in range(self.ahead) if free not in used)
         self._places[number] = worker, place
-        for start, task in zip(self._desks[worker].starts[place], job, strict=False):
+        alike = len({task.start.data_ptr() for task in job}) == 1
+        for start, task in zip(self._desks[worker].starts[place], job[:1] if alike else job, strict=False):
             start.copy_(task.start)
-        super().give(worker, number, Job(place, tuple((task.client, task.turn, task.version) for task in job)))
+        clients = tuple((task.client, task.turn, task.version) for task in job)
+        super().give(worker, number, Job(place, clients, alike))
 
     def feed(self, backlog: Backlog) -> None:
         """Give processes jobs that were begun, as many as they may have."""
@@ -214,8 +227,11 @@ class ParallelExecutor:
         self.serial = SerialExecutor(blueprint.trainer(), data, exact)
         self.learners: Learners | None = None
         self.backlog = Backlog()  # of an asynchronous run
-        self._ahead = AHEAD
-        self._spent = 0.0  # seconds of training so far
+        self._place = 2 * self.serial.trainer.width * self.serial.trainer.model.values.nbytes
+        self._ahead, self._span = AHEAD, min(SPAN, max(1, DESK // (AHEAD * self._place)))
+        self._spent = 0.0  # seconds of training in this process so far
+        self._alone = deque[float](maxlen=100)  # of these for each client, by round
+        self._several = list[float]()  # the same of several processes
 
     def __call__(self, tasks: Iterable[LocalTask], /) -> Iterable[tuple[LocalTask, float]]:
         """See `Executor`.  Where processes cannot be had, or one dies, clients train in this one from then on."""
@@ -229,21 +245,31 @@ class ParallelExecutor:
     def _ready(self) -> Learners | None:
         """Return the processes if they can be given clients now; start them if it is time."""
         if self.learners is None and self._spent >= self.after:
-            check_shared_memory(self.data, self.count, self.serial.trainer, self._ahead)
+            check_shared_memory(self.data, self.count, self.serial.trainer, self._ahead * self._span)
             settings = (self.blueprint, self.data, self.exact, self.serial.trainer)
-            self.learners = Learners(self.count, *settings, ahead=self._ahead)
+            self.learners = Learners(self.count, *settings, ahead=self._ahead, span=self._span)
             self.learners.start(self.count)
         if self.learners is None or self.after == 0 or self.learners.workers:
             return self.learners
         return self.learners if self.learners.ready() else None
 
     def _here(self, tasks: Iterable[LocalTask]) -> Iterator[tuple[LocalTask, float]]:
-        begun = time.monotonic()
-        yield from self.serial(tasks)
-        self._spent += time.monotonic() - begun
+        trained, spent, count = iter(self.serial(tasks)), 0.0, 0
+        while True:
+            begun = time.monotonic()
+            one = next(trained, None)
+            spent += time.monotonic() - begun
+            if one is None:
+                break
+            count += 1
+            yield one
+        self._spent += spent
+        if count:
+            self._alone.append(spent / count)
 
     def _spread(self, learners: Learners, tasks: Iterable[LocalTask]) -> list[tuple[LocalTask, float]]:
-        jobs = [*together(tasks, self.serial.trainer.width)]
+        begun = time.monotonic()
+        jobs = [*divided([*tasks], self.serial.trainer.width, self.count, self._span)]
         losses, died = dict[int, float](), ""
         for happening in learners.do(jobs, PAUSE):
             match happening:
@@ -260,16 +286,22 @@ class ParallelExecutor:
             self._give_up(died)
             left = [task for job in jobs for task in job if task.client not in losses]
             losses |= {task.client: loss for task, loss in self.serial(left)}
+        elif losses:
+            self._compare((time.monotonic() - begun) / len(losses))
         return [(task, losses[task.client]) for job in jobs for task in job]
+
+    def _compare(self, seconds: float) -> None:
+        """Note the time for each client of a round, and go back to one process if several are slower."""
+        self._several.append(seconds)
+        if len(self._several) == TRIAL and self._alone and min(self._several) > statistics.median(self._alone):
+            self._leave()
 
     # Ahead
 
     def begin(self, tasks: Iterable[tuple[LocalTask, float]], /) -> None:
         """See `AheadExecutor`: those that train together in one process do so here."""
-        trainer = self.serial.trainer
-        place = 2 * trainer.width * trainer.model.values.nbytes
-        self._ahead = min(FAR_AHEAD, max(AHEAD, DESK // place))
-        for some in together(tasks, trainer.width):
+        self._ahead, self._span = min(FAR_AHEAD, max(AHEAD, DESK // self._place)), 1
+        for some in together(tasks, self.serial.trainer.width):
             self.backlog.add([task for task, _ in some], min(due for _, due in some))
         self._advance(0.0)
 
@@ -318,6 +350,9 @@ class ParallelExecutor:
     def _give_up(self, why: str) -> None:
         """Go on in this process alone."""
         warnings.warn(f"Clients train in one process from here on, to the same bits. {why}", stacklevel=2)
+        self._leave()
+
+    def _leave(self) -> None:
         self.close()
         self.learners, self.after = None, math.inf
 
@@ -377,12 +412,27 @@ class ProcessExecutors:
         return made
 
 
-def check_shared_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer, ahead: int) -> None:
+def divided(tasks: Sequence[T], width: int, count: int, most: int) -> Iterator[Sequence[T]]:
+    """Yield the tasks in jobs of whole groups, ever smaller ones, so that processes end at about the same time.
+
+    Args:
+        tasks: of a round.
+        width: number of tasks in a group.
+        count: number of processes.
+        most: groups in a job.
+    """
+    at = 0
+    while at < len(tasks):
+        groups = math.ceil((len(tasks) - at) / width) // (2 * count)
+        yield tasks[at : (at := at + width * min(most, max(1, groups)))]
+
+
+def check_shared_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer, groups: int) -> None:
     """Raise `OSError` if the memory that processes can share is too small; a container often has 64 MB only."""
     if not SHARED_MEMORY.is_dir():
         return
     examples = [tensor for held in data.values() for tensor in (*held.inputs.values(), held.y)]
-    desks = 2 * count * ahead * trainer.width * trainer.model.values.nbytes
+    desks = 2 * count * groups * trainer.width * trainer.model.values.nbytes
     needed, free = sum(tensor.nbytes for tensor in examples) + desks, disk_usage(SHARED_MEMORY).free
     if needed > free:
         raise OSError(
