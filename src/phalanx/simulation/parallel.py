@@ -254,23 +254,18 @@ class ParallelExecutor:
         return self.learners if self.learners.ready() else None
 
     def _here(self, tasks: Iterable[LocalTask]) -> Iterator[tuple[LocalTask, float]]:
-        trained, spent, count = iter(self.serial(tasks)), 0.0, 0
-        while True:
-            begun = time.monotonic()
-            one = next(trained, None)
-            spent += time.monotonic() - begun
-            if one is None:
-                break
-            count += 1
-            yield one
-        self._spent += spent
+        begun, count = time.monotonic(), 0
+        for count, trained in enumerate(self.serial(tasks), 1):  # noqa: B007  (used after the loop)
+            yield trained
+        seconds = time.monotonic() - begun
+        self._spent += seconds
         if count:
-            self._alone.append(spent / count)
+            self._alone.append(seconds / count)
 
-    def _spread(self, learners: Learners, tasks: Iterable[LocalTask]) -> list[tuple[LocalTask, float]]:
-        begun = time.monotonic()
-        jobs = [*divided([*tasks], self.serial.trainer.width, self.count, self._span)]
-        losses, died = dict[int, float](), ""
+    def _spread(self, learners: Learners, tasks: Iterable[LocalTask]) -> Iterator[tuple[LocalTask, float]]:
+        begun, order = time.monotonic(), [*tasks]
+        jobs = [*divided(order, self.serial.trainer.width, self.count, self._span)]
+        losses, passed, died = dict[int, float](), 0, ""
         for happening in learners.do(jobs, PAUSE):
             match happening:
                 case Done(number, (found, texts)):
@@ -282,13 +277,15 @@ class ParallelExecutor:
                     died = str(error)
                 case Failed(_, error):
                     raise error
+            while passed < len(order) and (task := order[passed]).client in losses:
+                passed += 1
+                yield task, losses[task.client]  # the others train while this one is taken in
         if died:
             self._give_up(died)
-            left = [task for job in jobs for task in job if task.client not in losses]
-            losses |= {task.client: loss for task, loss in self.serial(left)}
-        elif losses:
-            self._compare((time.monotonic() - begun) / len(losses))
-        return [(task, losses[task.client]) for job in jobs for task in job]
+            losses |= {task.client: loss for task, loss in self.serial(t for t in order if t.client not in losses)}
+        elif order:
+            self._compare((time.monotonic() - begun) / len(order))
+        yield from ((task, losses[task.client]) for task in order[passed:])
 
     def _compare(self, seconds: float) -> None:
         """Note the time for each client of a round, and go back to one process if several are slower."""
