@@ -51,7 +51,7 @@ class Told:
         return [set(line.updates.clients) for line in self.lines if line.updates is not None]
 
 
-def run(folder, bad, *, algorithm=None, grid=InProcessGrid, least=3, until=3, roster=None, **options):
+def run(folder, bad, *, algorithm=None, grid=InProcessGrid, least=3, until=3, roster=None, observers=(), **options):
     """A run in which one app is replaced by `bad` of it."""
     plan = dataclasses.replace(PLAN, algorithm=algorithm or FedAvg(), until=phalanx.Until(until))
     apps = honest(plan, folder)
@@ -64,7 +64,9 @@ def run(folder, bad, *, algorithm=None, grid=InProcessGrid, least=3, until=3, ro
         told.transport, begun = transport, time.monotonic()
         try:
             start = Federation(plan).start
-            phalanx.run(plan.algorithm, transport, start, until=plan.until, guard=guard, observers=[transport, told])
+            phalanx.run(
+                plan.algorithm, transport, start, until=plan.until, guard=guard, observers=[transport, told, *observers]
+            )
         except (InfeasibleError, StalledError) as error:
             told.error = error
         told.seconds = time.monotonic() - begun
@@ -531,7 +533,8 @@ def test_a_revoked_client_is_not_let_in(tmp_path):
 
 
 def test_after_enough_strikes_a_client_is_not_asked_until_its_sentence_is_over(tmp_path):
-    told = run(tmp_path, filled(np.nan), until=40, suspension=Suspension(strikes=2, sentence=0.5))
+    slowly = [lambda _: time.sleep(0.03)]  # 40 rounds are longer than two sentences
+    told = run(tmp_path, filled(np.nan), until=40, suspension=Suspension(strikes=2, sentence=0.5), observers=slowly)
     assert 2 < len(told.invalid) < 20
     assert told.error is None
 
