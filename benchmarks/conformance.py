@@ -266,8 +266,8 @@ CASES = (
     ),
     Case(
         "declared",
-        "10^9 examples declared by one client",
-        "Ten clients, nine of which declare 100 examples, and one 1,000,000,000. Numbers of examples are not "
+        "10^9 examples reported by one client",
+        "Ten clients, nine of which report 100 examples, and one 1,000,000,000. Numbers of examples are not "
         "verified, so no declaration should give one client most of the weight.",
         "That client's row is 1 and the others are 0: an error, no result, or a result from 0 to 0.5. The mean of "
         "rows that count alike is 0.1, the median 0.",
@@ -282,7 +282,7 @@ CASES = (
     Case(
         "negative",
         "A negative number of examples",
-        "Nine clients declare 100 examples, one declares -500. No client has a negative number, and a negative "
+        "Nine clients report 100 examples, one reports -500. No client has a negative number, and a negative "
         "weight moves the result away from that client's row, beyond the range of all rows.",
         "That client's row is 1 and the others are 0: an error, no result, or a result from 0 to 0.5.",
         ("Mean", "Median", "TrimmedMean"),
@@ -342,8 +342,8 @@ CASES = (
     Case(
         "twice",
         "The same call twice",
-        "The same rule on the same rows, made anew for each call, without setting any seed. Without equal results no "
-        "run can be repeated, and no decision checked afterwards.",
+        "The same rule on the same rows, created again for each call, without setting any seed. Without equal results, "
+        "no run can be repeated, and no decision checked afterwards.",
         "The two results have the same bits.",
         ("Mean", *ROBUST),
         (Input(HONEST, again=True), Input(HONEST, again=True)),

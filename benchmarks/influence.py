@@ -1,4 +1,4 @@
-"""The influence of liars: what it costs, and how near attacks come to it.
+"""The influence of attackers: what it costs, and how near attacks come to it.
 
 python benchmarks/influence.py cost                       time of rules with and without, as the CPU counts it
 python benchmarks/influence.py attacks [--count 300]     the best of many attacks on each rule, against its influence
@@ -39,9 +39,9 @@ ROUNDING = 1 + 1e-6  # of the rules: an attack that is longer by less does not e
 RANDOM = 100  # random attacks for each other one, on rules by coordinate
 DIRECTIONS, BATCH, ROUNDS = 16, 35, 4  # of an estimated gradient; attacks at once; least of made attacks and ascent
 RESTART = 1500  # attacks of a round, if there are more than so many rounds
-SHAPES = ((20, 4, 2), (20, 1, 200), (20, 4, 200), (50, 10, 200))  # rows, liars, columns
+SHAPES = ((20, 4, 2), (20, 1, 200), (20, 4, 200), (50, 10, 200))  # rows, attackers, columns
 SIZES = ((50, 1_000_000), (100, 100_000), (20, 100_000), (20, 10_000), (20, 1_000))  # rows, columns whose cost is timed
-RULES: dict[str, Callable[[int, int], Aggregator]] = {  # for m rows and f liars
+RULES: dict[str, Callable[[int, int], Aggregator]] = {  # for m rows and f attackers
     "Median()": lambda m, f: Median(),
     "TrimmedMean(f / m)": lambda m, f: TrimmedMean(f / m),
     "TrimmedMean(0.4)": lambda m, f: TrimmedMean(0.4),
@@ -76,7 +76,7 @@ class Attacker:
         rule: under attack.
         rows: (m, d), as received.
         weights: (m,), or None.
-        f: number of liars.
+        f: number of attackers.
         by_column: whether the rule takes each column by itself, so that many attacks are one call.
     """
 
@@ -91,8 +91,8 @@ class Attacker:
     def changes(self, attacks: Sequence[tuple[np.ndarray, Rows]]) -> list[float]:
         """Return how far the result moves by each attack: rows, and what replaces them."""
         copies = self.rows.repeat(len(attacks), 1, 1)
-        for copy, (liars, lies) in zip(copies, attacks, strict=True):
-            copy[liars] = lies
+        for copy, (attackers, lies) in zip(copies, attacks, strict=True):
+            copy[attackers] = lies
         if self.by_column:  # as one call on all columns of all attacks
             k, m, d = copies.shape
             results = self.rule(copies.permute(1, 0, 2).reshape(m, k * d), self.weights).reshape(k, d)
@@ -106,7 +106,7 @@ class Attacker:
             self.moved = self._unit(results[best] - self.before)
         return moved.tolist()
 
-    def liars(self) -> np.ndarray:
+    def attackers(self) -> np.ndarray:
         """Return f rows: any, the heaviest, those of the best attack with one changed, or those that hold it back."""
         m, kind = len(self.rows), self.rng.integers(6)
         if kind > 3:  # those whose rows hold the result back the most
@@ -125,15 +125,15 @@ class Attacker:
     def made(self) -> Iterator[tuple[np.ndarray, Rows]]:
         """Yield attacks without end: random ones, and such as rules of each family are weak against."""
         while True:
-            liars = self.liars()
-            rest = np.setdiff1d(np.arange(len(self.rows)), liars)
+            attackers = self.attackers()
+            rest = np.setdiff1d(np.arange(len(self.rows)), attackers)
             size = self.length * 10.0 ** self.rng.uniform(-1.5, 1.5)
-            away = self._unit(self.rows[rest].mean(0) - self.rows[liars].mean(0))
+            away = self._unit(self.rows[rest].mean(0) - self.rows[attackers].mean(0))
             random = self._unit(torch.from_numpy(self.rng.standard_normal(self.rows.shape[1])))
             mixed = self._unit(away + self.rng.uniform(0, 1) * random)
             near = self.rows[self.rng.choice(rest, self.rng.integers(1, len(rest) + 1), replace=False)].mean(0)
             lonely = self._unit(near - self.before)
-            signs = self._signs(liars)
+            signs = self._signs(attackers)
             for start, step in (
                 (near, mixed * size),
                 (near, lonely * size),
@@ -145,48 +145,48 @@ class Attacker:
                 (self.before, signs * 1e6 * self.length),
                 (torch.zeros_like(near), random * size),
             ):
-                yield liars, (start + step).expand(self.f, -1).clone()
+                yield attackers, (start + step).expand(self.f, -1).clone()
 
     @staticmethod
     def _unit(vector: Rows) -> Rows:
         return vector / vector.norm().clamp(min=1e-300)
 
-    def _signs(self, liars: np.ndarray) -> Rows:
-        """Return the side of each coordinate to which these liars can move the result farther."""
+    def _signs(self, attackers: np.ndarray) -> Rows:
+        """Return the side of each coordinate to which these attackers can move the result farther."""
         moved = []
         for side in (1.0, -1.0):
             rows = self.rows.clone()
-            rows[liars] = side * 1e6 * self.length
+            rows[attackers] = side * 1e6 * self.length
             moved.append((self.rule(rows, self.weights) - self.before).abs())
         self.tried += 2
         return torch.where(moved[0] >= moved[1], 1.0, -1.0).to(self.rows)
 
     def climb(self, steps: int) -> None:
         """Improve the best attack by ascent along gradients that are estimated by finite differences."""
-        (liars, lies), now, size = self.attack, self.best, 0.3 * self.length
+        (attackers, lies), now, size = self.attack, self.best, 0.3 * self.length
         for _ in range(steps):
             normal = self.rng.standard_normal((DIRECTIONS, *lies.shape))
-            normal[: DIRECTIONS // 2] = normal[: DIRECTIONS // 2, :1]  # all liars together
+            normal[: DIRECTIONS // 2] = normal[: DIRECTIONS // 2, :1]  # all attackers together
             ways = torch.from_numpy(normal) * size / lies.shape[1] ** 0.5
-            moved = torch.tensor(self.changes([(liars, lies + sign * way) for sign in (1, -1) for way in ways]))
+            moved = torch.tensor(self.changes([(attackers, lies + sign * way) for sign in (1, -1) for way in ways]))
             slopes = (moved[:DIRECTIONS] - moved[DIRECTIONS:]).to(ways)
             uphill = (slopes[:, None, None] * ways).sum(0)
             uphill *= size / uphill.norm(dim=1).max().clamp(min=1e-300)
-            tried = [(liars, lies + factor * uphill) for factor in (0.3, 1.0, 3.0, 10.0)]
+            tried = [(attackers, lies + factor * uphill) for factor in (0.3, 1.0, 3.0, 10.0)]
             self.changes(tried)
             if self.best > now:
-                (liars, lies), now, size = self.attack, self.best, size * 1.5
+                (attackers, lies), now, size = self.attack, self.best, size * 1.5
             else:
                 size = max(size * 0.6, 1e-5 * self.length)
 
     def scatter(self, count: int) -> None:
-        """Try random attacks of all sizes: each liar sends numbers of its own."""
+        """Try random attacks of all sizes: each attacker sends numbers of its own."""
         (m, d), f, k = self.rows.shape, self.f, 500
         for _ in range(count // k):
-            liars = self.rng.random((k, m)).argsort(axis=1)[:, :f]
+            attackers = self.rng.random((k, m)).argsort(axis=1)[:, :f]
             sizes = self.length * 10.0 ** self.rng.uniform(-2, 4, (k, f, 1)) / d**0.5
             lies = torch.from_numpy(self.rng.standard_normal((k, f, d)) * sizes)
-            self.changes(list(zip(liars, lies, strict=True)))
+            self.changes(list(zip(attackers, lies, strict=True)))
 
     def run(self, count: int) -> None:
         """Try `count` attacks that are made for the rule or found by ascent, half of each.
@@ -209,7 +209,7 @@ class Attacker:
 def attacks(count: int, names: Sequence[str]) -> bool:
     """Print influence and best attack of each rule; return whether an attack exceeded a bound."""
     wrong, tried = False, 0
-    print("| rule | rows, liars, columns | weights | influence | best attack found | ratio |")
+    print("| rule | rows, attackers, columns | weights | influence | best attack found | ratio |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name in names:
         for m, f, d in SHAPES:

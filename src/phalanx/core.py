@@ -530,7 +530,7 @@ class Progress(NamedTuple):
     enrolled: frozenset[int] = frozenset()  # clients that were enrolled so far; excluded ones stay enrolled
     remarks: tuple[str, ...] = ()  # on the first call: the guarantees that the run does not have, a sentence each
     metrics: "Metrics | None" = None  # of this state, in a run that evaluates it; None if it was not evaluated
-    influences: tuple["Influence", ...] = ()  # of liars on each aggregation of this step, in a run that measures it
+    influences: tuple["Influence", ...] = ()  # of attackers on each aggregation of this step, in a run that measures it
 
 
 class Stop(Exception):

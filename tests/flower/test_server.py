@@ -237,7 +237,7 @@ def test_influence_is_that_of_the_simulation_and_changes_nothing_else(tmp_path):
     assert [found.kind for (found,) in influences[2][1:]] == ["bound"] * 6
     assert set(influences[None]) == {()}
     assert same(states[2], states[None])
-    with pytest.raises(ValueError, match="influence must be at least 1, the number of liars, or None, got 0"):
+    with pytest.raises(ValueError, match="influence must be at least 1, the number of attackers, or None, got 0"):
         coordinator(plan, influence=0)
 
 

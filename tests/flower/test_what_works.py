@@ -99,7 +99,7 @@ def test_options_that_only_simulated_clients_follow_are_named():
 
 
 def test_the_influence_of_liars_is_the_same(tmp_path):
-    assert "influence" in ROWS["influence of liars"][0]
+    assert "influence" in ROWS["influence of attackers"][0]
     plan = dataclasses.replace(SMALL, algorithm=FedAvg(), influence=1, until=Until(3))
     with InProcessGrid(at_nodes(honest(plan, tmp_path))) as grid:
         coordinate(grid, coordinator_of(plan, roster_of(plan.clients), folder=tmp_path / "server", timeouts=QUICK))

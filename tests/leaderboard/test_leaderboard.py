@@ -245,7 +245,7 @@ def board(tmp_path):
 
 def test_the_page_ranks_by_the_worst_case_and_hides_nothing(board):
     text = page([board])
-    assert "| 1 | Bulyan | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | refused | 2.0 |" in text
+    assert "| 1 | Bulyan | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | no result | 2.0 |" in text
     assert "| 2 | Median | rule | 90.0 ± 0.0 | 20.0 ± 0.0 | 20.0 ± 0.0 | 2.0 |" in text
     assert "| 1 | FedAsync | algorithm |" in text
     assert f"**20.0 ± 0.0** ALIE × -3 `{board.ranked[0].cells['IID', 4].worst.key[:8]}`" in text

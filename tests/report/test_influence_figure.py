@@ -27,7 +27,7 @@ def test_curves_are_those_of_the_largest_of_each_step() -> None:
 
 def test_the_page_shows_them_only_where_they_were_measured() -> None:
     page = render([measured((Influence(3.0, "bound", 1.0),), (Influence(None, "unknown", 2.0),))], "t")
-    assert page.count("<h3>What 4 liars could have done</h3>") == 1
+    assert page.count("<h3>What 4 attackers could have done</h3>") == 1
     assert "Known in 1 of 2 steps." in page
     assert "could have done" not in render([records.make(steps=2)], "t")
 

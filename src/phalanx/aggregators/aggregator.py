@@ -115,7 +115,7 @@ class Aggregator(ABC):
         turn: int = 0,
         previous: Vector | None = None,
     ) -> Influence:
-        """Return how far f liars could have moved the result.
+        """Return how far f attackers could have moved the result.
 
         The question: f of these rows are replaced by anything, the others and all weights stay.  How far does the
         result move at most?  `docs/influence.md` says for which rules the answer is exact, a bound, or unknown.
@@ -123,7 +123,7 @@ class Aggregator(ABC):
         Args:
             deltas: as in a call.
             weights: as in a call.
-            f: number of liars, at least 0.
+            f: number of attackers, at least 0.
             turn: as in a call.
             previous: as in a call.
 
@@ -150,7 +150,7 @@ class Aggregator(ABC):
         return vector, choice
 
     def _measured(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
-        """Return the results of `aggregate` and `choose`, and the influence of f liars, with the length."""
+        """Return the results of `aggregate` and `choose`, and the influence of f attackers, with the length."""
         if f < 0:
             raise ValueError(f"f must be at least 0, got {f}.")
         with audited(None):
@@ -158,12 +158,12 @@ class Aggregator(ABC):
         return vector, choice, Influence(found.value, found.kind, length(vector))
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
-        """Return the results of `aggregate` and `choose`, and the influence of f liars, at least 1."""
+        """Return the results of `aggregate` and `choose`, and the influence of f attackers, at least 1."""
         vector, choice = self.apply(points)
         return vector, choice, self.influence_of(points, vector, choice, f)
 
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
-        """Return the influence of f liars, at least 1, on this result; rules of which it is known define this."""
+        """Return the influence of f attackers, at least 1, on this result; rules of which it is known define this."""
         return UNKNOWN
 
     def apply(self, points: Points) -> tuple[Vector, Choice | None]:
@@ -202,7 +202,7 @@ class PreAggregator(ABC):
 
     @property
     def spread(self) -> Spread:
-        """The rows after the transformation that a liar's row changes, for the influence of liars."""
+        """The rows after the transformation that an attacker's row changes, for the influence of attackers."""
         return "all"
 
     def rows(
@@ -297,13 +297,13 @@ class Chain(Aggregator):
         return vector, self._traced(points, mixed, choice)
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
-        """See `Aggregator`.  Known where a liar's row changes one of the rows that the rule receives."""
+        """See `Aggregator`.  Known where an attacker's row changes one of the rows that the rule receives."""
         mixed, spread = self.before.mix(points), self.before.spread
         if spread == "all":
             vector, choice = self.rule.apply(mixed)
             return vector, self._traced(points, mixed, choice), UNKNOWN
         vector, choice, influence = self.rule.audit(mixed, f)
-        if spread == "clipped":  # fewer vectors are left to liars
+        if spread == "clipped":  # fewer vectors are left to attackers
             influence = (
                 UNKNOWN if influence.value is None or influence == UNBOUNDED else replace(influence, kind="bound")
             )

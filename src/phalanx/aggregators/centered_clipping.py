@@ -66,15 +66,15 @@ class CenteredClipping(Aggregator):
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.
 
-        In each iteration a row adds its weight times a vector no longer than the radius.  Liars replace theirs, whose
-        sum is no longer than `influence_kernels.longest_sum`, by others no longer than the radius.  Steps to the rows
-        that stay bring two centres together, see `_carried`.
+        In each iteration a row adds its weight times a vector no longer than the radius.  Attackers replace theirs,
+        whose sum is no longer than `influence_kernels.longest_sum`, by others no longer than the radius.  Steps to the
+        rows that stay bring two centres together, see `_carried`.
         """
         vector, choice, reach = self._clipped(points, f)
         return vector, choice, Influence.bound(reach)
 
     def _clipped(self, points: Points, f: int) -> tuple[Vector, Choice, float]:
-        """Return the result, the choice, and how far f liars move the result at most."""
+        """Return the result, the choice, and how far f attackers move the result at most."""
         centre, w = points.previous, points.share
         products, unit = (points.products, points.unit) if centre is None else points.products_about(centre)
         radius = self.radius / unit
@@ -112,7 +112,7 @@ def _carried(rows: Rows, f: int, reach: float) -> float:
 
     Args:
         rows: what `influence_kernels.replaced` takes.
-        f: number of liars, who are any of the rows.
+        f: number of attackers, who are any of the rows.
         reach: distance of the second centre from the first, at most.
     """
     if reach == 0.0:

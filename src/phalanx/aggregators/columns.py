@@ -85,10 +85,10 @@ def shifted_by_column(deltas: Matrix, rule: Callable[..., Float[Tensor, "b"]], s
 
 
 def entrywise(points: Points, reach: float) -> Influence:
-    """Return the influence on a coordinate-wise rule: liars who reach this far in each coordinate are the same in one.
+    """Return the influence on a coordinate-wise rule whose result attackers move this far in all coordinates.
 
-    With more coordinates, each has liars of its own; with weights, the liars hold what the heaviest rows hold.  Of
-    faint rows it is unknown, as squares of the reach underflow.
+    With one coordinate they are the same rows; with more, each has attackers of its own.  With weights, the attackers
+    hold what the heaviest rows hold.  Of faint rows it is unknown, as squares of the reach underflow.
     """
     if reach < UNDERFLOWS and points.unit != 1:
         return UNKNOWN

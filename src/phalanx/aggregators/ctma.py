@@ -61,7 +61,7 @@ class CTMA(Selection):
         return self._nearest(points, self.rule.aggregate(points))
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
-        """See `Aggregator`.  Liars who are kept are no farther from the new centre than rows that stay."""
+        """See `Aggregator`.  Attackers who are kept are no farther from the new centre than rows that stay."""
         centre, _, influence = self.rule.audit(points, f)
         choice = self._nearest(points, centre)
         vector, share = points.combine(choice.shares), points.share
@@ -73,7 +73,7 @@ class CTMA(Selection):
         last = int((share.numpy()[order].cumsum() < (1 - self.share + held) * (1 - ROUNDING)).sum())
         unit = points.unit
         kept = float(far[order[min(last, len(points) - 1)]]) + 2 * influence.value
-        # Within `kept` of the centre: all rows that are kept, those of liars included.
+        # Within `kept` of the centre: all rows that are kept, those of attackers included.
         away = length(points.in_units(centre) - points.in_units(vector))
         chosen = Chosen(share, choice.shares, about_mean(points, choice.shares), 1 - self.share)
         return vector, choice, chosen.influence(f, kept / unit + away, far <= kept).times(unit)

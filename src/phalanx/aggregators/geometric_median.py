@@ -43,7 +43,7 @@ SETTLED = 5  # consecutive steps that must seem to be the last: a slow direction
 SHARPER = 10.0  # factor by which the smoothing of distances decreases
 NEWTON = 8  # largest number of steps for each smoothing
 TINY = 1e-12  # a divisor that is not zero
-COARSE, STEP = 1.3, 1.03  # ratios of two distances that the influence of liars is looked for at, first and then
+COARSE, STEP = 1.3, 1.03  # ratios of two distances that the influence of attackers is looked for at, first and then
 SHORTEST = 1e-6  # fraction of a Newton step below which it is not tried
 
 
@@ -214,10 +214,10 @@ def _median_rows(products: Numbers, distances: Numbers, w: Numbers) -> Weights |
 
 
 def _farthest(products: Numbers, w: Numbers, f: int) -> float | None:
-    """Return a distance from a point beyond which no f liars can bring the median of the rows; None if none is found.
+    """Return a distance from a point beyond which f attackers cannot bring the median; None if none is found.
 
-    At the new median the rows that stay pull no harder than the liars push: by their weight at most.  At a distance D
-    in the direction e from the point, row i pulls back with w_i psi(c_i, D / r_i), where r_i is its distance from the
+    At the new median the rows that stay pull no harder than the attackers push: by their weight at most.  At a distance
+    D in the direction e from the point, row i pulls back with w_i psi(c_i, D / r_i), where r_i is its distance from the
     point, c_i the cosine of e and the way from the row to the point, and
 
         psi(c, q) = (q + c) / sqrt(1 + 2 q c + q^2)
@@ -228,7 +228,7 @@ def _farthest(products: Numbers, w: Numbers, f: int) -> float | None:
     Args:
         products: (m, m), inner products of the rows minus the point.
         w: (m,), shares of the weight.
-        f: number of liars.
+        f: number of attackers.
     """
     r = np.sqrt(products.diagonal().clip(0))
     away = r > SAME * _radius(r, w)

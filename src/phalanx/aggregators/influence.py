@@ -1,9 +1,9 @@
-"""The influence of liars on one aggregation: how far any f of the rows could have moved the result.
+"""The influence of attackers on one aggregation: how far any f of the rows could have moved the result.
 
 The question is always the same: f of the received rows are replaced by anything, the rest of them and all weights stay.
-Which f, and by what, is up to the liars.  Influence is the largest Euclidean norm of the change of the result.
+Which f, and by what, is up to the attackers.  Influence is the largest Euclidean norm of the change of the result.
 
-Attackers who took part are among the rows that stay.  So influence is what f further liars could do.
+Attackers who took part are among the rows that stay.  So influence is what f further attackers could do.
 """
 
 import math
@@ -24,7 +24,7 @@ from phalanx.numerics import influence_kernels as kernels
 Numbers = NDArray[np.float64]
 SQUARINGS = 4  # of a matrix, for its 16th power
 Kind = Literal["exact", "bound", "unbounded", "unknown"]
-Spread = Literal[  # what a liar's row does to the rows that a pre-aggregator makes
+Spread = Literal[  # what an attacker's row does to the rows that a pre-aggregator makes
     "one",  # it changes one of them, to anything
     "clipped",  # it changes one of them, to anything that is not too long
     "all",  # it may change all
@@ -33,10 +33,10 @@ Spread = Literal[  # what a liar's row does to the rows that a pre-aggregator ma
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """The largest change of a rule's result that f liars could have caused.
+    """The largest change of a rule's result that f attackers could have caused.
 
     `value` is in the units of the rows, and None if nothing is known.  `kind` says what it is: "exact"; a "bound",
-    which no liars exceed; "unbounded", infinite; or "unknown".
+    which no attackers exceed; "unbounded", infinite; or "unknown".
     """
 
     value: float | None
@@ -63,7 +63,7 @@ class Audit:
     """The findings of `audited`: the influence of each aggregation.
 
     Args:
-        f: number of liars.
+        f: number of attackers.
         found: receives the influences, in the order of the calls.
     """
 
@@ -76,7 +76,7 @@ _AUDIT: ContextVar[Audit | None] = ContextVar("phalanx_influence", default=None)
 
 @contextmanager
 def audited(f: int | None) -> Iterator[list[Influence]]:
-    """Measure the influence of f liars on each aggregation in this context; None measures nothing.
+    """Measure the influence of f attackers on each aggregation in this context; None measures nothing.
 
     The aggregation itself stays the same to the bit.  Rules that a rule calls are not measured.
 
@@ -147,11 +147,11 @@ class Chosen:
     kept: float
 
     def influence(self, f: int, farthest: float, possible: NDArray[np.bool_]) -> Influence:
-        """Return how far the mean can move if other rows are chosen, liars among them.
+        """Return how far the mean can move if other rows are chosen, attackers among them.
 
         Args:
-            f: number of liars.
-            farthest: largest distance from the mean of a liar that is chosen.
+            f: number of attackers.
+            farthest: largest distance from the mean of an attacker that is chosen.
             possible: (m,), whether a row may be chosen.
         """
         share, shares = self.share.numpy(), self.shares.numpy()

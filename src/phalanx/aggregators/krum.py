@@ -84,10 +84,12 @@ class Krum(Selection):
         """See `Aggregator`.  The new result is near a row whose neighbourhood can get a smallest score."""
         assert choice is not None
         products = about_mean(points, choice.shares)
-        reach = _reach(self, points, products, liars=f, chosen=float(points.weights.min()))
+        reach = _reach(self, points, products, attackers=f, chosen=float(points.weights.min()))
         if isinstance(reach, Influence):
             return reach
-        return Influence.bound(points.unit * max(reach.liar, float(products.diagonal()[reach.possible].max()) ** 0.5))
+        return Influence.bound(
+            points.unit * max(reach.attacker, float(products.diagonal()[reach.possible].max()) ** 0.5)
+        )
 
 
 @dataclass(frozen=True)
@@ -120,15 +122,15 @@ class MultiKrum(Selection):
             raise ValueError(f"m must be at least 1, got {self.m}.")
 
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
-        """See `Aggregator`.  Liars who are chosen are near a row; honest rows take the places of others."""
+        """See `Aggregator`.  Attackers who are chosen are near a row; honest rows take the places of others."""
         assert choice is not None
         products = about_mean(points, choice.shares)
         kept = (len(points) - self.f if self.m is None else self.m) / len(points)
-        reach = _reach(self, points, products, liars=f, chosen=points.mass * kept)
+        reach = _reach(self, points, products, attackers=f, chosen=points.mass * kept)
         if isinstance(reach, Influence):
             return reach
         chosen = Chosen(points.share, choice.shares, products, kept)
-        return chosen.influence(f, reach.liar, reach.possible).times(points.unit)
+        return chosen.influence(f, reach.attacker, reach.possible).times(points.unit)
 
     def choose(self, points: Points) -> Choice:
         """See `Selection`."""
@@ -161,11 +163,11 @@ class _Reach:
     """Bounds on the place of chosen rows.
 
     Args:
-        liar: largest distance of a liar that is chosen from the result.
-        possible: (m,), whether a row that stays may be chosen, or may be the nearest one to a liar that is.
+        attacker: largest distance of an attacker that is chosen from the result.
+        possible: (m,), whether a row that stays may be chosen, or may be the nearest one to an attacker that is.
     """
 
-    liar: float
+    attacker: float
     possible: NDArray[np.bool_]
 
 
@@ -174,14 +176,14 @@ def _reach(
     points: Points,
     products: NDArray[np.float64],
     *,
-    liars: int,
+    attackers: int,
     chosen: float,
 ) -> _Reach | Influence:
     """Return where chosen rows can be; or the influence, if that is unbounded or unknown.
 
     The score of a chosen row is at most `most`, the largest that rows of the weight `chosen` among those that stay can
-    be given.  Liars at one point are neighbours of each other; the rest of the neighbourhood, of weight q, are rows
-    that stay.  So a liar at distance D from the result has q D^2 - 2 D |sum p_j v_j| + sum p_j |v_j|^2 <= most for
+    be given.  Attackers at one point are neighbours of each other; the rest of the neighbourhood, of weight q, are rows
+    that stay.  So an attacker at distance D from the result has q D^2 - 2 D |sum p_j v_j| + sum p_j |v_j|^2 <= most for
     parts p_j of rows v_j, as seen from the result.  And the nearest of them is no farther than sqrt(most / q), and of
     two rows, one is at least half of their distance away.
 
@@ -189,12 +191,12 @@ def _reach(
         rule: whose scores decide.
         points: the rows.
         products: (m, m), inner products of the rows minus the result.
-        liars: their number.
+        attackers: their number.
         chosen: weight that is chosen; of a single row, the smallest one of a row.
     """
     m, weights, squares = len(points), points.weights.numpy(), points.squared_distances.numpy()
     total = float(weights.sum())
-    held, mass = largest(points.weights, liars), _neighbourhood(m, rule.f, rule.neighbours) * total / m
+    held, mass = largest(points.weights, attackers), _neighbourhood(m, rule.f, rule.neighbours) * total / m
     if held >= mass * (1 - ROUNDING) or held + chosen > total * (1 + ROUNDING):
         return UNBOUNDED
     if held + mass > total * (1 + ROUNDING):
@@ -212,8 +214,8 @@ def _reach(
     least, farthest = float(of_part[0]), -float(of_part[1])
     pull = min((spectral(products) * float(weights.max()) * q) ** 0.5, farthest)
     about = (pull + max(pull * pull + q * (most - least), 0.0) ** 0.5) / q
-    liar = min(about, float(far[possible].max()) + (most / q) ** 0.5)
-    return _Reach(liar, possible)
+    attacker = min(about, float(far[possible].max()) + (most / q) ** 0.5)
+    return _Reach(attacker, possible)
 
 
 class _Sums:

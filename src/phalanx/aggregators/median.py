@@ -67,7 +67,7 @@ class Median(Aggregator):
         return weighted_median(points)
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
-        """See `Aggregator`.  Liars move the middle by their weight, up or down."""
+        """See `Aggregator`.  Attackers move the middle by their weight, up or down."""
         held = largest(points.weights, f)
         if 2 * held >= points.mass * (1 - ROUNDING):
             return self.aggregate(points), None, UNBOUNDED
@@ -89,7 +89,7 @@ def weighted_median(points: Points) -> Vector:
 
 
 def _shifted_median(points: Points, f: int, held: float) -> tuple[Vector, float]:
-    """Return the median, and how far it moves in all columns if liars of weight `held` shift it."""
+    """Return the median, and how far it moves in all columns if attackers of weight `held` shift it."""
     m, weights = len(points), points.weights
     if not has_kernel(points.base):
         return shifted_by_column(points.matrix, partial(weighted_middle, weights=weights), held)
@@ -103,7 +103,7 @@ def _shifted_median(points: Points, f: int, held: float) -> tuple[Vector, float]
 
 @lru_cache(maxsize=64)
 def _shifted(m: int, f: int) -> tuple[Network, Network, NDArray[np.float64], NDArray[np.int64]]:
-    """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f liars."""
+    """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f attackers."""
     coefficients, runs = shifted_ranks(_middle_ranks(m), f)
     network = sorting_network(m, frozenset(coefficients.nonzero()[1].tolist()))
     return network, network[:0], coefficients, runs

@@ -40,12 +40,12 @@ class SignMajority(Aggregator):
         return self._vote(points, 0)[0]
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
-        """See `Aggregator`.  A liar who changes sides moves the count by twice its weight."""
+        """See `Aggregator`.  An attacker who changes sides moves the count by twice its weight."""
         vector, squares = self._vote(points, f)
         return vector, None, entrywise(points, math.sqrt(squares))
 
     def _vote(self, points: Points, f: int) -> tuple[Vector, int]:
-        """Return the result, and the squared length of the largest change by f liars."""
+        """Return the result, and the squared length of the largest change by f attackers."""
         rows, weights = points.matrix, points.weights
         # Votes of equal weight are counted, which is exact in float32; sums of other weights need float64.
         kind = torch.float32 if equal(weights) else torch.float64

@@ -94,7 +94,7 @@ class TrimmedMean(Aggregator):
         )
 
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
-        """See `Aggregator`.  Liars move both ends by their weight, up or down."""
+        """See `Aggregator`.  Attackers move both ends by their weight, up or down."""
         held = largest(points.weights, f)
         if self.form == "strict" or held > points.mass * (self.beta + ROUNDING):
             return self.aggregate(points), None, UNKNOWN if self.form == "strict" else UNBOUNDED
@@ -102,7 +102,7 @@ class TrimmedMean(Aggregator):
         return vector, None, entrywise(points, reach)
 
     def _shifted(self, points: Points, f: int, held: float) -> tuple[Vector, float]:
-        """Return the result, and how far it moves in all columns if liars of weight `held` shift both ends."""
+        """Return the result, and how far it moves in all columns if attackers of weight `held` shift both ends."""
         weights, m, total = points.weights, len(points), points.mass
         if not has_kernel(points.base):
             return shifted_by_column(points.matrix, partial(self._trimmed, weights=weights), held)
@@ -163,7 +163,7 @@ def _network(shares: NDArray[np.float64]) -> Network:
 
 @lru_cache(maxsize=64)
 def _shifted(beta: float, m: int, f: int) -> tuple[Network, Network, NDArray[np.float64], NDArray[np.int64]]:
-    """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f liars."""
+    """Return what `kernels.combine_shifted_ranks` takes for m equal weights and f attackers."""
     shares = _shares_of_ranks(beta, m)
     coefficients, runs = shifted_ranks(shares, f)
     return _network(shares), _rest_of_network(coefficients), coefficients, runs

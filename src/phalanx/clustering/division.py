@@ -1,4 +1,4 @@
-"""A division into two groups that a minority of liars cannot prevent, move or forge.
+"""A division into two groups that a minority of attackers cannot prevent, move or forge.
 
 The bi-partition of Sattler et al. (2019) minimises the *largest* similarity across, so one client decides it: one whose
 update points away from all others is a group of its own, and one whose update lies between two groups joins them.  Here
@@ -11,8 +11,8 @@ update points away from all others is a group of its own, and one whose update l
   of a group cannot move it beyond what the others of that group have.
 
 Items that were set aside go to the group to which they are more similar, by the median: nobody is left without a group
-by this, and a rule within the group has to do with them.  A set of liars as large as a group may be founds one, of its
-own; that harms nobody else.
+by this, and a rule within the group has to do with them.  A set of attackers as large as a group may be founds one, of
+its own; that harms nobody else.
 """
 
 from typing import NamedTuple

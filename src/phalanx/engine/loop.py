@@ -106,7 +106,7 @@ def run(
         reference: the server's own training, such as `phalanx.training.ServerTraining`, for an algorithm that needs it
             by `needs_reference`.
         lost_rounds: what follows a round whose updates are too few, or have no result; `LostRounds()` if not given.
-        influence: number of liars whose influence on each aggregation observers are shown; None measures nothing.
+        influence: number of attackers whose influence on each aggregation observers are shown; None measures nothing.
         observers: called before the first step, after each step, and after each wait without a step in which an answer
             was invalid or lost.
         on_snapshot: called before each step; may take a snapshot, and keep it, since nothing in it changes.
@@ -182,7 +182,7 @@ class ServerLoop(Generic[S]):
     sample: Sampler
     observers: tuple[Observer, ...]
     lost_rounds: LostRounds = LostRounds()
-    liars: int | None = None
+    attackers: int | None = None
     waiting: Set[int] = frozenset()
     away: frozenset[int] = frozenset()
     step: int = 0
@@ -300,7 +300,7 @@ class ServerLoop(Generic[S]):
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
         try:
-            with audited(self.liars) as found:
+            with audited(self.attackers) as found:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
             return self._lose(state, updates, str(error))

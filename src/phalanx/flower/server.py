@@ -73,8 +73,8 @@ class Coordinator:
         guard: which replies and sizes are invalid.
         sample: chooses the clients of a round.
         lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
-        influence: number of liars whose influence on the aggregate of each step is measured: how far they could have
-            moved it; None measures nothing. No other number of the run depends on it.
+        influence: number of attackers whose influence on the aggregate of each step is measured: how far they could
+            have moved it; None measures nothing. No other number of the run depends on it.
         timeouts: how long the server waits.
         suspension: who is suspended.
         transfer: in which form updates travel.
@@ -137,7 +137,7 @@ class Coordinator:
                 f"Only clients run {name}."
             )
         if self.influence is not None and self.influence < 1:
-            raise ValueError(f"influence must be at least 1, the number of liars, or None, got {self.influence}.")
+            raise ValueError(f"influence must be at least 1, the number of attackers, or None, got {self.influence}.")
 
     @property
     def title(self) -> str:

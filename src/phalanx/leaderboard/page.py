@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from phalanx.studies.text import Flat, markdown_table
 from phalanx.wording import plural
 
 SHOWN = 8  # digits of a run's identity on the page
+NO_RESULT = "no result"
 CHANCE = 0.1  # accuracy of a guess among the ten classes that the data of each tier have
 
 
@@ -102,8 +102,8 @@ def _protocol(tier: Tier) -> list[str]:
     return [
         "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
         "out what is missing and writes this page. "
-        '`phalanx leaderboard --defence "own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm of '
-        "your own. The records are in `results/leaderboard`.",
+        '`phalanx leaderboard --defence "examples/own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm '
+        "of your own. The records are in `results/leaderboard`.",
         "**Accuracy** is that on the test examples at the end, in percent: the mean over "
         f"{plural(len(tier.seeds), 'seed')}, with half of its 95 % interval (Student's t). The rank is by the mean "
         f"over the kinds of heterogeneity with {tuned_for} attackers. It holds for this federation, and may be another "
@@ -137,22 +137,15 @@ def _protocol(tier: Tier) -> list[str]:
 
 def _board(board: Board) -> list[str]:
     done = [one for one in board.ranked if one.cells]
-    made = Counter(
-        ", ".join(
-            f"{label} {value}"
-            for label, value in (
-                ("phalanx", p.phalanx),
-                ("numerics version", p.numerics),
-                ("commit", (p.commit or "none")[:10]),
-                ("torch", p.torch),
-                ("processor", p.processor),
-            )
-        )
-        for p in board.scores.origins
-    )
+    made = dict[str, list[str]]()  # commits, by all else
+    for p in board.scores.origins:
+        where = f"phalanx {p.phalanx}, numerics version {p.numerics}, torch {p.torch}, processor {p.processor}"
+        made.setdefault(where, []).append((p.commit or "none")[:10])
+    with_these = "; with ".join(f"{where}, commits {', '.join(commits)}" for where, commits in made.items())
     blocks = [
         f"{plural(len(done), 'defence')} of {len(board.ranked)}, from {len(board.scores):,} runs that took "
-        f"{duration(board.scores.seconds())} of one processor core in all, with {'; with '.join(made)}.",
+        f"{duration(board.scores.seconds())} of one processor core in all, with {with_these}.",
+        *_first(board),
         *_beaten(board, done),
     ]
     for title, synchronous in (("Synchronous", True), ("Asynchronous", False)):
@@ -175,6 +168,20 @@ def _board(board: Board) -> list[str]:
         blocks.append(f"**Not computed yet**: {'; '.join(waiting)}. `{command}` goes on with them.")
     blocks += [f"**{one.defence.name}** has no result: {one.error}." for one in board.ranked if one.error]
     return blocks
+
+
+def _first(board: Board) -> list[str]:
+    """Return in a sentence which defences rank first."""
+    found = []
+    for title, synchronous in (("synchronous", True), ("asynchronous", False)):
+        best = [
+            f"{one.defence.name} ({accuracy(average)} %)"
+            for one in board.order(synchronous)[:3]
+            if (average := board.average(one, board.tier.tuned_for)) is not None
+        ]
+        found += [f"of the {title} defences {', '.join(best)}"] * bool(best)
+    share = board.share(board.tier.tuned_for)
+    return [f"**First** with {share} attackers: {'; '.join(found)}."] if found else []
 
 
 def _beaten(board: Board, done: Sequence[Ranked]) -> list[str]:
@@ -294,14 +301,14 @@ def _ranking(board: Board, order: Sequence[Ranked], title: str) -> Flat:
 def _average(board: Board, one: Ranked, f: int) -> str:
     found = board.average(one, f)
     if found is None:
-        return "refused" if any(cell.refused for cell in one.cells.values() if cell.f == f) else "failed"
+        return NO_RESULT
     return accuracy(found)
 
 
 def accuracy(found: Estimate) -> str:
     """Return `84.1 ± 0.3`, in percent."""
     if found.mean is None:
-        return "failed"
+        return NO_RESULT
     half = "" if found.high is None else f" ± {100 * (found.high - found.mean):.1f}"
     return f"{100 * found.mean:.1f}{half}" + (f" ({found.n} of {found.n + found.failed})" if found.failed else "")
 
@@ -313,10 +320,8 @@ def _cells(board: Board, order: Sequence[Ranked], title: str, where: str) -> Fla
 
 
 def _cell(cell: Cell) -> str:
-    if cell.refused:
-        return "refused"
     if (worst := cell.worst) is None:
-        return "failed"
+        return NO_RESULT
     if not cell.f:
         return accuracy(worst.accuracy)
     return f"**{accuracy(worst.accuracy)}** {short(worst.attack)} `{worst.key[:SHOWN]}`"
@@ -330,7 +335,11 @@ def _refused(board: Board, done: Sequence[Ranked]) -> list[str]:
             if why := cell.refused or ("" if cell.worst is not None else cell.error or "no attack gave a result"):
                 reasons.setdefault((one.defence.name, why.partition(". ")[0].rstrip(".")), {})[cell.f] = None
     lines = [f"- {name}, {', '.join(map(board.share, shares))}: {why}." for (name, why), shares in reasons.items()]
-    return ["**Refused or failed**:\n\n" + "\n".join(lines)] if lines else []
+    return (
+        ["**No result**, as a defence refuses so many attackers, or its runs failed:\n\n" + "\n".join(lines)]
+        if lines
+        else []
+    )
 
 
 # The excerpt

@@ -1,4 +1,4 @@
-"""The compiled inner loops of the influence of liars on rules that compare whole rows.
+"""The compiled inner loops of the influence of attackers on rules that compare whole rows.
 
 They work on matrices of rows by rows, which are so small that calls of array operations would take longer.
 """
@@ -17,13 +17,13 @@ compiled = njit(nogil=True, cache=True)
 @compiled
 @no_type_check
 def exchanged(products, share, shares, possible, kept, f, farthest):
-    """Return how far a mean of chosen rows can move by liars and by the lengths of rows that leave and rows that come.
+    """Return how far a mean of chosen rows can move by attackers, and by rows that leave and rows that come.
 
-    No row leaves or comes by more than its share of what is chosen.  If the share h of the new mean is liars, and rows
-    of the share b come, rows of h + b leave.  From the mean, these sum to minus what stays, of 1 - h - b.  One more
-    liar adds `farthest`, and moves what leaves by no more than that, so h is all that liars hold.  For each b the sum
-    is over the rows that are farthest away.  It is concave in b: largest at one of its bends, or where as much leaves
-    as stays.
+    No row leaves or comes by more than its share of what is chosen.  If the share h of the new mean is attackers, and
+    rows of the share b come, rows of h + b leave.  From the mean, these sum to minus what stays, of 1 - h - b.  One
+    more attacker adds `farthest`, and moves what leaves by no more than that, so h is all that attackers hold.  For
+    each b the sum is over the rows that are farthest away.  It is concave in b: largest at one of its bends, or where
+    as much leaves as stays.
 
     Args:
         products: (m, m), inner products of the rows minus the mean.
@@ -31,11 +31,11 @@ def exchanged(products, share, shares, possible, kept, f, farthest):
         shares: (m,), of each row in the mean.
         possible: (m,), whether a row may be chosen.
         kept: share of the weight that is chosen.
-        f: number of liars.
-        farthest: largest distance from the mean of a liar that is chosen.
+        f: number of attackers.
+        farthest: largest distance from the mean of an attacker that is chosen.
 
     Returns:
-        The distance; the share of the liars; `farthest`, or the largest distance of a row in the mean.
+        The distance; the share of the attackers; `farthest`, or the largest distance of a row in the mean.
     """
     far, spare = np.sqrt(np.maximum(np.diag(products), 0.0)), np.zeros(len(share))
     for i in range(len(far)):
@@ -56,7 +56,7 @@ def _largest_exchange(far, shares, spare, held, left_out):
         far: (m,), distances from the mean.
         shares: (m,), that can leave.
         spare: (m,), that can come.
-        held: share of the liars.
+        held: share of the attackers.
         left_out: the largest b.
     """
     order = np.argsort(-far)
@@ -127,7 +127,7 @@ def largest(values, f):
 @compiled
 @no_type_check
 def replaced(products, inner, square, w, far, radius, f):
-    """Return how far liars move an iteration of centered clipping by other rows; see `CenteredClipping`.
+    """Return how far attackers move an iteration of centered clipping by other rows; see `CenteredClipping`.
 
     Each adds its weight times the radius at most, and takes away what it sent: by their lengths, or by the longest sum.
 
@@ -138,7 +138,7 @@ def replaced(products, inner, square, w, far, radius, f):
         w: (m,), shares of the weight.
         far: (m,), distances of the rows from the centre.
         radius: of the clipping.
-        f: number of liars, at least 1.
+        f: number of attackers, at least 1.
     """
     held, alone = largest(w, f), largest(w * (radius + np.minimum(far, radius)), f)
     sent = weighted_products(products, inner, square, w * (radius / np.maximum(far, radius)))
@@ -179,7 +179,7 @@ def carried(far, w, radius, f, reach, strongest, parts):
         far: (m,), distances of the rows from the first centre.
         w: (m,), shares of the weight.
         radius: of the clipping.
-        f: number of liars.
+        f: number of attackers.
         reach: distance of the second centre from the first, at most.
         strongest: largest eigenvalue of the inner products of the directions of rows that can be clipped, each times
             the root of its pull.

@@ -64,8 +64,8 @@ class Run:
         availability: times at which clients are available, and failures of their tasks; null: always, and none.
         deadline: when the server stops waiting for an answer; null if it waits as long as one can arrive.
         lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
-        influence: number of liars whose influence on the aggregate of each step is measured: how far they could have
-            moved it; null measures nothing. No other number of the run depends on it.
+        influence: number of attackers whose influence on the aggregate of each step is measured: how far they could
+            have moved it; null measures nothing. No other number of the run depends on it.
         validation: share of its examples that each client keeps from training, drawn at random, to choose among
             several models: it is served the one with the least loss on them. They are unused if the algorithm has
             one model per client.

@@ -77,7 +77,7 @@ def reported(history: "Iterable[StepRecord]") -> dict[int, Reported]:
 
 
 def metric_of(reports: Iterable[ClientReport]) -> Metric:
-    """Return "accuracy" if most reports that measure something have one, or else "loss": one liar does not decide."""
+    """Return "accuracy" if most reports that measure something have one, else "loss": no single one decides."""
     measured = [r.accuracy is not None for r in reports if r.accuracy is not None or r.loss is not None]
     return "accuracy" if 2 * sum(measured) > len(measured) else "loss"
 

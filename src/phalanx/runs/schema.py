@@ -48,7 +48,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         lost: by client, why its task brought no update.
         reports: by client, what it measured of the model that it was sent, and reported with its update.
         remarks: guarantees that the run does not have, a sentence each; of the first line.
-        influences: how far liars could have moved each aggregate of this step; empty unless the run measures it.
+        influences: how far attackers could have moved each aggregate of this step; empty unless the run measures it.
     """
 
     step: int

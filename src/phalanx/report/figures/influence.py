@@ -1,4 +1,4 @@
-"""The distance that liars could have moved each aggregate, against its length."""
+"""The distance that attackers could have moved each aggregate, against its length."""
 
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def picture(ledger: Ledger, key: str) -> Picture | None:
-    """Return the picture; None if the run did not measure the influence of liars.
+    """Return the picture; None if the run did not measure the influence of attackers.
 
     Args:
         ledger: of the run.
@@ -23,13 +23,13 @@ def picture(ledger: Ledger, key: str) -> Picture | None:
     value, length = curves(ledger.record)
     if not length.x:
         return None
-    liars, known = int(ledger.record.config.get("influence") or 0), len(value.finite)
+    attackers, known = int(ledger.record.config.get("influence") or 0), len(value.finite)
     end = f" At the last of them {value.finite[-1]:.3g}, of a length of {length.finite[-1]:.3g}." if known else ""
     share = f"Known in {known:,} of {plural(len(length.x), 'step')}."
     return Picture(
-        _draw(value, length, key=key, label=f"Influence of {plural(liars, 'liar')}. {share}{end}"),
-        f"What {plural(liars, 'liar')} could have done",
-        f"Solid: how far the aggregate could have moved at most if any {liars:,} of the received updates had been"
+        _draw(value, length, key=key, label=f"Influence of {plural(attackers, 'attacker')}. {share}{end}"),
+        f"What {plural(attackers, 'attacker')} could have done",
+        f"Solid: how far the aggregate could have moved at most if any {attackers:,} of the received updates had been"
         f" replaced by anything. Dashed: its length. {share} Elsewhere it is unbounded, or the rule has no bound.",
     )
 

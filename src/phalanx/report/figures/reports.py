@@ -11,7 +11,7 @@ from phalanx.report.words import percent
 from phalanx.runs.reports import Metric, metric_of
 
 RIGHT = 128  # pixels for names
-DRAWN = 1e30  # largest value that is drawn: a liar can report any loss, and axes overflow
+DRAWN = 1e30  # largest value that is drawn: an attacker can report any loss, and axes overflow
 
 
 class Band(NamedTuple):
