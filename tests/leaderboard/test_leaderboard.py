@@ -383,8 +383,10 @@ def test_ones_own_rule_is_ranked_by_one_command_that_goes_on_after_a_kill(tmp_pa
     keys = [form[0] for line in lines if isinstance(form := json.loads(line), list)]
     assert len(keys) == len(set(keys))
     assert "| 1 | mine.Half(f=f) | own |" in (tmp_path / "leaderboard" / "digits.md").read_text()
-    again = done(tmp_path, *command)
+    again = done(tmp_path, *command, "--page", "shown/mine.md")
     assert "1 of 1 defence done." in again
+    assert "| 1 | mine.Half(f=f) | own |" in (tmp_path / "shown" / "mine.md").read_text()
+    assert (tmp_path / "shown" / "digits.csv").is_file()
     assert path.read_text().splitlines() == lines
 
 

@@ -68,7 +68,8 @@ def leaderboard_command(options: Options, console: Console) -> int:
         rest = next((board.ranked for board in boards if board.tier is tier), ())
         board = Board(tier, [*rest, *ranked], scores)
         console.print(escape(_placed(board, ranked[0])), soft_wrap=True)
-        files = write([board], folder / f"{tier.name}.md", folder)
+        page = folder / f"{tier.name}.md" if options.page == PAGE else options.page
+        files = write([board], page, page.parent)
     console.print(f"Written: {', '.join(map(str, files))}.", soft_wrap=True)
     return 0
 

@@ -265,8 +265,8 @@ def leaderboard() -> Parser:
     parser.add_argument("--alone", metavar="DIGITS", help=help_)
     help_ = "Where the records are. (default: %(default)s)"
     parser.add_argument("--folder", type=path, default=Path("results/leaderboard"), help=help_)
-    help_ = "The page; with --defence it is leaderboard/TIER.md. The cells as CSV are next to it, for the default page "
-    help_ += "next to the records. (default: %(default)s)"
+    help_ = "The page; with --defence leaderboard/TIER.md if not given. The cells as CSV are next to it, "
+    help_ += "for the default page next to the records. (default: %(default)s)"
     parser.add_argument("--page", type=path, default=PAGE, help=help_)
     parser.add_argument("--retry", action="store_true", help="Carry out runs again that failed.")
     parser.add_argument("--estimate", action="store_true", help="Only say what it would cost; runs are timed for that.")
