@@ -20,7 +20,7 @@ CLAIM = (
     "All adversaries are separated within 34 rounds and no benign client before them: noisy and label-flipping ones at "
     "once, Byzantine ones one after the other; without adversaries alpha_cross never falls below 0.02."
 )
-MINUTES = {"quick": 6.0, "paper": 1400.0}
+MINUTES = {"quick": 6.0, "paper": 430.0}
 CLIENTS = 100
 LATEST = 34  # round in which the last adversary is separated in the paper
 TOGETHER = ("noisy", "label flip")  # scenarios in which all adversaries leave at once

@@ -43,11 +43,11 @@ EXPERIMENTS = {
         SHOWN.format(100),
         "CFL always achieves a higher accuracy than federated learning, most so with Byzantine and label-flipping "
         "clients.",
-        {"quick": 12.0, "paper": 2700.0}, partial(runs, 100), partial(render, "table1", 100, 600),
+        {"quick": 12.0, "paper": 790.0}, partial(runs, 100), partial(render, "table1", 100, 600),
     ),
     "table2": Exhibit(
         SHOWN.format(10),
         "With 10 clients, too, CFL is about as accurate with adversaries as without.",
-        {"quick": 6.0, "paper": 2000.0}, partial(runs, 10), partial(render, "table2", 10, 6000),
+        {"quick": 6.0, "paper": 650.0}, partial(runs, 10), partial(render, "table2", 10, 6000),
     ),
 }  # fmt: skip

@@ -47,7 +47,8 @@ def test_the_bits_are_those_of_one_process(changes):
 
 
 @pytest.mark.slow
-def test_it_moves_to_processes_in_the_middle_of_a_run():
+def test_it_moves_to_processes_in_the_middle_of_a_run(monkeypatch):
+    monkeypatch.setattr("phalanx.simulation.parallel.TRIAL", 1000)  # they may be slower here
     seen = []
     with ProcessExecutors(2, after=0.05) as processors:
         watch = lambda progress: seen.append(bool(made(processors) and made(processors).learners))  # noqa: E731
