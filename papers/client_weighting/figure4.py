@@ -11,7 +11,7 @@ from phalanx.studies.trace import Trace
 
 TITLE = "Shakespeare under model negation, by 1 attacker and by 10 % of those who take part in each round"
 CLAIM = "Declared sizes are devastating under every rule; truncation with the median or the trimmed mean stays stable."
-MINUTES = {"quick": 18.0, "paper": 2000.0}
+MINUTES = {"quick": 18.0, "paper": 1200.0}
 
 
 def runs(scale: Scale, seed: int) -> dict[str, Run]:

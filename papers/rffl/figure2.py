@@ -22,7 +22,7 @@ CLAIM = (
     "Free riders are quickly assigned reputations below the threshold, and are isolated within 5 rounds. (Label "
     "flippers are not in the figure.)"
 )
-MINUTES = {"quick": 0.3, "paper": 60.0}
+MINUTES = {"quick": 0.3, "paper": 10.0}
 WITHIN = 5  # rounds
 FEDERATIONS = tuple(Federation("MNIST", 10, split) for split in (UNIFORM, RAMP))
 SHOWN = {RIDE: "free riders", FLIP: "label flippers"}
