@@ -268,7 +268,7 @@ CASES = (
         "declared",
         "10^9 examples reported by one client",
         "Ten clients, nine of which report 100 examples, and one 1,000,000,000. Numbers of examples are not "
-        "verified, so no declaration should give one client most of the weight.",
+        "verified, so no report should give one client most of the weight.",
         "That client's row is 1 and the others are 0: an error, no result, or a result from 0 to 0.5. The mean of "
         "rows that count alike is 0.1, the median 0.",
         ("Mean", "Median", "TrimmedMean"),

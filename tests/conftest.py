@@ -8,10 +8,20 @@ import typechecking
 typechecking.check("phalanx")
 
 
+def _threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def one_thread():
     """One thread of torch, as in the processes of the commands."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    yield from _threads(1)
+
+
+@pytest.fixture
+def two_threads():
+    """Two threads of torch, on any machine."""
+    yield from _threads(2)

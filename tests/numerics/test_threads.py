@@ -64,31 +64,23 @@ def test_a_mistake_comes_out_whoever_made_it():
     assert sum(in_threads(squared, ([0],), [(0,)], SMALL + 1)) == 1, "and the next work goes on"
 
 
-@pytest.fixture
-def _two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def who(parts, taken):
     return threading.get_ident(), len(list(claimed(parts, taken)))
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_little_work_stays_in_its_thread():
     assert in_threads(who, (), [(x,) for x in range(9)], SMALL) == [(threading.get_ident(), 9)]
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_several_threads_are_at_work():
     """Each call waits for the other: one thread alone would wait for ever."""
     meeting = threading.Barrier(2, timeout=30)
     assert sorted(in_threads(lambda *_: meeting.wait(), (), [(0,), (1,)], SMALL + 1)) == [0, 1]
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_what_a_thread_did_not_begin_is_done_here(monkeypatch):
     class Busy:
         def submit(self, *_):
@@ -104,7 +96,7 @@ def _in_a_fork(answers):
     answers.put(results)
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
@@ -119,7 +111,7 @@ def test_a_forked_process_has_threads_of_its_own():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone lets threads be kept off a processor")
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_threads_are_kept_off_the_processor_of_the_one_that_asks(monkeypatch):
     """Only while there is another; nothing else is changed, and no thread of somebody else's."""
 
@@ -158,7 +150,7 @@ def test_a_kernel_claims_each_part_once():
     assert (done == 1).all()
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_torch_works_alone_for_a_while_also_where_that_fails():
     with alone():
         assert torch.get_num_threads() == 1

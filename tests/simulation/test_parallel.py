@@ -124,6 +124,21 @@ def test_without_shared_memory_it_stays_in_one_process(monkeypatch):
     assert metrics(record) == metrics(simulate(plan()))
 
 
+def test_jobs_are_smaller_where_shared_memory_is(monkeypatch):
+    spans = []
+
+    def begun(*_, span, **__):
+        spans.append(span)
+        raise OSError("as far as this test goes")
+
+    monkeypatch.setattr("phalanx.simulation.parallel.Learners", begun)
+    for free in (10**9, 500_000, 425_000):  # examples: 379,632 bytes; a group: 38,720 for two processes
+        monkeypatch.setattr("phalanx.simulation.parallel.disk_usage", lambda path, free=free: Mock(free=free))
+        with ProcessExecutors(2, after=0.0) as processors, pytest.warns(UserWarning, match="as far as this test goes"):
+            simulate(plan(), executors=processors)
+    assert spans == [16, 2, 1]
+
+
 def test_one_process_starts_none():
     with ProcessExecutors(1) as processors:
         assert metrics(simulate(plan(), executors=processors)) == metrics(simulate(plan()))

@@ -182,7 +182,7 @@ class ServerLoop(Generic[S]):
     sample: Sampler
     observers: tuple[Observer, ...]
     lost_rounds: LostRounds = LostRounds()
-    attackers: int | None = None
+    influence: int | None = None
     waiting: Set[int] = frozenset()
     away: frozenset[int] = frozenset()
     step: int = 0
@@ -300,7 +300,7 @@ class ServerLoop(Generic[S]):
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
         try:
-            with audited(self.attackers) as found:
+            with audited(self.influence) as found:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
             return self._lose(state, updates, str(error))

@@ -245,13 +245,21 @@ class ParallelExecutor:
     def _ready(self) -> Learners | None:
         """Return the processes if they can be given clients now; start them if it is time."""
         if self.learners is None and self._spent >= self.after:
-            check_shared_memory(self.data, self.count, self.serial.trainer, self._ahead * self._span)
+            self._fit()
             settings = (self.blueprint, self.data, self.exact, self.serial.trainer)
             self.learners = Learners(self.count, *settings, ahead=self._ahead, span=self._span)
             self.learners.start(self.count)
         if self.learners is None or self.after == 0 or self.learners.workers:
             return self.learners
         return self.learners if self.learners.ready() else None
+
+    def _fit(self) -> None:
+        """Make jobs smaller if the shared memory is too small for them."""
+        where = (self.data, self.count, self.serial.trainer)
+        while (why := lacking_memory(*where, self._ahead * self._span)) and self._span > 1:
+            self._span //= 2
+        if why:
+            raise OSError(why)
 
     def _here(self, tasks: Iterable[LocalTask]) -> Iterator[tuple[LocalTask, float]]:
         begun, count = time.monotonic(), 0
@@ -424,18 +432,19 @@ def divided(tasks: Sequence[T], width: int, count: int, most: int) -> Iterator[S
         yield tasks[at : (at := at + width * min(most, max(1, groups)))]
 
 
-def check_shared_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer, groups: int) -> None:
-    """Raise `OSError` if the memory that processes can share is too small; a container often has 64 MB only."""
+def lacking_memory(data: Mapping[int, Dataset], count: int, trainer: LocalTrainer, groups: int) -> str:
+    """Return why the memory that processes can share is too small, or ""; a container often has 64 MB only."""
     if not SHARED_MEMORY.is_dir():
-        return
+        return ""
     examples = [tensor for held in data.values() for tensor in (*held.inputs.values(), held.y)]
     desks = 2 * count * groups * trainer.width * trainer.model.values.nbytes
     needed, free = sum(tensor.nbytes for tensor in examples) + desks, disk_usage(SHARED_MEMORY).free
-    if needed > free:
-        raise OSError(
-            f"Several processes need {needed / 1e6:,.0f} MB of shared memory, and {SHARED_MEMORY} has "
-            f"{free / 1e6:,.0f} MB. Enlarge it (docker run --shm-size), or set --jobs to 1."
-        )
+    if needed <= free:
+        return ""
+    return (
+        f"Several processes need {needed / 1e6:,.0f} MB of shared memory, and {SHARED_MEMORY} has "
+        f"{free / 1e6:,.0f} MB. Enlarge it (docker run --shm-size), or set --jobs to 1."
+    )
 
 
 def processors() -> int:
