@@ -250,6 +250,20 @@ def test_a_correction_is_not_clipped():
     assert close(out, [2.0 * K * LR] * (IN * OUT), 1e-5)
 
 
+@pytest.mark.parametrize("pull", [0.0, 0.5])
+def test_a_correction_of_a_convolution_is_in_the_order_of_sent_vectors(pull):
+    """Convolutions lie in another order in the memory of a module; one step is the gradient's plus the correction's."""
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.Flatten(), torch.nn.Linear(16, OUT)).double()
+    model, rng = FlatModule(module), torch.Generator().manual_seed(0)
+    data = Dataset(torch.randn(5, 3, 3, 3, generator=rng).double(), torch.zeros(5, dtype=torch.int64), OUT)
+    start, added = (torch.randn(model.size, generator=rng).double() for _ in range(2))
+    alone, corrected = (torch.empty(model.size).double() for _ in range(2))
+    trainer = Trainer(model, LocalSGD(batch_size=5, lr=0.1), 0)
+    trainer.train(LocalTask(1, 0, 0, start, alone), data)
+    trainer.train(LocalTask(1, 0, 0, start, corrected, Correction(added, pull)), data)
+    assert torch.allclose(corrected - alone, -0.1 * added, atol=1e-12), "the pull is 0 at the start"
+
+
 @pytest.mark.parametrize(
     "recipe",
     [LocalSGD(), LocalSGD(epochs=3, batch_size=4), LocalSGD(steps=5, batch_size=4), LocalSGD(epochs=2, batch_size=0.3)],

@@ -131,7 +131,7 @@ class ProjectedTraining(OwnTraining):
 
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
         """See `OwnTraining`."""
-        return Projecting(honest, recipe, entries(honest.model, job.task.start), self.radius)
+        return Projecting(honest, recipe, honest.model.arranged(job.task.start), self.radius)
 
 
 @dataclass(frozen=True)
@@ -158,15 +158,9 @@ class Neurotoxin(OwnTraining):
         """See `OwnTraining`."""
         if job.previous is None:
             return Trainer(honest.model, recipe, honest.seed, honest.task)
-        change = entries(honest.model, (job.task.start - job.previous).abs())
+        change = honest.model.arranged((job.task.start - job.previous).abs())
         kept = change.topk(math.ceil(self.keep * len(change))).indices
         return Masking(honest, recipe, kept)
-
-
-def entries(model: FlatModule, vector: Vector) -> Vector:
-    """Return the trainable part of a vector in the order of the model's own memory, as its gradient is."""
-    model.load(vector)
-    return model.values[: model.trainable].clone()
 
 
 class Projecting(Trainer):

@@ -278,7 +278,7 @@ class Trainer(CorrectableTrainer):
         lr = recipe.learning_rate(task.version)
         model.load(task.start)
         self.begin()
-        added = None if task.correction is None else Added.of(task.correction, self._parameters)
+        added = None if task.correction is None else Added.of(task.correction, model)
         # Sums stay on the device: a GPU is read only once, at the end.
         total: Tensor | float = 0.0
         seen: Tensor | int = 0
@@ -328,16 +328,16 @@ class Trainer(CorrectableTrainer):
 
 
 class Added(NamedTuple):
-    """A correction of a task: vector + proximal w is added to each gradient."""
+    """A correction of a task: vector + proximal w is added to each gradient, in the order of its entries."""
 
     vector: Vector
     proximal: float
 
     @staticmethod
-    def of(correction: Correction, start: Vector) -> "Added":
-        """Return the correction of a task that begins at `start`."""
-        vector, proximal = correction.vector[: len(start)], correction.proximal
-        return Added(vector - proximal * start if proximal else vector, proximal)
+    def of(correction: Correction, model: FlatModule) -> "Added":
+        """Return the correction of a task that begins with the parameters that are loaded."""
+        vector, proximal = model.arranged(correction.vector), correction.proximal
+        return Added(vector - proximal * model.values[: model.trainable] if proximal else vector, proximal)
 
 
 SERVER = -1  # id of the server in the names of random streams

@@ -125,6 +125,17 @@ class FlatModule:
         """Return a sent vector with personal parameters, the initial ones if they are not given."""
         return torch.cat((vector, self._own if own is None else own))
 
+    def arranged(self, vector: Served) -> Vector:
+        """Return the entries of a vector that belong to trainable parameters, in the order of `gradient`."""
+        if self._plain:
+            return vector[: self.trainable]
+        vector = self.whole(vector) if len(vector) < len(self.values) else vector
+        out = torch.empty_like(self.gradient)
+        for view, (start, stop) in self._entries:
+            if (at := view.storage_offset()) < self.trainable:
+                _shaped(out[at : at + view.numel()], view.shape).copy_(vector[start:stop].view(view.shape))
+        return out
+
     def write_change(self, start: Served, out: Served) -> None:
         """Write the parameters minus `start` to `out`."""
         if self._plain:
