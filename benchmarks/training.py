@@ -100,10 +100,8 @@ def main() -> None:
     for model, shape, batch, n in NETWORKS:
         data = Dataset(torch.rand(n, *shape), torch.randint(0, CLASSES, (n,)), CLASSES)
         plain = LocalSGD(batch_size=batch, lr=0.01)
-        ways: dict[str, LocalTraining] = {"clients": plain}
-        if isinstance(model, MLP):
-            ways["compiled"] = replace(plain, compiled=True)
-        else:
+        ways: dict[str, LocalTraining] = {"clients": plain, "compiled": replace(plain, compiled=True)}
+        if not isinstance(model, MLP):
             ways["bfloat16"] = LocalOptimizer(optimizer="SGD", lr=0.01, batch_size=batch, precision="bfloat16")
         found = dict[str, list[float]]()
         for _ in range(options.repeats):

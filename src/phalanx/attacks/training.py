@@ -17,7 +17,6 @@ from phalanx.attacks.attack import Attack, AttackTask, Knowledge, Update
 from phalanx.core import InfeasibleError, Vector
 from phalanx.training.local import LocalTrainer
 from phalanx.training.sgd import Added, LocalSGD, Trainer
-from phalanx.training.vector import FlatModule
 
 
 @dataclass(frozen=True)

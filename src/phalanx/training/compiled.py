@@ -1,34 +1,32 @@
-"""Local training of small networks by one compiled loop, with gradients written by hand.
+"""Local training by one compiled loop, with gradients written by hand.
 
 An operation of torch takes some microseconds before it computes anything, and a step of training has some fifty of
-them: a small network spends most of its time there.  Here a whole task is one call: a compiled loop over its
-minibatches, which calls the matrix products of torch's own BLAS.  It is the training of `LocalSGD`, on the minibatches
-of the same random streams; results differ from it by rounding.
+them: a small network spends most of its time there.  And torch's convolutions leave most of a processor idle where
+channels are few.  Here a whole task is one call: a compiled loop over its minibatches.  It is the training of
+`LocalSGD`, on the minibatches and dropout of the same random streams; results differ from it by rounding.
 """
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
 
 from phalanx.data import Dataset
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.rng import generator
-from phalanx.training import kernels
-from phalanx.training.gradient import hooked
-from phalanx.training.kernels import ACTIVATION, BIAS, INPUTS, NO_ACTIVATION, OUTPUTS, RELU, TANH, WEIGHT
+from phalanx.training import chain_kernels as kernels
+from phalanx.training.chain import Chain
+from phalanx.training.chain_kernels import BEYOND, SCRATCH, SHAPES
 from phalanx.training.local import CorrectableTrainer, LocalTask
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import FlatModule
 
 if TYPE_CHECKING:
     from phalanx.training.sgd import LocalSGD
-
-ACTIVATIONS: dict[type, int] = {nn.ReLU: RELU, nn.Tanh: TANH}
 
 
 class CompiledTrainer(CorrectableTrainer):
@@ -46,42 +44,23 @@ class CompiledTrainer(CorrectableTrainer):
 
     def __init__(self, model: FlatModule, recipe: "LocalSGD", seed: int, task: Task) -> None:
         super().__init__(model, task)
-        self._flat = False  # whether examples are flattened first
-        layers = self._layers(model)
-        address = gemm(model.values.numpy().dtype) if isinstance(layers, list) else None
-        why = layers if isinstance(layers, str) else "" if type(task) is Classification else "the task has other losses"
+        chain = Chain(model)
+        why = chain.why
+        if not why and type(task) is not Classification:
+            why = "the task has other losses"
+        address = None if why else gemm(model.values.numpy().dtype)
         if not why and address is None:
             why = "this build of torch does not share its matrix products"
-        if why:
+        if address is None:
             raise ValueError(f"Training has no compiled form: {why}. Set training.compiled to false.")
-        self.recipe, self.seed = recipe, seed
-        self._table, self._gemm = np.array(layers, dtype=np.int64), address
+        self.recipe, self.seed, self._chain, self._gemm = recipe, seed, chain, address
         self._values, self._gradient = model.values.numpy(), model.gradient.numpy()
         held = model.values.new_empty
         self._received = held(model.trainable if recipe.proximal else 0).numpy()
         self._velocity = held(model.trainable if recipe.momentum else 0).numpy()
         self._none = held(0).numpy()
-        self._outputs = self._backward = self._none
-        self._room = int(self._table[0][INPUTS] + self._table[:, OUTPUTS].sum())  # entries for an example
-
-    def _layers(self, model: FlatModule) -> "list[list[int]] | str":
-        """Return a row of the table for each linear layer, or why there is none, as the end of a sentence."""
-        if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
-            return f"the model is on {model.device}, in {model.dtype}, and not on the CPU in float32 or float64"
-        table = list[list[int]]()
-        for part in chain_of(model.module):
-            if (
-                type(part) is nn.Flatten
-                and not table
-                and not hooked(part)
-                and (part.start_dim, part.end_dim) == (1, -1)
-            ):
-                self._flat = True
-            elif why := _append(part, table, model):
-                return why
-        if table and sum((row[INPUTS] + 1) * row[OUTPUTS] for row in table) != model.trainable:
-            return "it trains parameters outside of its linear layers"
-        return table or "it has no linear layer"
+        self._room: Room | None = None
+        self._shape: torch.Size | None = None  # of examples that fit
 
     def reach(self, held: int, version: int) -> float:
         """See `CorrectableTrainer`."""
@@ -93,25 +72,28 @@ class CompiledTrainer(CorrectableTrainer):
         if not len(data):
             task.row.zero_()
             return math.nan
+        x, shape = self._examples(data)
+        size, count = recipe.examples(len(data)), recipe.count(len(data))
         model.load(task.start)
         if recipe.proximal:
             self._received[:] = self._values[: model.trainable]
         self._velocity[:] = 0
-        order, size, count = self._order(task, len(data)), recipe.examples(len(data)), recipe.count(len(data))
-        if len(self._outputs) < size * self._room:
-            self._outputs, self._backward = (model.values.new_empty(size * self._room).numpy() for _ in range(2))
         added, pull = self._none, 0.0
         if task.correction is not None:
-            vector, pull = task.correction.vector[: model.trainable], task.correction.proximal
-            added = (vector - pull * task.start[: model.trainable] if pull else vector).contiguous().numpy()
-        total, known = kernels.train(
-            self._gemm, self._table, self._values, self._gradient, self._rows(data), data.y.numpy(), order, size,
-            count, recipe.learning_rate(task.version), recipe.clip_norm or math.inf, recipe.weight_decay,
-            recipe.proximal, self._received, added, pull, recipe.momentum, self._velocity, self._outputs,
-            self._backward,
+            vector, pull = model.arranged(task.correction.vector), task.correction.proximal
+            start = model.values[: model.trainable]
+            added = (vector - pull * start if pull else vector).contiguous().numpy()
+        if self._room is None or not self._room.fits(shape, size):
+            self._room = Room(self._chain, shape, size, self._none.dtype)
+        settings = (
+            x, data.y.numpy(), self._order(task, len(data)), size, count, recipe.learning_rate(task.version),
+            recipe.clip_norm or math.inf, recipe.weight_decay, recipe.proximal, self._received, added, pull,
+            recipe.momentum, self._velocity,
         )  # fmt: skip
+        noise = self._noise(task, len(data))
+        total, known = self._room.train(self._gemm, self._values, self._gradient, settings, noise)
         if not known:
-            raise ValueError(f"Labels must be below {self._table[-1][OUTPUTS]}, the number of the model's outputs.")
+            raise ValueError(f"Labels must be below {self._chain.outputs}, the number of the model's outputs.")
         model.write_change(task.start, task.row)
         return float(total) / min(len(data), count * size)
 
@@ -122,12 +104,32 @@ class CompiledTrainer(CorrectableTrainer):
         orders = [torch.randperm(held, generator=rng) for _ in range(epochs)]
         return (torch.cat(orders) if epochs > 1 else orders[0]).numpy()
 
-    def _rows(self, data: Dataset) -> NDArray[np.floating]:
-        """Return the inputs, one row of numbers for each example, of examples that can be trained on."""
-        x, y, wanted = data.x, data.y, int(self._table[0][INPUTS])
-        if not isinstance(x, Tensor) or x.ndim < 2 or (x.ndim > 2 and not self._flat) or x[0].numel() != wanted:
+    def _noise(self, task: LocalTask, held: int) -> NDArray[np.floating]:
+        """Return the factors of dropout of all minibatches, in the numbers and the order of torch's layers."""
+        dropped = [stage for stage in self._chain.stages if stage.dropout]
+        if not dropped:
+            return self._none
+        recipe, rng = self.recipe, generator(self.seed, "dropout", task.client, task.turn)
+        size, found = recipe.examples(held), list[Tensor]()
+        ends = [min(size, held - at) for at in range(0, held, size)]
+        for step in range(recipe.count(held)):
+            for stage in dropped:
+                shape = (ends[step % len(ends)], stage.noise)
+                kept = self.model.values.new_empty(shape).bernoulli_(1 - stage.dropout, generator=rng)
+                found.append(kept.div_(1 - stage.dropout).flatten())
+        return torch.cat(found).numpy()
+
+    def _examples(self, data: Dataset) -> tuple[NDArray[np.floating], tuple[int, ...]]:
+        """Return the inputs, one example after the other, and the shape of an example.
+
+        Raises:
+            ValueError: they cannot be trained on.
+        """
+        x, y = data.x, data.y
+        fits = isinstance(x, Tensor) and (x.shape[1:] == self._shape or self._chain.takes(tuple(x.shape[1:])))
+        if not isinstance(x, Tensor) or not fits:
             got = f"of shape {tuple(x.shape[1:])}" if isinstance(x, Tensor) else "that are several tensors"
-            raise ValueError(f"The first layer takes {wanted} numbers for each example, got inputs {got}.")
+            raise ValueError(f"The first layer takes {self._chain.wanted()} for each example, got inputs {got}.")
         if x.dtype != self.model.dtype or y.dtype != torch.int64 or y.ndim != 1:
             raise ValueError(
                 f"Compiled training takes inputs in {self.model.dtype}, as the model is, and one label of torch.int64 "
@@ -135,39 +137,65 @@ class CompiledTrainer(CorrectableTrainer):
             )
         if _has_any_global_hook():  # type: ignore[no-untyped-call]  # of all modules, which may have come since the trainer was made
             raise ValueError("Torch has hooks of all modules, which compiled training leaves out. Remove them.")
-        found: NDArray[np.floating] = x.detach().reshape(len(x), -1).numpy()
+        self._shape = x.shape[1:]
+        found: NDArray[np.floating] = x.detach().reshape(-1).numpy()
+        return found, tuple(self._shape)
+
+
+class Room:
+    """The memory for minibatches of a network.
+
+    Args:
+        chain: the network.
+        shape: of an example.
+        size: examples of a minibatch, at most.
+        kind: type of the numbers.
+    """
+
+    def __init__(self, chain: Chain, shape: tuple[int, ...], size: int, kind: np.dtype[Any]) -> None:
+        self.shape, self.size = shape, size
+        first, images = chain.stages[0], any(chain.stages[0].filters)
+        self._pad, self._example = first.padding, np.array(shape if images else (first.inputs, 1, 1), np.int64)
+        rows, taps, at, which, scratch = list[list[int]](), [np.empty(0, np.int64)], 0, 0, 0
+        height, width = shape[1:] if images else (1, 1)
+        for stage, after in zip(chain.stages, [*chain.stages[1:], None], strict=True):
+            lines, line, (tall, broad) = height + 2 * stage.padding, width + 2 * stage.padding, stage.filters
+            height, width = stage.image(height, width) if tall else (1, 1)
+            scale, border = 2 if stage.pooled else 1, after.padding if after else 0
+            rows.append([
+                stage.inputs, stage.outputs, tall, broad, stage.weight, stage.bias, stage.activation, stage.pooled,
+                scale * height, scale * width, lines, line, height + 2 * border, width + 2 * border, border, at, which,
+                sum(map(len, taps)), stage.noise, stage.whole, tile(stage.outputs), tile(stage.inputs),
+            ])  # fmt: skip
+            if tall:
+                down, over = np.arange(tall)[:, None, None] * line, np.arange(broad)[:, None]
+                taps.append((down + over + np.arange(stage.inputs) * lines * line).ravel())
+                which += stage.outputs * height * width if stage.pooled else 0
+                two = 2 * stage.outputs * (scale * width * size + BEYOND)  # rows of pixels, if they are more
+                scratch = max(scratch, SCRATCH // kind.itemsize, two)
+            at += stage.inputs * (lines * line if tall else 1)
+        self._table, self._taps = np.array(rows, np.int64), np.concatenate(taps)
+        self._offsets = np.empty_like(self._taps)
+        self._begun = np.empty(max(size, *(stage.outputs for stage in chain.stages)), np.int64)
+        count = size * (at + chain.outputs) + (len(rows) + 1) * BEYOND
+        self._outputs, self._backward = np.empty(count, kind), np.empty(count, kind)
+        self._which, self._scratch = np.empty(size * which, np.int8), np.zeros(scratch + BEYOND, kind)
+
+    def fits(self, shape: tuple[int, ...], size: int) -> bool:
+        """Return whether there is room for a minibatch of so many examples of a shape."""
+        return self.shape == shape and self.size >= size
+
+    def train(
+        self, address: int, values: NDArray[Any], gradient: NDArray[Any], settings: tuple[Any, ...], noise: NDArray[Any]
+    ) -> tuple[float, bool]:
+        """Return the sum of the losses of the first epoch, and whether all labels are known; see `kernels.train`."""
+        found: tuple[float, bool] = kernels.train(
+            address, self._table, self._taps, values, gradient, *settings, self._example, self._pad, noise,
+            self._outputs, self._backward, self._which, self._scratch, self._offsets, self._begun,
+        )  # fmt: skip
         return found
 
 
-def chain_of(module: nn.Module) -> list[nn.Module]:
-    """Return the parts of a chain of layers, also of chains within it; a module that is no chain is its only part."""
-    if type(module) is not nn.Sequential or hooked(module):
-        return [module]
-    return [inner for part in module for inner in chain_of(part)]
-
-
-def _append(part: nn.Module, table: list[list[int]], model: FlatModule) -> str:
-    """Add a layer to the table, or return why it cannot be added, as the end of a sentence."""
-    kind, why = type(part), ""
-    if hooked(part):
-        why = f"a {kind.__name__} has hooks"
-    elif kind in ACTIVATIONS and table and table[-1][ACTIVATION] == NO_ACTIVATION:
-        table[-1][ACTIVATION] = ACTIVATIONS[kind]
-    elif not isinstance(part, nn.Linear) or kind is not nn.Linear:
-        why = f"it takes linear layers, each with ReLU, tanh or nothing after it, and no {kind.__name__} there"
-    elif part.bias is None or not all(p.requires_grad for p in part.parameters()):
-        why = "a linear layer has no bias, or is not trained"
-    else:
-        outputs, inputs = part.weight.shape  # not its attributes, which may say otherwise
-        ends = [_begin(p, model) for p in (part.weight, part.bias)]
-        if part.bias.shape != (outputs,) or (table and table[-1][OUTPUTS] != inputs) or not part.weight.numel():
-            why = "the sizes of its layers do not fit, or are 0"
-        elif any({*ends} & {row[WEIGHT], row[BIAS]} for row in table):
-            why = "two layers share parameters"
-        table.append([inputs, outputs, *ends, NO_ACTIVATION])
-    return why
-
-
-def _begin(parameter: Tensor, model: FlatModule) -> int:
-    """Return where the entries of a parameter begin in the vector of a model."""
-    return (parameter.data_ptr() - model.values.data_ptr()) // model.values.itemsize
+def tile(count: int) -> int:
+    """Return the number of filters of a tile with which the fewest are computed twice, of so many."""
+    return min(SHAPES, key=lambda filters: (-(-count // filters) * filters, -filters))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from phalanx.data.dataset import Inputs
-from phalanx.training import kernels
+from phalanx.training import pooling_kernels as kernels
 from phalanx.training.task import Classification, Task, apply
 from phalanx.training.vector import FlatModule
 
@@ -296,10 +296,11 @@ def _trained(part: Any) -> bool:
     return part.bias is not None and part.weight.grad is not None and part.bias.grad is not None
 
 
-def _pooling(part: Any) -> list[Layer] | None:
+def usual_pooling(part: Any) -> bool:
+    """Return whether a layer takes the maximum over 2x2 pixels that do not overlap."""
     sides = {(side, side) if isinstance(side, int) else tuple(side) for side in (part.kernel_size, part.stride)}
     usual = sides == {(2, 2)} and part.padding in (0, (0, 0)) and part.dilation in (1, (1, 1))
-    return [Pooling()] if usual and not part.ceil_mode and not part.return_indices else None
+    return usual and not part.ceil_mode and not part.return_indices
 
 
 def _dropout(part: Any) -> list[Layer] | None:
@@ -315,7 +316,7 @@ def _flatten(part: Any) -> list[Layer] | None:
 LAYERS: dict[type, Callable[[Any], list[Layer] | None]] = {
     nn.Linear: _linear,
     nn.Conv2d: _convolution,
-    nn.MaxPool2d: _pooling,
+    nn.MaxPool2d: lambda part: [Pooling()] if usual_pooling(part) else None,
     nn.Dropout: _dropout,
     nn.Dropout2d: _dropout,
     nn.Flatten: _flatten,

@@ -152,7 +152,7 @@ class PrivateTrainer(Trainer):
         model.load(task.start)
         model.module.train()
         self.begin()
-        added = None if task.correction is None else Added.of(task.correction, self._parameters)
+        added = None if task.correction is None else Added.of(task.correction, model)
         q, steps, draws = privacy.share(len(data)), recipe.count(len(data)), self._draws(task)
         first = math.ceil(1 / q) if q else 0  # steps of the first epoch
         total, seen = torch.zeros((), dtype=torch.float64, device=model.device), 0

@@ -1,0 +1,182 @@
+"""Networks that have a compiled form: chains of layers, each trained layer with what follows it."""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from phalanx.training.chain_kernels import NO_ACTIVATION, RELU, TANH
+from phalanx.training.gradient import hooked, usual_pooling
+from phalanx.training.vector import FlatModule
+
+ACTIVATIONS: dict[type, int] = {nn.ReLU: RELU, nn.Tanh: TANH}
+
+
+@dataclass
+class Stage:
+    """A trained layer, and what follows it: pooling, an activation, dropout, in this order.
+
+    They commute where the network has another order: pooling with what is monotonic, dropout with ReLU.
+
+    Args:
+        part: the layer.
+        weight: where its weights begin in the values of the model.
+        bias: the same of its biases.
+    """
+
+    part: nn.Conv2d | nn.Linear
+    weight: int
+    bias: int
+    pooled: bool = False
+    activation: int = NO_ACTIVATION
+    dropout: float = 0.0  # probability of a zero
+    whole: bool = False  # whether dropout is of single numbers of an image, not of channels
+    noise: int = 0  # factors of dropout for an example
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs: channels of a convolution."""
+        return self.part.weight.shape[1]  # not its attributes, which may say otherwise
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs: channels of a convolution."""
+        return self.part.weight.shape[0]
+
+    @property
+    def filters(self) -> tuple[int, int]:
+        """The height and width of a convolution's filters; 0 of a linear layer."""
+        height, width = (*self.part.weight.shape[2:], 0, 0)[:2]
+        return height, width
+
+    @property
+    def padding(self) -> int:
+        """The pixels of zeros around the inputs."""
+        return self.part.padding[0] if isinstance(self.part, nn.Conv2d) else 0  # type: ignore[return-value]  # no text here
+
+    def image(self, height: int, width: int) -> tuple[int, int]:
+        """Return height and width of the outputs of a convolution; not positive if the inputs are too small."""
+        sides = (side + 2 * self.padding - own + 1 for side, own in zip((height, width), self.filters, strict=True))
+        height, width = (side // 2 if self.pooled else side for side in sides)
+        return height, width
+
+
+class Chain:
+    """The stages of a network.
+
+    Args:
+        model: the module, bound to its vector.
+    """
+
+    def __init__(self, model: FlatModule) -> None:
+        self.stages = list[Stage]()
+        self.flat = False  # whether there is a `Flatten`
+        self.why = self._read(model)  # why there is no compiled form, as the end of a sentence; "" if there is one
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes."""
+        return self.stages[-1].outputs
+
+    def wanted(self) -> str:
+        """Return what an example must be, as the object of a sentence."""
+        first = self.stages[0]
+        return f"images of {first.inputs} channels that fit it" if any(first.filters) else f"{first.inputs} numbers"
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Return whether examples of this shape fit."""
+        images = [stage for stage in self.stages if any(stage.filters)]
+        if not images:
+            return len(shape) >= 1 and (len(shape) == 1 or self.flat) and prod(shape) == self.stages[0].inputs
+        if len(shape) != 3 or shape[0] != images[0].inputs:
+            return False
+        _, height, width = shape
+        for stage in images:
+            height, width = stage.image(height, width)
+            if min(height, width) < 1:
+                return False
+        return images[-1].outputs * height * width == self.stages[len(images)].inputs
+
+    def _read(self, model: FlatModule) -> str:
+        if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
+            return f"the model is on {model.device}, in {model.dtype}, and not on the CPU in float32 or float64"
+        for part in _parts(model.module):
+            if why := self._append(part, model):
+                return why
+        if not self.stages or any(self.stages[-1].filters):
+            return "its last layer is not linear"
+        if sum(p.numel() for stage in self.stages for p in stage.part.parameters()) != model.trainable:
+            return "it trains parameters outside of its layers"
+        return ""
+
+    def _append(self, part: nn.Module, model: FlatModule) -> str:
+        """Add a part, or return why it cannot be added."""
+        kind, last = type(part), self.stages[-1] if self.stages else None
+        image = last is not None and any(last.filters) and not self.flat
+        if hooked(part):
+            return f"a {kind.__name__} has hooks"
+        if isinstance(part, nn.Linear | nn.Conv2d) and kind in (nn.Linear, nn.Conv2d):
+            return self._append_layer(part, model)
+        fits = False
+        if isinstance(part, nn.Flatten) and kind is nn.Flatten:
+            fits = (part.start_dim, part.end_dim) == (1, -1) and not self.flat and (last is None or image)
+            self.flat = True
+        elif last is not None and kind in ACTIVATIONS:
+            fits = last.activation == NO_ACTIVATION and not (last.dropout and kind is nn.Tanh)
+            last.activation = ACTIVATIONS[kind]
+        elif last is not None and kind is nn.MaxPool2d:
+            fits = image and not last.pooled and usual_pooling(part)
+            last.pooled = True
+        elif isinstance(part, nn.Dropout | nn.Dropout2d) and kind in (nn.Dropout, nn.Dropout2d):
+            if part.p == 0:
+                return ""
+            fits = last is not None and not last.dropout and part.p < 1 and (kind is nn.Dropout2d) == image
+            if last is not None:
+                last.dropout, last.whole = part.p, not image
+                last.noise = last.outputs
+        known = "convolutions, 2x2 pooling, linear layers, ReLU, tanh and dropout"
+        return "" if fits else f"it takes chains of {known}, and no {kind.__name__} there"
+
+    def _append_layer(self, part: nn.Linear | nn.Conv2d, model: FlatModule) -> str:
+        """Add a linear layer or a convolution, or return why it cannot be added."""
+        before, why = self.stages[-1] if self.stages else None, ""
+        images = before is not None and any(before.filters)
+        name = "a convolution" if isinstance(part, nn.Conv2d) else "a linear layer"
+        if part.bias is None or not all(p.requires_grad for p in part.parameters()):
+            return f"{name} has no bias, or is not trained"
+        stage = Stage(part, _begin(part.weight, model), _begin(part.bias, model))
+        follows = before is None or images != any(stage.filters) or before.outputs == stage.inputs
+        if part.bias.shape != (stage.outputs,) or not follows or not part.weight.numel():
+            why = "the sizes of its layers do not fit, or are 0"
+        elif any({stage.weight, stage.bias} & {other.weight, other.bias} for other in self.stages):
+            why = "two layers share parameters"
+        elif isinstance(part, nn.Conv2d):
+            if self.flat or (before and not images):
+                why = "a convolution comes after a linear layer"
+            elif not _usual(part):
+                why = "a convolution has strides, groups, dilation or another padding than zeros on all sides alike"
+        elif images and not self.flat:
+            why = "a linear layer comes after a convolution without a Flatten between"
+        if before and before.whole:
+            before.noise = stage.inputs
+        self.stages.append(stage)
+        return why
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """Return the parts of a chain of layers, also of chains within it; a module that is no chain is its only part."""
+    if type(module) is not nn.Sequential or hooked(module):
+        return [module]
+    return [inner for part in module for inner in _parts(part)]
+
+
+def _usual(part: nn.Conv2d) -> bool:
+    """Return whether a convolution moves by one pixel, among zeros on all sides alike, from all channels to all."""
+    plain = (part.stride, part.dilation, part.groups, part.padding_mode) == ((1, 1), (1, 1), 1, "zeros")
+    return plain and not isinstance(part.padding, str) and len(set(part.padding)) == 1
+
+
+def _begin(parameter: Tensor, model: FlatModule) -> int:
+    """Return where the entries of a parameter begin in the values of a model."""
+    return (parameter.data_ptr() - model.values.data_ptr()) // model.values.itemsize
