@@ -34,7 +34,7 @@ ALLOWED = {  # what is used of the internals of a package
     },
 }
 INTERNAL = ("numba.core.", "llvmlite.", "flwr.supercore.", "flwr.common.", "flwr.server.", "flwr.proto.")  # unmarked
-DOCUMENTED = {"_thread"}  # in spite of its name
+DOCUMENTED = {"_thread", "numba.core.event"}  # in spite of their names
 NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_field_defaults", "_make"}  # documented in spite of their names
 OURS = {"_drawn"}  # private names that one module of this library uses of another's
 

@@ -23,6 +23,9 @@ class Execution:
         threads: CPU threads. More are faster for large models, and can change the last bits of results.
         jobs: processes that train the clients; the bits are the same. Null: one for each processor, started
             when training has taken 5 seconds.
+        engine: computes the training: loop; stacked or compiled, which set training.stacked or training.compiled; or
+            auto, the fastest of these for the network, measured for about a second before the run. Null: the loop,
+            unless training is set otherwise; a choice by time could give a seed other bits on another day.
         ray: train the clients of a round on a Ray cluster: auto for this machine's, local for one of its own, or
             HOST:PORT. The bits are the same.
         data_dir: where data sets lie, in their publishers' formats; null: the environment variable PHALANX_DATA, or a
@@ -37,6 +40,7 @@ class Execution:
     device: str = "cpu"
     threads: int = 1
     jobs: int | None = None
+    engine: Literal["loop", "stacked", "compiled", "auto"] | None = None
     ray: str | None = None
     data_dir: Path | None = None
     again: bool = False
@@ -77,6 +81,7 @@ def partition_form() -> Parser:
         "device",
         "threads",
         "jobs",
+        "engine",
         "ray",
         "again",
         "keep_best",

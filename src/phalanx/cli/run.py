@@ -1,7 +1,8 @@
 """`phalanx run`, `phalanx demo` and `phalanx partition`."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from phalanx.cli import demo, progress, terminal
 from phalanx.cli.checks import check_device, check_folder
+from phalanx.cli.configuration import Draft
 from phalanx.cli.options import Execution, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape
@@ -20,9 +22,10 @@ from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs.checkpoint import Checkpoint, peek
+from phalanx.runs.engines import ENGINES, fastest, variants, with_engine
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
-from phalanx.runs.record import REPORT, SUMMARY, Record
+from phalanx.runs.record import CONFIG, REPORT, SUMMARY, Record
 from phalanx.runs.session import simulate
 from phalanx.runs.summary import outdated
 from phalanx.simulation.executor import ExecutorFactory
@@ -34,12 +37,65 @@ COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, a
 def run_command(options: Options, console: Console) -> int:
     """Carry out one run, with a bar, tables and a folder; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
-    folder = execution.folder or Path("runs") / plan.slug
-    _check_execution(execution, folder)
-    record = None if execution.again else _stored(plan, folder, console)
-    if record is None:
-        (record,) = _carry_out({plan.title: plan}, {plan.title: folder}, execution, console)
+    _check_execution(execution, _folder(plan, execution))
+    with _explained(execution.engine):
+        plan = _with_engine(plan, execution, console)
+        folder = _folder(plan, execution)
+        record = None if execution.again else _stored(plan, folder, console)
+        if record is None:
+            (record,) = _carry_out({plan.title: plan}, {plan.title: folder}, execution, console)
     return _show([record], folder, plan.title, console)
+
+
+def _folder(plan: Run, execution: Execution) -> Path:
+    return execution.folder or Path("runs") / plan.slug
+
+
+def _with_engine(plan: Run, execution: Execution, console: Console) -> Run:
+    """Return the run with the engine that an option names, or that is the fastest; print which one that is.
+
+    A run that was begun before keeps its engine, so that the same command goes on or shows what is there.
+    """
+    engine, given = execution.engine, plan.training.engine
+    if engine is None:
+        return plan
+    if given in ENGINES and given not in ("loop", engine):
+        raise InfeasibleError(f"--engine is {engine}, and training is {given}. Leave out one of the two.")
+    if engine != "auto":
+        return with_engine(plan, engine)
+    for name, each in variants(plan)[0].items():
+        if _identity_in(folder := _folder(each, execution)) == each.identity:
+            console.print(f"Engine: {name}, as in the run that {escape(str(folder))} holds.", soft_wrap=True)
+            return each
+    if not execution.again:
+        _stored(plan, _folder(plan, execution), console)  # refuses another run before anything is measured
+    _spreads(plan, execution)
+    _set_up(execution)
+    compiles = partial(console.print, "Training is compiled first, which is done once after an installation.")
+    choice = fastest(plan, data_dir(execution.data_dir), execution.device, on_compile=compiles)
+    console.print(f"Engine: {escape(str(choice))}.", soft_wrap=True)
+    return choice.plan
+
+
+def _identity_in(folder: Path) -> str:
+    """Return the identity of the run that was begun in a folder; empty if there is none, or none that can be read."""
+    draft = Draft(Run)
+    try:
+        draft.load(folder / CONFIG)
+        return str(draft.make(Run).identity)
+    except (ValueError, TypeError, OSError):
+        return ""
+
+
+@contextmanager
+def _explained(engine: str | None) -> Iterator[None]:
+    """Note on an error whose remedy is to change what `--engine` has set that it comes from there."""
+    try:
+        yield
+    except ValueError as error:
+        if engine in ("stacked", "compiled") and engine in str(error):
+            error.add_note(f"That comes from --engine {engine}. Leave it out, or give --engine auto.")
+        raise
 
 
 def _stored(plan: Run, folder: Path, console: Console) -> Record | None:
@@ -124,11 +180,16 @@ def _check_execution(execution: Execution, folder: Path) -> None:
     check_folder(folder)
 
 
+def _set_up(execution: Execution) -> None:
+    """Set up this process for training."""
+    keep_freed_memory()
+    torch.set_num_threads(execution.threads)
+
+
 def _carry_out(
     plans: Mapping[str, Run], folders: Mapping[str, Path], execution: Execution, console: Console
 ) -> list[Record]:
-    keep_freed_memory()
-    torch.set_num_threads(execution.threads)
+    _set_up(execution)
     records = []
     with _executors(execution) as executors, progress.progress_bar(console) as bar:
         for name, plan in plans.items():

@@ -70,7 +70,7 @@ def _facts(record: "Record") -> Iterator[tuple[str, str]]:
     yield "models", plural(len(files), "file") + also
     yield "identity", summary.identity
     commit = f", commit {p.commit[:12]}{'' if p.clean else ' with changes'}" if p.commit else ""
-    versions = f"torch {p.torch}, Python {p.python}, {p.device}"
+    versions = f"torch {p.torch}, Python {p.python}, {p.device}" + (f", engine {p.engine}" if p.engine else "")
     yield "made by", f"Phalanx {p.phalanx} (numerics {p.numerics}){commit}; {versions}"
 
 

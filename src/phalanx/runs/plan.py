@@ -130,7 +130,7 @@ class Run:
             )
         self._check_population()
         if self.algorithm.synchronous and self.participation < 1:
-            self.algorithm.check_round(self._asked, self.population)
+            self.algorithm.check_round(self.asked, self.population)
         self.algorithm.check_training(self.training)
         self.training.check(self.algorithm)
         self._check_server()
@@ -251,7 +251,7 @@ class Run:
             )
 
         if (k := self.byzantine_per_round) is not None:
-            asked, attackers = self._asked, len(self.attackers())
+            asked, attackers = self.asked, len(self.attackers())
             if self.participation == 1 or not 0 <= k <= min(asked - 1, attackers):
                 raise ValueError(
                     f"byzantine_per_round must lie in 0..{max(min(asked - 1, attackers), 0)}, where {asked} of "
@@ -260,14 +260,14 @@ class Run:
                 )
 
     @property
-    def _asked(self) -> int:
+    def asked(self) -> int:
         """The number of clients in a round, if all are available."""
         return max(1, round(self.participation * self.population))
 
     @property
     def smallest_set(self) -> SmallestSet:
         """Return the smallest set of clients whose updates are aggregated at once."""
-        return self.algorithm.smallest_set(self._asked, self.population)
+        return self.algorithm.smallest_set(self.asked, self.population)
 
     @cached_property
     def identity(self) -> str:

@@ -60,6 +60,8 @@ class Provenance:
         python: version.
         platform: operating system and machine.
         flower: version of Flower, of a run on a deployment.
+        engine: what computes the updates of simulated clients: "loop", "stacked" or "compiled" of `LocalSGD`, or the
+            class of another training.
     """
 
     phalanx: str | None = None
@@ -77,6 +79,7 @@ class Provenance:
     python: str | None = None
     platform: str | None = None
     flower: str | None = None
+    engine: str | None = None
 
     @property
     def form(self) -> dict[str, Any]:
@@ -110,12 +113,13 @@ def _is_a(value: object, kind: Any) -> bool:
     return isinstance(value, kind) and (kind == bool | None or not isinstance(value, bool))
 
 
-def provenance(device: torch.device | str, flower: str | None = None) -> Provenance:
+def provenance(device: torch.device | str, flower: str | None = None, engine: str | None = None) -> Provenance:
     """Return what a run computed in this process, on that device, comes from.
 
     Args:
         device: where it computes.
         flower: version of Flower, of a run on a deployment.
+        engine: `LocalTraining.engine` of simulated clients.
     """
     commit, clean = checkout()
     return Provenance(
@@ -127,6 +131,7 @@ def provenance(device: torch.device | str, flower: str | None = None) -> Provena
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
         flower=flower,
+        engine=engine,
         **conditions(torch.device(device)),
     )
 

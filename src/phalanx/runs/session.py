@@ -341,7 +341,7 @@ def simulate(
         plan.identity,
         origin.source,
         len(federation.start),
-        provenance(federation.device),
+        provenance(federation.device, engine=plan.training.engine),
         texts=federation.test.y.ndim == 2 and federation.test.classes > 0,
     )
     session = Session(

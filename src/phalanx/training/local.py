@@ -137,6 +137,11 @@ class LocalTraining(ABC):
         """The training that makes the update: this one, if it is not around another."""
         return self
 
+    @property
+    def engine(self) -> str:
+        """The name of what computes the update: "loop", "stacked" or "compiled" of `LocalSGD`, or else a class."""
+        return type(self).__name__ if self.base is self else self.base.engine
+
     def personal(self, names: Sequence[str]) -> Collection[str]:
         """Return, of the names of a model's trainable parameters, those that stay at the client; see `FlatModule`.
 

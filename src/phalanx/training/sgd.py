@@ -136,6 +136,13 @@ class LocalSGD(LocalTraining):
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
 
+    @property
+    def engine(self) -> str:
+        """See `LocalTraining`."""
+        if type(self).trainer is not LocalSGD.trainer:
+            return super().engine
+        return "stacked" if self.stacked else "compiled" if self.compiled else "loop"
+
     def learning_rate(self, version: int) -> float:
         """See `LocalTraining`."""
         return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
