@@ -384,16 +384,14 @@ def test_products_are_those_of_numpy(m, n, k, kind):
 def test_tiles_of_products_are_those_of_numpy(kind, shape, count, taps, vectors):
     rng, length = np.random.default_rng(count), vectors * kernels.BYTES // np.dtype(kind).itemsize
     a, run = rng.integers(-9, 9, (count, taps)).astype(kind), rng.integers(-9, 9, 3 * taps + length).astype(kind)
-    offsets, start = rng.permutation(3 * taps)[:taps].astype(np.int64), rng.integers(-9, 9, count).astype(kind)
-    shifted = np.stack([run[offset : offset + length] for offset in offsets])
-    c = np.full((count + 1) * length, 7, kind)
-    sizes = (kernels.ONE, np.int64(taps), np.int64(count))
-    where = (offsets, kernels.ZERO, np.int64(taps), c, np.int64(0), np.int64(length), np.int64(vectors), start)
-    kernels._add_products(np.int64(shape), a.ravel(), kernels.ZERO, *sizes, run, kernels.ZERO, *where, kernels.ZERO)
-    expected = start[:, None] + a @ shifted
-    assert np.array_equal(c[: count * length].reshape(count, length), expected)
-    kernels._add_products(np.int64(shape), a.ravel(), kernels.ZERO, *sizes, run, kernels.ZERO, *where, kernels.NO_START)
-    assert np.array_equal(c[: count * length].reshape(count, length), expected + a @ shifted)
+    offsets, start = rng.permutation(3 * taps)[:taps], rng.integers(-9, 9, count).astype(kind)
+    table = np.stack([rng.permutation(taps), offsets], 1)
+    expected = a[:, table[:, 0]] @ np.stack([run[offset : offset + length] for offset in offsets])
+    c, sizes = np.full((count + 1) * length, 7, kind), (np.int64(taps), np.int64(count))
+    where = (table.ravel(), kernels.ZERO, np.int64(taps), c, np.int64(0), np.int64(length), np.int64(vectors), start)
+    for begin in (kernels.ZERO, kernels.NO_START):
+        kernels._add_products(np.int64(shape), a.ravel(), kernels.ZERO, *sizes, run, kernels.ZERO, *where, begin)
+    assert np.array_equal(c[: count * length].reshape(count, length), start[:, None] + 2 * expected)
     assert np.array_equal(c[count * length :], np.full(length, 7)), "nothing beyond the last filter"
 
 

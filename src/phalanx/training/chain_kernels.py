@@ -88,25 +88,23 @@ def _spread(builder, value, vector):
 def _products(filters, most):
     """Return an intrinsic for tiles of so many filters, and at most so many vectors of positions.
 
-    It computes C[i, p] = start[i] + sum_k A[i, k] B[offset of k + p], or adds to C if there is no start.
+    It computes C[i, p] = start[i] + sum_k A[i, k] B[offset of k + p], or adds to C if there is no start.  A table says
+    where the numbers of a tap are, in A and in B.
     """
 
     @intrinsic
     @no_type_check
-    def tile(_, a, at, by_tap, by_filter, count, b, shift, offsets, first, taps, c, to, step, vectors, start, begin):
+    def tile(_, a, at, by_filter, count, b, shift, table, first, taps, c, to, step, vectors, start, begin):
         def codegen(context, builder, signature, arguments):
-            a, at, by_tap, by_filter, count, b, shift, offsets, first, taps, c, to, step, vectors, start, begin = (
-                arguments
-            )
+            a, at, by_filter, count, b, shift, table, first, taps, c, to, step, vectors, start, begin = arguments
             kinds = signature.args
             _, vector, size = _vector(context, kinds[0])
-            run = _pointer(context, builder, kinds[5], b, shift)
-            offset = _pointer(context, builder, kinds[7], offsets, first)
+            run = _pointer(context, builder, kinds[4], b, shift)
+            table = _pointer(context, builder, kinds[6], table, builder.mul(first, _const(2)))
             numbers = [_within(builder, n, count) for n in range(filters)]
-            lines = [
-                _pointer(context, builder, kinds[0], a, builder.add(at, builder.mul(n, by_filter))) for n in numbers
-            ]
-            targets = [_pointer(context, builder, kinds[10], c, builder.add(to, builder.mul(n, step))) for n in numbers]
+            own = [_pointer(context, builder, kinds[0], a, builder.add(at, builder.mul(n, by_filter))) for n in numbers]
+            targets = [_pointer(context, builder, kinds[9], c, builder.add(to, builder.mul(n, step))) for n in numbers]
+            starts = [_pointer(context, builder, kinds[13], start, builder.add(begin, n)) for n in numbers]
             fma = _named(builder, "fma", vector, vector, vector, vector, vector)
             fresh = builder.icmp_signed(">=", begin, _const(0))
             done = builder.append_basic_block("done")
@@ -120,22 +118,20 @@ def _products(filters, most):
                 total = [[cgutils.alloca_once(builder, vector) for _ in places] for _ in numbers]
                 with builder.if_else(fresh) as (then, otherwise):
                     with then:
-                        for number, line in zip(numbers, total, strict=True):
-                            entry = builder.load(
-                                _pointer(context, builder, kinds[14], start, builder.add(begin, number))
-                            )
+                        for where, line in zip(starts, total, strict=True):
                             for held in line:
-                                builder.store(_spread(builder, entry, vector), held)
+                                builder.store(_spread(builder, builder.load(where), vector), held)
                     with otherwise:
                         for target, line in zip(targets, total, strict=True):
                             for place, held in zip(places, line, strict=True):
                                 builder.store(_load(builder, builder.gep(target, [place]), vector, size), held)
                 with cgutils.for_range(builder, taps) as loop:
-                    here = builder.gep(run, [builder.load(builder.gep(offset, [loop.index]))])
+                    tap = builder.mul(loop.index, _const(2))
+                    along, offset = (builder.load(builder.gep(table, [builder.add(tap, _const(n))])) for n in (0, 1))
+                    here = builder.gep(run, [offset])
                     entries = [_load(builder, builder.gep(here, [place]), vector, size) for place in places]
-                    along = builder.mul(loop.index, by_tap)
-                    for own, line in zip(lines, total, strict=True):
-                        factor = _spread(builder, builder.load(builder.gep(own, [along])), vector)
+                    for numbers_of, line in zip(own, total, strict=True):
+                        factor = _spread(builder, builder.load(builder.gep(numbers_of, [along])), vector)
                         for entry, held in zip(entries, line, strict=True):
                             builder.store(builder.call(fma, [factor, entry, builder.load(held)]), held)
                 for target, line in zip(targets, total, strict=True):
@@ -147,7 +143,7 @@ def _products(filters, most):
             return context.get_dummy_value()
 
         i = types.int64
-        return types.void(a, i, i, i, i, b, i, offsets, i, i, c, i, i, i, start, i), codegen
+        return types.void(a, i, i, i, b, i, table, i, i, c, i, i, i, start, i), codegen
 
     return tile
 
@@ -156,14 +152,14 @@ def _products(filters, most):
 def _dots(filters, taps):
     """Return an intrinsic for tiles of so many filters and taps.
 
-    It adds sum_{row, p} Z[i, row, p] X[offset of k, row, p] to D[i, k].
+    It adds sum_{row, p} Z[i, row, p] X[offset of k, row, p] to D[i, k].  The table is that of `_products`.
     """
 
     @intrinsic
     @no_type_check
-    def tile(_, z, at, by_filter, z_row, count, x, shift, x_row, offsets, first, some, rows, length, d, to, step):
+    def tile(_, z, at, by_filter, z_row, count, x, shift, x_row, table, first, some, rows, length, d, to, step):
         def codegen(context, builder, signature, arguments):
-            z, at, by_filter, z_row, count, x, shift, x_row, offsets, first, some, rows, length, d, to, step = arguments
+            z, at, by_filter, z_row, count, x, shift, x_row, table, first, some, rows, length, d, to, step = arguments
             kinds = signature.args
             element, vector, size = _vector(context, kinds[0])
             fma = _named(builder, "fma", vector, vector, vector, vector, vector)
@@ -172,8 +168,9 @@ def _dots(filters, taps):
             left = [
                 _pointer(context, builder, kinds[0], z, builder.add(at, builder.mul(n, by_filter))) for n in numbers
             ]
-            table = _pointer(context, builder, kinds[8], offsets, first)
-            starts = [builder.add(shift, builder.load(builder.gep(table, [k]))) for k in chosen]
+            table = _pointer(context, builder, kinds[8], table, builder.add(builder.mul(first, _const(2)), _const(1)))
+            places = [builder.gep(table, [builder.mul(k, _const(2))]) for k in chosen]
+            starts = [builder.add(shift, builder.load(place)) for place in places]
             right = [_pointer(context, builder, kinds[5], x, start) for start in starts]
             total = [[cgutils.alloca_once(builder, vector) for _ in right] for _ in left]
             for held in (held for line in total for held in line):
@@ -204,7 +201,7 @@ def _dots(filters, taps):
             return context.get_dummy_value()
 
         i = types.int64
-        return types.void(z, i, i, i, i, x, i, i, offsets, i, i, i, i, d, i, i), codegen
+        return types.void(z, i, i, i, i, x, i, i, table, i, i, i, i, d, i, i), codegen
 
     return tile
 
@@ -217,9 +214,7 @@ CROWD, (MANY, FEWER) = DOTS
 
 @no_type_check
 @compiled
-def _add_products(
-    shape, a, at, by_tap, by_filter, count, b, shift, offsets, first, taps, c, to, step, vectors, start, begin
-):  # fmt: skip
+def _add_products(shape, a, at, by_filter, count, b, shift, table, first, taps, c, to, step, vectors, start, begin):
     """Compute the products of all filters with a run of so many vectors, in tiles of a shape; see `_products`."""
     done = 0
     most = MOST[0] if shape == FIRST else MOST[1] if shape == SECOND else MOST[2]
@@ -230,17 +225,17 @@ def _add_products(
             left, own = min(shape, count - i), begin + i if begin >= 0 else -1
             fro, put, over = at + i * by_filter, to + i * step + p, shift + p
             if shape == FIRST:
-                _first(a, fro, by_tap, by_filter, left, b, over, offsets, first, taps, c, put, step, some, start, own)
+                _first(a, fro, by_filter, left, b, over, table, first, taps, c, put, step, some, start, own)
             elif shape == SECOND:
-                _second(a, fro, by_tap, by_filter, left, b, over, offsets, first, taps, c, put, step, some, start, own)
+                _second(a, fro, by_filter, left, b, over, table, first, taps, c, put, step, some, start, own)
             else:
-                _third(a, fro, by_tap, by_filter, left, b, over, offsets, first, taps, c, put, step, some, start, own)
+                _third(a, fro, by_filter, left, b, over, table, first, taps, c, put, step, some, start, own)
         done += some
 
 
 @no_type_check
 @compiled
-def _add_dots(z, at, by_filter, z_row, count, x, shift, x_row, offsets, first, taps, rows, length, d, to, step):
+def _add_dots(z, at, by_filter, z_row, count, x, shift, x_row, table, first, taps, rows, length, d, to, step):
     """Add the products of the runs of all filters and taps, in tiles; see `_dots`."""
     few = -(-taps // FEWER) * FEWER < -(-taps // MANY) * MANY  # tiles with which fewer are computed twice
     for i in range(0, count, CROWD):
@@ -248,13 +243,9 @@ def _add_dots(z, at, by_filter, z_row, count, x, shift, x_row, offsets, first, t
         for k in range(0, taps, FEWER if few else MANY):
             no, some = first + k, taps - k
             if few:
-                _fewer(
-                    z, fro, by_filter, z_row, left, x, shift, x_row, offsets, no, some, rows, length, d, put + k, step
-                )
+                _fewer(z, fro, by_filter, z_row, left, x, shift, x_row, table, no, some, rows, length, d, put + k, step)
             else:
-                _many(
-                    z, fro, by_filter, z_row, left, x, shift, x_row, offsets, no, some, rows, length, d, put + k, step
-                )
+                _many(z, fro, by_filter, z_row, left, x, shift, x_row, table, no, some, rows, length, d, put + k, step)
 
 
 @no_type_check
@@ -268,7 +259,8 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
     Args:
         address: of BLAS's matrix product.
         table: (L, 22), a row for each layer.
-        taps: where the run of each tap begins in the inputs of its layer, for minibatches of one example.
+        taps: of each tap of each layer, in pairs: where its numbers are in a filter, and where its run begins in the
+            inputs of the layer, for minibatches of one example.
         values: (d,), all parameters.
         gradient: (d,), room for their gradient.
         x: (n * channels * height * width,), examples, one after the other.
@@ -293,7 +285,7 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
         which: int8, room for the numbers of the pixels that pooling chose.
         scratch: room for some rows of pixels.
         offsets: as taps, room for where their runs begin in a minibatch.
-        begun: room for as many numbers as a minibatch has examples, and a layer outputs.
+        begun: room for another table of this kind, of the examples, or of the outputs of a layer.
     """
     last, total, drawn, m = len(table) - 1, 0.0, ZERO, ZERO
     classes, held = table[last, OUTPUTS], len(y)
@@ -313,8 +305,8 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
             used = (table[last, AT] + table[last, INPUTS] + classes) * m + (last + 2) * BEYOND
             outputs[:used] = 0
             backward[:used] = 0
-            for k in range(len(taps)):
-                offsets[k] = taps[k] * m
+            for k in range(0, len(taps), 2):
+                offsets[k], offsets[k + 1] = taps[k], taps[k + 1] * m
         if not in_rows:
             _gather(x, chosen, shape, pad, outputs[_begin(table[0], 0, m) :])
         now = drawn
@@ -423,23 +415,21 @@ def _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scrat
         some = min(group, row[ROWS] - top)
         for r in range(some):
             _add_products(
-                row[FILTERS], values, row[WEIGHT], ONE, taps, count, outputs, at + (top + r) * line, offsets, row[TAPS],
+                row[FILTERS], values, row[WEIGHT], taps, count, outputs, at + (top + r) * line, offsets, row[TAPS],
                 taps, scratch, r * pitch, group * pitch, vectors, values, row[BIAS],
             )  # fmt: skip
         step = 2 if row[POOLED] else 1
         length = row[COLUMNS] // step * m
         for c in range(count):
             for r in range(0, some, step):
-                left = scratch[(c * group + r) * pitch : (c * group + r) * pitch + row[COLUMNS] * m]
-                put = to + _place(row, c, (top + r) // step, m)
+                left, put = (c * group + r) * pitch, to + _place(row, c, (top + r) // step, m)
                 target = outputs[put : put + length]
                 if step == 2:
-                    right = scratch[(c * group + r + 1) * pitch : (c * group + r + 1) * pitch + row[COLUMNS] * m]
                     mark = row[WHICH] * m + (c * (row[ROWS] // 2) + (top + r) // 2) * length
-                    _pool(left, right, m, row[ACTIVATION] == RELU, target, which[mark : mark + length])
+                    positive = ONE if row[ACTIVATION] == RELU else ZERO
+                    _pool(scratch, left, pitch, row[COLUMNS] // 2, m, positive, outputs, put, which, mark)
                 else:
-                    for e in range(length):
-                        target[e] = left[e]
+                    _copy(scratch[left : left + length], target)
                 _activate(row[ACTIVATION], target)
                 if row[NOISE]:
                     _drop(row, noise, now, c, (top + r) // step, m, target)
@@ -464,28 +454,112 @@ def _drop(row, noise, now, c, r, m, target):
             target[p * m + n] *= noise[now + n * row[NOISE] + feature]
 
 
+@intrinsic
+@no_type_check
+def _largest(_, rows, left, right, m, positive, target, to, which, mark):
+    """Write the largest of 2x2 pixels of some examples, and which it is; see `_pool`."""
+
+    def codegen(context, builder, signature, arguments):
+        (rows, left, right, m, positive, target, to, which, mark), kinds = arguments, signature.args
+        _, vector, size = _vector(context, kinds[0])
+        numbers = ir.VectorType(ir.IntType(8), vector.count)
+        places = [left, builder.add(left, m), right, builder.add(right, m)]
+        pixels = [_load(builder, _pointer(context, builder, kinds[0], rows, p), vector, size) for p in places]
+        best, chosen = pixels[0], ir.Constant(numbers, [0] * vector.count)
+        for number, pixel in enumerate(pixels[1:], 1):
+            larger = builder.or_(builder.fcmp_ordered(">", pixel, best), builder.fcmp_unordered("uno", pixel, pixel))
+            best = builder.select(larger, pixel, best)
+            chosen = builder.select(larger, ir.Constant(numbers, [number] * vector.count), chosen)
+        bits = ir.VectorType(ir.IntType(1), vector.count)
+        none = builder.fcmp_ordered("<=", best, ir.Constant(vector, None))
+        none = builder.and_(none, _spread(builder, builder.trunc(positive, ir.IntType(1)), bits))
+        chosen = builder.select(none, ir.Constant(numbers, [-1] * vector.count), chosen)
+        for value, kind, array, place, align in ((best, 5, target, to, size), (chosen, 7, which, mark, 1)):
+            where = _pointer(context, builder, kinds[kind], array, place)
+            builder.store(value, builder.bitcast(where, value.type.as_pointer()), align=align)
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.void(rows, i, i, i, i, target, i, which, i), codegen
+
+
+@intrinsic
+@no_type_check
+def _to_largest(_, g, to, which, mark, number, rows, place):
+    """Write the gradient by one of 2x2 pixels of some examples: 0 where it is not the largest; see `_unpool`."""
+
+    def codegen(context, builder, signature, arguments):
+        (g, to, which, mark, number, rows, place), kinds = arguments, signature.args
+        _, vector, size = _vector(context, kinds[0])
+        numbers = ir.VectorType(ir.IntType(8), vector.count)
+        value = _load(builder, _pointer(context, builder, kinds[0], g, to), vector, size)
+        chosen = _load(builder, _pointer(context, builder, kinds[2], which, mark), numbers, 1)
+        own = builder.icmp_signed("==", chosen, _spread(builder, builder.trunc(number, ir.IntType(8)), numbers))
+        where = builder.bitcast(_pointer(context, builder, kinds[5], rows, place), vector.as_pointer())
+        builder.store(builder.select(own, value, ir.Constant(vector, None)), where, align=size)
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.void(g, i, which, i, i, rows, i), codegen
+
+
 @no_type_check
 @compiled
-def _pool(left, right, m, positive, target, which):
-    """Write the maximum over each 2x2 pixels, and which it is; -1 where `positive` lets no gradient pass.
+def _pool(rows, left, pitch, count, m, positive, target, to, which, mark):
+    """Write the largest of each 2x2 pixels of two rows, and which it is; -1 where `positive` lets no gradient pass.
 
-    As torch finds it: the first one of equal ones, and NaN if there is one.
+    As torch finds it: the first one of equal ones, and NaN if there is one.  The last vector of a pixel reaches back
+    over the one before, so that none reaches into the next row; if a pixel has fewer examples than that, it writes into
+    the next pixels, which are written later, and the last ones of a row are put together from single numbers.
     """
-    zero = left.dtype.type(0)
-    for p in range(len(target) // m):
-        first, second = left[2 * p * m : (2 * p + 1) * m], left[(2 * p + 1) * m : (2 * p + 2) * m]
-        third, fourth = right[2 * p * m : (2 * p + 1) * m], right[(2 * p + 1) * m : (2 * p + 2) * m]
-        best, chosen = target[p * m : (p + 1) * m], which[p * m : (p + 1) * m]
-        for n in range(m):
-            found, at = first[n], np.int8(0)
-            after = second[n] > found or second[n] != second[n]
-            found, at = (second[n], np.int8(1)) if after else (found, at)
-            after = third[n] > found or third[n] != third[n]
-            found, at = (third[n], np.int8(2)) if after else (found, at)
-            after = fourth[n] > found or fourth[n] != fourth[n]
-            found, at = (fourth[n], np.int8(3)) if after else (found, at)
-            at = np.int8(-1) if positive and found <= zero else at
-            best[n], chosen[n] = found, at
+    lanes = BYTES // rows.itemsize
+    for p in range(count):
+        if min(m, lanes) + (count - 1 - p) * m < lanes:
+            _pool_alone(rows, left + 2 * p * m, pitch, m, positive, target, to + p * m, which, mark + p * m)
+            continue
+        for n in range(0, m, lanes):
+            n = max(ZERO, min(n, m - lanes))  # noqa: PLW2901
+            fro = left + 2 * p * m + n
+            _largest(rows, fro, fro + pitch, m, positive, target, to + p * m + n, which, mark + p * m + n)
+
+
+@no_type_check
+@compiled
+def _pool_alone(rows, left, pitch, m, positive, target, to, which, mark):
+    """Do what `_largest` does, for m examples one by one."""
+    for n in range(left, left + m):
+        found, at = rows[n], 0
+        for number, place in enumerate((n + m, n + pitch, n + pitch + m)):
+            pixel = rows[place]
+            if pixel > found or np.isnan(pixel):
+                found, at = pixel, number + 1
+        target[to + n - left], which[mark + n - left] = found, -1 if positive and found <= 0 else at
+
+
+@no_type_check
+@compiled
+def _unpool(g, to, which, mark, count, m, rows, left, pitch):
+    """Write the gradient by the pixels of two rows: that by the largest for the one that is it, and 0 for the others.
+
+    What a vector writes beyond a pixel is overwritten by the next one; a row ends with zeros.
+    """
+    lanes = BYTES // rows.itemsize
+    for lower in range(2):
+        row = left + lower * pitch
+        for p in range(count):
+            for second in range(2):
+                for n in range(0, m, lanes):
+                    put = row + (2 * p + second) * m + n
+                    _to_largest(g, to + p * m + n, which, mark + p * m + n, 2 * lower + second, rows, put)
+        rows[row + 2 * count * m : row + pitch] = 0
+
+
+@no_type_check
+@compiled
+def _copy(source, target):
+    """Copy entries, one by one: assigning a slice takes three times as long."""
+    for e in range(len(target)):
+        target[e] = source[e]
 
 
 @no_type_check
@@ -530,8 +604,10 @@ def _convolve_back(
         backward[at : at + inputs * plane] = 0
     gradient[row[WEIGHT] : row[WEIGHT] + count * taps] = 0
     gradient[row[BIAS] : row[BIAS] + count] = 0
-    for c in range(count):
-        steps[c] = c * group * pitch
+    for down in range(row[TALL]):
+        for c in range(count):
+            entry = 2 * (down * count + c)
+            steps[entry], steps[entry + 1] = c * taps + down * row[BROAD] * inputs, (c * group - down) * pitch
     for top in range(0, row[ROWS], group):
         some = min(group, row[ROWS] - top)
         for c in range(count):
@@ -543,11 +619,12 @@ def _convolve_back(
             pitch, gradient, row[WEIGHT], taps,
         )  # fmt: skip
         if further:
-            for r in range(some):
-                for tap in range(row[TALL] * row[BROAD]):
+            for r in range(some + row[TALL] - 1):  # rows of the inputs, and of the filters that reach them from here
+                first, last = max(0, r - some + 1), min(row[TALL] - 1, r)
+                for over in range(row[BROAD]):
                     _add_products(
-                        row[BACK], values, row[WEIGHT] + tap * inputs, taps, ONE, inputs, scratch, r * pitch, steps,
-                        ZERO, count, backward, at + (top + r) * line + offsets[row[TAPS] + tap * inputs], plane,
+                        row[BACK], values, row[WEIGHT] + over * inputs, ONE, inputs, scratch, r * pitch, steps,
+                        first * count, (last - first + 1) * count, backward, at + (top + r) * line + over * m, plane,
                         vectors, values, NO_START,
                     )  # fmt: skip
     if lr:
@@ -559,23 +636,19 @@ def _convolve_back(
 @compiled
 def _by_pixels(row, outputs, backward, to, c, top, some, m, noise, now, which, scratch, group, pitch):
     """Write the gradient by some rows of pixels of a channel, before activation and pooling, to the scratch."""
-    step, width = 2 if row[POOLED] else 1, row[COLUMNS] * m
+    step = 2 if row[POOLED] else 1
     length = row[COLUMNS] // step * m
     for r in range(0, some, step):
         begun = (c * group + r) * pitch
         put = to + _place(row, c, (top + r) // step, m)
         g, y = backward[put : put + length], outputs[put : put + length]
         _undo(row, c, (top + r) // step, m, noise, now, y, g)
-        left = scratch[begun : begun + pitch]
-        left[width:] = 0
         if step == 2:
-            right = scratch[begun + pitch : begun + 2 * pitch]
-            right[width:] = 0
             mark = row[WHICH] * m + (c * (row[ROWS] // 2) + (top + r) // 2) * length
-            _unpool(g, which[mark : mark + length], m, left, right)
+            _unpool(backward, put, which, mark, row[COLUMNS] // 2, m, scratch, begun, pitch)
         else:
-            for e in range(length):
-                left[e] = g[e]
+            _copy(g, scratch[begun : begun + length])
+            scratch[begun + length : begun + pitch] = 0
 
 
 @no_type_check
@@ -605,22 +678,6 @@ def _kept(row, noise, now, c, r, m, y):
 
 @no_type_check
 @compiled
-def _unpool(g, which, m, left, right):
-    """Write the gradient by the pixels: that by the maximum for the one that is it, and 0 for the others."""
-    zero = g.dtype.type(0)
-    for p in range(len(g) // m):
-        first, second = left[2 * p * m : (2 * p + 1) * m], left[(2 * p + 1) * m : (2 * p + 2) * m]
-        third, fourth = right[2 * p * m : (2 * p + 1) * m], right[(2 * p + 1) * m : (2 * p + 2) * m]
-        value, chosen = g[p * m : (p + 1) * m], which[p * m : (p + 1) * m]
-        for n in range(m):
-            first[n] = value[n] if chosen[n] == 0 else zero
-            second[n] = value[n] if chosen[n] == 1 else zero
-            third[n] = value[n] if chosen[n] == 2 else zero
-            fourth[n] = value[n] if chosen[n] == 3 else zero
-
-
-@no_type_check
-@compiled
 def _apply(address, row, values, outputs, at, to, m, noise, now):
     """Write the outputs of a linear layer, after activation and dropout."""
     i, o = row[INPUTS], row[OUTPUTS]
@@ -636,7 +693,7 @@ def _apply_to_rows(row, values, x, chosen, begun, outputs, to, noise, now):
     i, o, m = row[INPUTS], row[OUTPUTS], len(chosen)
     _fill(values[row[BIAS] : row[BIAS] + o], m, outputs[to:])
     for n in range(m):
-        begun[n] = chosen[n] * i
+        begun[2 * n], begun[2 * n + 1] = n, chosen[n] * i
     _add_dots(values, row[WEIGHT], i, ZERO, o, x, ZERO, ZERO, begun, ZERO, m, ONE, i, outputs, to, m)
     _finish(row, outputs[to : to + o * m], m, noise, now)
 
@@ -698,31 +755,16 @@ def _apply_to_rows_back(row, target, x, chosen, begun, backward, to, lr):
     i, o, m = row[INPUTS], row[OUTPUTS], len(chosen)
     g = backward[to : to + o * m]
     for n in range(m):
-        begun[n] = chosen[n] * i
+        begun[2 * n], begun[2 * n + 1] = n, chosen[n] * i
     if lr:
         for e in range(len(g)):
             g[e] *= -lr
     else:
         target[row[WEIGHT] : row[WEIGHT] + o * i] = 0
+    vectors = i * x.itemsize // BYTES
     _add_products(
-        row[FILTERS],
-        g,
-        ZERO,
-        ONE,
-        m,
-        o,
-        x,
-        ZERO,
-        begun,
-        ZERO,
-        m,
-        target,
-        row[WEIGHT],
-        i,
-        i * x.itemsize // BYTES,
-        g,
-        NO_START,
-    )
+        row[FILTERS], g, ZERO, m, o, x, ZERO, begun, ZERO, m, target, row[WEIGHT], i, vectors, g, NO_START
+    )  # fmt: skip
     _add_sums(g, m, 1.0, 1.0 if lr else 0.0, target[row[BIAS] : row[BIAS] + o])
 
 

@@ -156,7 +156,7 @@ class Room:
         self.shape, self.size = shape, size
         first, images = chain.stages[0], any(chain.stages[0].filters)
         self._pad, self._example = first.padding, np.array(shape if images else (first.inputs, 1, 1), np.int64)
-        rows, taps, at, which, scratch = list[list[int]](), [np.empty(0, np.int64)], 0, 0, 0
+        rows, taps, at, which, scratch = list[list[int]](), [np.empty((0, 2), np.int64)], 0, 0, 0
         height, width = shape[1:] if images else (1, 1)
         for stage, after in zip(chain.stages, [*chain.stages[1:], None], strict=True):
             lines, line, (tall, broad) = height + 2 * stage.padding, width + 2 * stage.padding, stage.filters
@@ -169,17 +169,20 @@ class Room:
             ])  # fmt: skip
             if tall:
                 down, over = np.arange(tall)[:, None, None] * line, np.arange(broad)[:, None]
-                taps.append((down + over + np.arange(stage.inputs) * lines * line).ravel())
+                begins = (down + over + np.arange(stage.inputs) * lines * line).ravel()
+                taps.append(np.stack([np.arange(len(begins)), begins], 1))
                 which += stage.outputs * height * width if stage.pooled else 0
                 two = 2 * stage.outputs * (scale * width * size + BEYOND)  # rows of pixels, if they are more
                 scratch = max(scratch, SCRATCH // kind.itemsize, two)
             at += stage.inputs * (lines * line if tall else 1)
-        self._table, self._taps = np.array(rows, np.int64), np.concatenate(taps)
+        self._table, self._taps = np.array(rows, np.int64), np.concatenate(taps).ravel()
         self._offsets = np.empty_like(self._taps)
-        self._begun = np.empty(max(size, *(stage.outputs for stage in chain.stages)), np.int64)
+        self._begun = np.empty(
+            2 * max(size, *(stage.outputs * stage.filters[0] for stage in chain.stages), 1), np.int64
+        )
         count = size * (at + chain.outputs) + (len(rows) + 1) * BEYOND
         self._outputs, self._backward = np.empty(count, kind), np.empty(count, kind)
-        self._which, self._scratch = np.empty(size * which, np.int8), np.zeros(scratch + BEYOND, kind)
+        self._which, self._scratch = np.empty(size * which + BEYOND, np.int8), np.zeros(scratch + BEYOND, kind)
 
     def fits(self, shape: tuple[int, ...], size: int) -> bool:
         """Return whether there is room for a minibatch of so many examples of a shape."""
