@@ -30,6 +30,7 @@ def test_by_hand():
     assert close(algorithm.integrate(None, state.model), [1.0, 2.0])
     sent, memory = algorithm.upload(torch.tensor([0.5, -1.0]), None)
     assert sent.tolist() == [0.0, 0.0], "nothing leaves the client"
+    assert sent.untyped_storage().nbytes() == 4, "nor takes room in a checkpoint"
     local = Local(torch.tensor([1.0, 2.0]), sent, memory)
     assert close(algorithm.integrate(local, torch.tensor([100.0, 100.0])), [1.5, 1.0])
 

@@ -3,19 +3,20 @@
 import dataclasses
 import math
 
+import msgspec
 import pytest
 import torch
 from torch import nn
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.algorithms import FedAvg, Standalone
-from phalanx.attacks import AllLabelsTo
-from phalanx.data import Dataset, Shards
-from phalanx.models import MLP
+from phalanx.algorithms import IFCA, RFFL, FedAvg, Standalone
+from phalanx.attacks import AllLabelsTo, LabelFlip
+from phalanx.data import NO_LABEL, Dataset, Dirichlet, InMemory, PermutedLabels, Shards
+from phalanx.models import MLP, CharLSTM
 from phalanx.rng import stream
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
-from phalanx.training import evaluation
+from phalanx.training import FedPer, Regression, evaluation
 from phalanx.training.evaluation import Evaluation, Score, client_accuracy, evaluate, evaluate_each, metrics_of
 from phalanx.training.local import LocalTask
 from phalanx.training.sgd import Trainer
@@ -140,28 +141,50 @@ def test_no_examples_are_an_error():
 # --- clients
 
 
+def own_accuracy(by_class, holdings):
+    return client_accuracy(torch.tensor([by_class], dtype=torch.float64), torch.tensor([holdings]))[0]
+
+
+def one_at_a_time(by_class, holdings):
+    """The accuracy under the distribution of one client, by the order of operations that stored histories have."""
+    held = (holdings > 0) & ~by_class.isnan()
+    shares = holdings[held].double() / holdings[held].sum()
+    return float((shares * by_class[held]).sum()) if bool(held.any()) else math.nan
+
+
 @pytest.mark.parametrize(
     ("holdings", "expected"),
     [([1, 0, 0], 0.5), ([0, 7, 0], 1.0), ([3, 1, 0], 0.625), ([10, 10, 20], 0.475), ([0, 0, 4], 0.2)],
 )
 def test_client_accuracy_weighs_classes_by_holdings(holdings, expected):
-    assert client_accuracy(score_of(0.0, by_class=(0.5, 1.0, 0.2)), torch.tensor(holdings)) == pytest.approx(expected)
+    assert own_accuracy((0.5, 1.0, 0.2), holdings) == pytest.approx(expected)
 
 
 def test_a_class_that_nobody_can_test_does_not_matter_to_those_without_it():
-    score = score_of(0.75, by_class=(0.5, 1.0, math.nan))
-    assert client_accuracy(score, torch.tensor([1, 1, 0])) == 0.75
+    assert own_accuracy((0.5, 1.0, math.nan), [1, 1, 0]) == 0.75
 
 
 def test_client_accuracy_on_the_test_distribution_is_the_accuracy():
     data = Dataset(LOGITS, LABELS, 3)
     score = evaluate(FlatModule(Scaled()), ONE, data)
-    assert client_accuracy(score, data.label_counts()) == pytest.approx(score.accuracy)
+    assert own_accuracy(score.by_class.tolist(), data.label_counts().tolist()) == pytest.approx(score.accuracy)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7, 10, 62, 200])
+def test_client_accuracy_of_many_clients_has_the_bits_of_one_at_a_time(classes):
+    rng = torch.Generator().manual_seed(classes)
+    by_class = torch.rand(50, classes, generator=rng, dtype=torch.float64)
+    by_class[:, torch.rand(classes, generator=rng) < 0.1] = math.nan
+    holdings = torch.randint(1, 1000, (50, classes), generator=rng)
+    holdings *= torch.rand(50, classes, generator=rng) < torch.linspace(0, 1, 50)[:, None]  # from none to all
+    found = client_accuracy(by_class, holdings)
+    assert repr(found) == repr([one_at_a_time(*row) for row in zip(by_class, holdings, strict=True)])
 
 
 def test_figures_by_hand():
     scores = {3: score_of(0.8, 1.0, (0.6, 1.0)), 5: score_of(0.4, 3.0, (0.2, 0.6)), 9: score_of(0.3, 5.0, (0.3, 0.3))}
-    holdings = {3: torch.tensor([1, 1]), 5: torch.tensor([4, 0]), 9: torch.tensor([0, 1]), 7: torch.tensor([1, 1])}
+    holdings = torch.ones(10, 2, dtype=torch.int64)
+    holdings[[5, 9]] = torch.tensor([[4, 0], [0, 1]])
     found = metrics_of(scores, holdings, None)
     assert found.client_accuracy == pytest.approx({3: 0.8, 5: 0.2, 9: 0.3})
     assert found.received_accuracy == {3: 0.8, 5: 0.4, 9: 0.3}
@@ -171,7 +194,7 @@ def test_figures_by_hand():
 def test_clients_without_examples_and_classes_without_tests_do_not_count_as_worst():
     nan = float("nan")
     scores = dict.fromkeys(range(3), score_of(0.5, by_class=(0.5, nan)))
-    holdings = {0: torch.tensor([0, 0]), 1: torch.tensor([2, 6]), 2: torch.tensor([0, 5])}
+    holdings = torch.tensor([[0, 0], [2, 6], [0, 5]])
     found = metrics_of(scores, holdings, None)
     assert found.worst_client_accuracy == 0.5
     assert [math.isnan(a) for a in found.client_accuracy.values()] == [True, False, True]
@@ -179,7 +202,7 @@ def test_clients_without_examples_and_classes_without_tests_do_not_count_as_wors
 
 def test_the_worst_client_may_share_a_good_model():
     score = score_of(0.9, by_class=(1.0, 0.1))
-    holdings = {i: torch.tensor([9 - i, i]) for i in range(4)}
+    holdings = torch.tensor([[9 - i, i] for i in range(4)])
     assert metrics_of(dict.fromkeys(range(4), score), holdings, None).worst_client_accuracy == pytest.approx(
         (6 * 1.0 + 3 * 0.1) / 9
     )
@@ -187,7 +210,7 @@ def test_the_worst_client_may_share_a_good_model():
 
 @pytest.mark.parametrize("success", [0.0, 0.25, 1.0])
 def test_attack_success_is_there_if_there_is_an_attacker(success):
-    scores, holdings = {0: score_of(0.5, by_class=(0.5,))}, {0: torch.tensor([1])}
+    scores, holdings = {0: score_of(0.5, by_class=(0.5,))}, torch.tensor([[1]])
     assert metrics_of(scores, holdings, success).attack_success == success
     assert metrics_of(scores, holdings, None).attack_success is None
 
@@ -205,6 +228,93 @@ def test_how_often():
         Evaluation(0)
     with pytest.raises(ValueError, match="local_epochs must be at least 0, got -1"):
         Evaluation(local_epochs=-1)
+
+
+# --- whole runs, against the plain way
+
+PLAIN = Run(clients=6, model=MLP((16,)), until=Until(3))
+RNG = torch.Generator().manual_seed(4)
+X = torch.randn(90, 4, generator=RNG)
+NUMBERS = InMemory(Dataset(X[:60], X[:60, :2] - 1), Dataset(X[60:], X[60:, :2] - 1))
+SIGNS = torch.randint(7, (90, 9), generator=RNG)
+SIGNS[::3, 5:] = NO_LABEL
+TEXTS = InMemory(*(Dataset(SIGNS[part, :-1].clamp(min=0), SIGNS[part, 1:], 8) for part in (slice(60), slice(60, 90))))
+RUNS = {
+    "FedAvg": {},
+    "RFFL": {"algorithm": RFFL(), "partition": Shards(3)},
+    "Standalone": {"algorithm": Standalone(), "partition": Dirichlet(0.1, allow_empty=True), "clients": 12},
+    "FedPer": {"training": FedPer(("0.*", "1.*")), "partition": Shards(2)},
+    "several models": {"algorithm": IFCA(2), "groups": PermutedLabels(2), "validation": 0.2},
+    "a goal": {"algorithm": RFFL(), "attack": LabelFlip(), "byzantine": 2},
+    "numbers": {"data": NUMBERS, "task": Regression(), "algorithm": Standalone()},
+    "sequences": {"data": TEXTS, "model": CharLSTM(4, 8, 1), "algorithm": Standalone()},
+}
+
+
+def plainly(federation, state, enrolled):
+    """The metrics of a state, one client after the other, each with a model, scores and sums of its own."""
+    plan, clients = federation.plan, [i for i in federation.honest if i in enrolled]
+    chosen = federation.chosen(state, clients)
+    scores, success = {}, []
+    for i in clients:
+        models = plan.algorithm.candidate_models(state, i)
+        vector = federation.transport.model_of(i, models[chosen.get(i, [*models][-1])])
+        scores[i] = plain_score(federation.model, vector, federation.tests[federation.group[i]], plan.task)
+        if (goal := federation.goals[federation.group[i]]) is not None:
+            success.append(plain_score(federation.model, vector, goal, plan.task)[0])
+    own = {
+        i: one_at_a_time(by_class, federation.holdings[i])
+        for i, (accuracy, _, by_class) in scores.items()
+        if not math.isnan(accuracy)
+    }
+    return {
+        "accuracy": sum(s[0] for s in scores.values()) / len(scores),
+        "loss": sum(s[1] for s in scores.values()) / len(scores),
+        "received_accuracy": {i: scores[i][0] for i in own},
+        "client_accuracy": own,
+        "worst_client_accuracy": min((a for a in own.values() if not math.isnan(a)), default=math.nan),
+        "attack_success": sum(success) / len(success) if success else None,
+        "chosen": chosen,
+    }
+
+
+def plain_score(model, vector, data, task):
+    """The accuracy, the loss, and the accuracy on each class."""
+    model.load(vector)
+    model.module.eval()
+    with torch.no_grad():
+        outputs = model.module(data.x)
+    loss = float(task.total(outputs, data.y)) / int(task.count(data.y))
+    if not data.classes:
+        return math.nan, loss, torch.empty(0)
+    right = (outputs.argmax(1) == data.y) & (data.y != NO_LABEL)
+    counts = [torch.bincount(labels, minlength=data.classes).double() for labels in (data.y[right], data.labels)]
+    return float(counts[0].sum()) / len(data.labels), loss, counts[0] / counts[1]
+
+
+@pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
+def test_metrics_of_runs_have_the_bits_of_the_plain_way(changes, monkeypatch):
+    worth, compared = Federation.worth, []
+
+    def checked(self, state, enrolled):
+        found = worth(self, state, enrolled)
+        compared.append((repr(found), repr(msgspec.structs.replace(found, **plainly(self, state, enrolled)))))
+        return found
+
+    monkeypatch.setattr(Federation, "worth", checked)
+    simulate(dataclasses.replace(PLAIN, **changes))
+    assert len(compared) == 4
+    assert len({found for found, _ in compared}) > 1
+    for found, expected in compared:
+        assert found == expected
+
+
+def test_metrics_of_models_of_nan_have_the_bits_of_the_plain_way():
+    federation = Federation(dataclasses.replace(PLAIN, partition=Shards(2)))
+    state, _ = FedAvg().init(federation.start * math.nan, dict.fromkeys(range(6), 1))
+    found = federation.worth(state, range(6))
+    assert math.isnan(found.loss)
+    assert repr(found) == repr(msgspec.structs.replace(found, **plainly(federation, state, range(6))))
 
 
 # --- models that are trained a little further before they are tested

@@ -186,6 +186,14 @@ def test_the_alpha_that_an_error_names_is_feasible(K):
         assert math.ceil(named * K - 1e-9) == int(0.49 * K)
 
 
+def test_arrays_whose_sum_has_more_than_64_bits_are_exact():
+    sizes = np.random.default_rng(1).integers(10**14, 10**15, 40_000)
+    by_client = dict(enumerate(sizes.tolist()))
+    assert sum(by_client.values()) > 2**64
+    assert mwp(sizes, 0.9) == mwp(by_client, 0.9)
+    assert truncation_bound(sizes, 0.4, 0.45) == truncation_bound(by_client, 0.4, 0.45) < sizes.max()
+
+
 @given(sizes=st.lists(st.integers(1, 10**15), min_size=2, max_size=30), p=st.floats(0.01, 0.99))
 def test_arrays_give_what_mappings_give(sizes, p):
     """The totals are beyond 2^53, where floats are no longer exact."""

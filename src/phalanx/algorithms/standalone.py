@@ -11,7 +11,6 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from phalanx.core import Algorithm, Local, Updates, Vector, Verdict
@@ -43,8 +42,8 @@ class Standalone(Algorithm[StandaloneState]):
         return local.params + local.memory
 
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`: zeros; the change is kept in the local state."""
-        return torch.zeros_like(delta), delta
+        """See `Algorithm`: zeros, which are one in memory; the change is kept in the local state."""
+        return delta.new_zeros(1).expand_as(delta), delta
 
     # Role: server
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[StandaloneState, Set[int]]:

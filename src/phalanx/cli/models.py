@@ -153,7 +153,8 @@ def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score]) -> T
     for i, score in [*found.items()][:ROWS]:
         about = clients.get(i)
         held = torch.tensor(about.classes if about is not None else ())
-        own = client_accuracy(score, held) if len(held) == len(score.by_class) > 0 else math.nan
+        fits = len(held) == len(score.by_class) > 0
+        own = client_accuracy(score.by_class[None], held[None])[0] if fits else math.nan
         truth = "unknown" if about is None or about.byzantine is None else TRUTH[about.byzantine]
         table.add_row(str(i), index.file(i), _share(score.accuracy), _share(own), truth)
     if len(found) > ROWS:

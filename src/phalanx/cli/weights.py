@@ -18,11 +18,12 @@ from phalanx.weighting.certificate import Certificate, certify
 from phalanx.weighting.diagnostics import Concentration, concentration, weight_shift
 from phalanx.weighting.truncation import (
     TradeOff,
+    heaviest,
     most_tolerated,
     mwp,
-    ranked,
     shortest,
     top,
+    total,
     truncation_bound,
     truncation_curve,
 )
@@ -135,7 +136,7 @@ def _show_truncation(reported: ReportedSizes, options: Options, console: Console
     if many:
         console.print(_truncated(reported, U))
     console.print(_comparison(sizes, kept, t))
-    moved, still = weight_shift(sizes, kept), _total(kept) / _total(sizes)
+    moved, still = weight_shift(sizes, kept), total(kept) / total(sizes)
     _say(
         console, f"{percent(moved)} of the weight changes hands, {percent(still)} of the reported examples still count."
     )
@@ -158,18 +159,14 @@ def _population(reported: ReportedSizes) -> str:
     sizes, half = np.asarray(reported.sizes), (len(reported.sizes) - 1) // 2
     clients = f"{len(sizes):,} clients report" if len(sizes) > 1 else "1 client reports"
     middle = f", half of them {np.partition(sizes, half)[half]:,} or less" if len(sizes) > 1 else ""
-    return f"{clients} {_total(sizes):,} examples, from {sizes.min():,} to {sizes.max():,} each{middle}."
-
-
-def _total(sizes: NDArray[np.int64]) -> int:
-    return sum(sizes.data)  # exact: a million clients with 10^15 examples are more than 64 bits hold
+    return f"{clients} {total(sizes):,} examples, from {sizes.min():,} to {sizes.max():,} each{middle}."
 
 
 def _truncated(reported: ReportedSizes, U: int) -> Table:
     """Return a table of the largest clients with truncated sizes."""
     sizes = np.asarray(reported.sizes)
-    before, after = _total(sizes), _total(np.minimum(sizes, U))
-    cut = [k for k in np.argsort(-sizes, kind="stable").tolist() if sizes[k] > U]
+    before, after = total(sizes), total(np.minimum(sizes, U))
+    cut = np.argsort(-sizes, kind="stable")[: (sizes > U).sum()]
     table = _table("Truncated clients")
     table.add_column("client", overflow="fold")
     for heading in ("reported", "counts for", "share before", "share after"):
@@ -225,8 +222,7 @@ def _caveat(alpha_star: float) -> str:
 
 def _held(weights: NDArray[np.int64], t: int) -> str:
     """Return the share of the t heaviest, rounded down, so that less than half does not look like half."""
-    heaviest = sum(ranked(weights)[len(weights) - t :])
-    return f"{10_000 * heaviest // _total(weights) / 100:g} %"
+    return f"{10_000 * heaviest(weights, t) // total(weights) / 100:g} %"
 
 
 # A sample

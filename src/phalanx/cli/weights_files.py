@@ -26,7 +26,7 @@ SIZE = ("size", "sizes", "reported", "declared", "examples", "num_examples", "n_
 MOST = 10**15  # examples; a larger size is a mistake
 LARGEST = 500_000_000  # bytes of a file
 LISTED = 10  # number of bad rows in a message
-BLOCK = 10_000  # rows that are read, or written, at a time
+BLOCK = 500  # rows that are read, or written, at a time: few enough to stay in the processor's cache
 INTEGER = re.compile(r"\+?[0-9]+(\.0*)?")
 
 
@@ -159,15 +159,16 @@ def _clean(data: bytes, text: str, client_column: str | None, size_column: str |
         if begin == 0:
             rows = chain([first], rows)
         for block in iter(lambda: list(islice(rows, BLOCK)), []):
-            if any(len(row) != len(first) for row in block):
+            fields = [*zip(*block, strict=True)]  # a ValueError if a row has more fields than another
+            if len(fields) != len(first):
                 return None
-            digits = [row[columns.size] for row in block]
-            together = "".join(digits)
-            if not (together.isascii() and together.isdigit() and all(0 < len(size) < 16 for size in digits)):
+            digits = fields[columns.size]
+            together, lengths = "".join(digits), {*map(len, digits)}
+            if not (together.isascii() and together.isdigit() and min(lengths) > 0 and max(lengths) < 16):
                 return None
             sizes.extend(map(int, digits))
             if columns.client is not None:
-                names += [row[columns.client].strip() for row in block]
+                names += map(str.strip, fields[columns.client])
     except (csv.Error, ValueError):  # the other reader says what is wrong
         return None
     return _distinct(names if columns.client is not None else None, sizes)

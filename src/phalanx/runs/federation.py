@@ -191,7 +191,7 @@ class Federation:
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
         success = sum(wishes) / len(wishes) if wishes else None
         accuracy, loss = self._by_group(by_client)
-        found = metrics_of(by_client, dict(enumerate(self.holdings)), success)
+        found = metrics_of(by_client, self.holdings, success)
         return msgspec.structs.replace(found, group_accuracy=accuracy, group_loss=loss, chosen=chosen)
 
     def _by_group(self, scores: Mapping[int, Score]) -> tuple[dict[int, float], dict[int, float]]:

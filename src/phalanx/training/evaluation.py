@@ -68,7 +68,7 @@ def evaluate_each(
                     right.append(torch.bincount(correct, minlength=data.classes))
         loss = float(sum(total)) / labels
         known = len(right) == len(parts)
-        hits = torch.stack(right).sum(0).cpu() if known else unknown
+        hits = sum(right[1:], right[0]).cpu() if known else unknown
         accuracy = int(hits.sum()) / labels if known else math.nan
         found.append(Score(accuracy, loss, hits / counts, measures.results(loss)))
     return found
@@ -102,16 +102,30 @@ def _at_once(data: Dataset) -> int:
     return min(BATCH, max(1, SCORES // (max(data.classes, 1) * data.y[0].numel())))
 
 
-def client_accuracy(score: Score, holdings: Int[Tensor, "classes"]) -> float:
-    """Return the accuracy under the label distribution of a client.
+def client_accuracy(by_class: Float[Tensor, "m classes"], holdings: Int[Tensor, "m classes"]) -> list[float]:
+    """Return the accuracy of each model under the label distribution of its client.
 
     It is the test accuracy of each class, weighted by the number of labels of that class that the client holds: the
     expected accuracy on a test set with the client's distribution of labels.  Classes without test labels are left out;
     NaN if the client holds no other classes.
+
+    Args:
+        by_class: `Score.by_class` of each model.
+        holdings: number of labels of each class that its client holds.
     """
-    held = (holdings > 0) & ~score.by_class.isnan()
-    shares = holdings[held].double() / holdings[held].sum()
-    return float((shares * score.by_class[held]).sum()) if bool(held.any()) else math.nan
+    held, rows_of = (holdings > 0) & ~by_class.isnan(), dict[int, list[int]]()
+    for row, classes in enumerate(held.sum(1).tolist()):
+        rows_of.setdefault(classes, []).append(row)
+    found = [math.nan] * len(held)
+    # Only what is held is added up, as zeros in between would change the order of a sum: by the number of classes.
+    for classes, rows in rows_of.items():
+        if classes:
+            part = held[rows]
+            labels, right = (values[rows][part].view(-1, classes) for values in (holdings, by_class))
+            sums = (labels.double() / labels.sum(1, keepdim=True) * right).sum(1)
+            for row, accuracy in zip(rows, sums.tolist(), strict=True):
+                found[row] = accuracy
+    return found
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,9 @@ class Evaluation:
     """The schedule and the form of evaluations.
 
     Args:
-        every: number of steps between two evaluations. The first and the last state are always evaluated.
+        every: number of steps between two evaluations. The first and the last state are always evaluated. One can take
+            as long as a step where clients have models of their own, with local_epochs, and in asynchronous runs:
+            there, choose 10, say.
         local_epochs: number of epochs for which each client fine-tunes its model on its own data before the test, for
             the evaluation only. 0 tests models without fine-tuning. Xu and Lyu, "Towards Building a Robust and Fair
             Federated Learning System", 2020, use 1 for algorithms that send all clients the same model.
@@ -202,18 +218,16 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     extra: Mapping[str, float | None] = {}
 
 
-def metrics_of(
-    scores: Mapping[int, Score], holdings: Mapping[int, Int[Tensor, "classes"]], success: float | None
-) -> Metrics:
+def metrics_of(scores: Mapping[int, Score], holdings: Int[Tensor, "clients classes"], success: float | None) -> Metrics:
     """Return the metrics of one evaluation, without those of groups and choices.
 
     Args:
         scores: score of the model of each honest client.
-        holdings: number of labels of each class that each honest client holds.
+        holdings: number of labels of each class that each client holds, a row for each id.
         success: accuracy on the goal of the attack; None if it has none.
     """
     ranked = {i: score for i, score in scores.items() if not math.isnan(score.accuracy)}
-    own = {i: client_accuracy(ranked[i], holdings[i]) for i in ranked}
+    own = _own(ranked, holdings) if ranked else {}
     names = next(iter(scores.values())).extra
     known = [accuracy for accuracy in own.values() if not math.isnan(accuracy)]
     return Metrics(
@@ -226,6 +240,12 @@ def metrics_of(
         class_accuracy={} if success is None else _by_class(scores.values()),
         extra={name: sum(s.extra[name] for s in scores.values()) / len(scores) for name in names},
     )
+
+
+def _own(scores: Mapping[int, Score], holdings: Int[Tensor, "clients classes"]) -> dict[int, float]:
+    """Return the accuracy of each client's model under its own distribution of labels."""
+    by_class = torch.stack([score.by_class for score in scores.values()])
+    return dict(zip(scores, client_accuracy(by_class, holdings[[*scores]]), strict=True))
 
 
 def _by_class(scores: Collection[Score]) -> dict[int, float]:

@@ -1,6 +1,6 @@
 """Diagnostics of weights that need no training: concentration, shift between weightings, shift of the objective."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,20 +46,21 @@ def weight_shift(before: Mapping[int, float] | NDArray[Any], after: Mapping[int,
     Raises:
         ValueError: if the weightings are of different clients, or one has no positive weight.
     """
-    old: Sequence[float]
-    new: Sequence[float]
+    n: float
+    m: float
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        same, old, new = before.keys() == after.keys(), [*before.values()], [after[i] for i in before if i in after]
+        same, n, m = before.keys() == after.keys(), sum(before.values()), sum(after[i] for i in before if i in after)
     elif isinstance(before, np.ndarray) and isinstance(after, np.ndarray):
-        same, old, new = before.shape == after.shape, before.data, after.data
+        same, n, m = before.shape == after.shape, sum(before.data), sum(after.data)
     else:
         raise TypeError("Both weightings must be mappings, or both arrays.")
     if not same:
         raise ValueError("Both weightings must be of the same clients.")
-    n, m = sum(old), sum(new)
     if not (n > 0 and m > 0):
         raise ValueError("Both weightings must have a positive weight.")
-    return sum(abs(x / n - y / m) for x, y in zip(old, new, strict=True)) / 2
+    if isinstance(before, Mapping):
+        return sum(abs(x / n - after[i] / m) for i, x in before.items()) / 2
+    return sum(np.abs(before / float(n) - np.asarray(after) / float(m)).data) / 2
 
 
 @dataclass(frozen=True)

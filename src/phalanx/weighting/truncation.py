@@ -56,6 +56,8 @@ def mwp(sizes: Mapping[int, float] | NDArray[Any], p: float) -> float:
     """
     if not 0 <= p <= 1:
         raise ValueError(f"p must lie in [0, 1], got {p}.")
+    if isinstance(sizes, np.ndarray) and sizes.dtype == np.int64 and len(sizes) and sizes.min() > 0:
+        return heaviest(sizes, top(p, len(sizes))) / total(sizes)
     V = ranked(sizes)
     if not len(V) or not all(0 < size < float("inf") for size in V):
         raise ValueError("sizes must hold a positive, finite number for each client, and at least one client.")
@@ -201,7 +203,10 @@ class Sorted:
             self.n: Sequence[int] = ranked({i: int(size) for i, size in sizes.items()})
         else:
             self.n = ranked(sizes.astype(np.int64, copy=False))
-        self._sums = [0, *accumulate(self.n)]
+        if not isinstance(sizes, Mapping) and _sums_fit(sizes):
+            self._sums: Sequence[int] = np.concatenate([[0], np.cumsum(self.n)]).data
+        else:
+            self._sums = [0, *accumulate(self.n)]
 
     def __len__(self) -> int:
         return len(self.n)
@@ -250,6 +255,21 @@ def ranked(weights: Mapping[int, Any] | NDArray[Any]) -> Sequence[Any]:
     """Return sizes or weights in increasing order, as Python's numbers, whose sums are exact if they are integers."""
     # A view of an array gives Python's numbers one at a time; a list of them has four times its memory.
     return sorted(weights.values()) if isinstance(weights, Mapping) else np.sort(weights).data
+
+
+def total(sizes: NDArray[np.int64]) -> int:
+    """Return the exact sum of positive sizes, also if it has more than 64 bits."""
+    return int(sizes.sum()) if _sums_fit(sizes) else sum(sizes.data)
+
+
+def heaviest(sizes: NDArray[np.int64], t: int) -> int:
+    """Return the exact sum of the t largest of positive sizes."""
+    return total(np.partition(sizes, len(sizes) - t)[len(sizes) - t :]) if t else 0
+
+
+def _sums_fit(sizes: NDArray[Any]) -> bool:
+    """Return whether no sum of different positive sizes can have more than 63 bits."""
+    return len(sizes) * int(sizes.max(initial=0)) < 2**63
 
 
 def top(p: float, K: int) -> int:
