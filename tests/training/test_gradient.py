@@ -9,7 +9,8 @@ from torch import nn
 from phalanx.data import Dataset
 from phalanx.models import MLP, CoxCNN, LeNet, SattlerCifarCNN, SattlerCNN, XuLyuCifarCNN, XuLyuMnistCNN
 from phalanx.rng import borrowed
-from phalanx.training import FlatModule, LocalSGD, Trainer, kernels
+from phalanx.training import FlatModule, LocalSGD, Trainer
+from phalanx.training import pooling_kernels as kernels
 from phalanx.training.gradient import Gradient, layers_of, same_bits
 from phalanx.training.local import LocalTask
 from phalanx.training.task import CLASSIFICATION, NextToken, apply

@@ -96,13 +96,21 @@ def compile_rules() -> int:
 
 
 def compile_training() -> None:
-    """Train a tiny network by the compiled loop, so that Numba compiles it and stores that on the disk."""
-    from phalanx import Run, Until, simulate  # noqa: PLC0415  (slow to import, and needed here only)
-    from phalanx.models import MLP  # noqa: PLC0415
-    from phalanx.training import LocalSGD  # noqa: PLC0415
+    """Train a tiny network in both loops, so that Numba compiles what they need and stores that on the disk."""
+    import torch  # noqa: PLC0415  (slow to import, and needed here only)
+    from torch import nn  # noqa: PLC0415
 
+    from phalanx.data import Dataset  # noqa: PLC0415
+    from phalanx.training import FlatModule, LocalSGD  # noqa: PLC0415
+    from phalanx.training.local import LocalTask  # noqa: PLC0415
+    from phalanx.training.task import CLASSIFICATION  # noqa: PLC0415
+
+    network = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(9, 2))
+    model, few = FlatModule(network), Dataset(torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64), 2)
     with suppress(ValueError):  # this build of torch may have no BLAS that can be called
-        simulate(Run(clients=2, model=MLP(()), training=LocalSGD(steps=1, compiled=True), until=Until(1)))
+        for recipe in (LocalSGD(steps=1, batch_size=4), LocalSGD(steps=1, batch_size=4, compiled=True)):
+            start = model.read()
+            recipe.trainer(model, CLASSIFICATION, 0).train(LocalTask(0, 0, 0, start, torch.empty_like(start)), few)
 
 
 def doctor(

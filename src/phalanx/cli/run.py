@@ -18,6 +18,7 @@ from phalanx.cli.parser import Options
 from phalanx.cli.terminal import escape
 from phalanx.core import InfeasibleError, Observer, Progress
 from phalanx.data import holdings
+from phalanx.numerics.compilation import compilation
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.report import write
 from phalanx.rng import numpy_generator
@@ -71,10 +72,14 @@ def _with_engine(plan: Run, execution: Execution, console: Console) -> Run:
         _stored(plan, _folder(plan, execution), console)  # refuses another run before anything is measured
     _spreads(plan, execution)
     _set_up(execution)
-    compiles = partial(console.print, "Training is compiled first, which is done once after an installation.")
-    choice = fastest(plan, data_dir(execution.data_dir), execution.device, on_compile=compiles)
+    with compilation(partial(_say_compilation, console)):
+        choice = fastest(plan, data_dir(execution.data_dir), execution.device)
     console.print(f"Engine: {escape(str(choice))}.", soft_wrap=True)
     return choice.plan
+
+
+def _say_compilation(console: Console) -> None:
+    console.print("Numba compiles code first, some seconds once after an installation.", soft_wrap=True)
 
 
 def _identity_in(folder: Path) -> str:
@@ -191,7 +196,8 @@ def _carry_out(
 ) -> list[Record]:
     _set_up(execution)
     records = []
-    with _executors(execution) as executors, progress.progress_bar(console) as bar:
+    notice = compilation(partial(_say_compilation, console))
+    with notice, _executors(execution) as executors, progress.progress_bar(console) as bar:
         for name, plan in plans.items():
             observers = [_where_it_goes_on(plan, console), progress.follow(bar, plan, name)]
             records.append(

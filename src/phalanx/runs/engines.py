@@ -5,15 +5,13 @@ Their results differ by rounding, so that the engine is a part of the run and of
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from numba.core import event
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
@@ -106,7 +104,6 @@ def fastest(
     device: torch.device | str = "cpu",
     *,
     clock: Clock | None = None,
-    on_compile: Callable[[], None] | None = None,
 ) -> Choice:
     """Return the fastest engine for a run: the loop, unless another takes at least 5 % less time.
 
@@ -119,7 +116,6 @@ def fastest(
         device: where it computes.
         clock: that of the measurement; if not given, the processor time of this process, or with several threads or on
             a GPU the wall time.
-        on_compile: called before Numba compiles what it has not stored; at most once.
 
     Raises:
         InfeasibleError: clients do not train by `LocalSGD`; or the run cannot even begin.
@@ -128,21 +124,20 @@ def fastest(
     plans, refused = variants(plan)
     federation = Federation(plans["loop"], None if data_dir is None else Path(data_dir), device)
     clock = clock or _clock(federation.device)
-    with _told_of_compilation(on_compile):
-        trainers = dict[str, LocalTrainer]()
-        for engine in [*plans]:
-            try:
-                trainers[engine] = _trainer(plans[engine], federation)
-            except ValueError as error:
-                if engine == "loop":
-                    raise
-                refused[engine] = _reason(error)
-        most = plan.asked if plan.algorithm.synchronous else 1  # clients that can train together
-        clients = _sample(federation, min(most, max(trainer.width for trainer in trainers.values())))
-        if len(trainers) == 1 or not clients:
-            return Choice(plans["loop"], {}, refused)
-        bench = Bench(federation, clients, most, clock)
-        seconds = bench.compare({engine: plans[engine] for engine in trainers})
+    trainers = dict[str, LocalTrainer]()
+    for engine in [*plans]:
+        try:
+            trainers[engine] = _trainer(plans[engine], federation)
+        except ValueError as error:
+            if engine == "loop":
+                raise
+            refused[engine] = _reason(error)
+    most = plan.asked if plan.algorithm.synchronous else 1  # clients that can train together
+    clients = _sample(federation, min(most, max(trainer.width for trainer in trainers.values())))
+    if len(trainers) == 1 or not clients:
+        return Choice(plans["loop"], {}, refused)
+    bench = Bench(federation, clients, most, clock)
+    seconds = bench.compare({engine: plans[engine] for engine in trainers})
     best = min(seconds, key=lambda engine: seconds[engine])
     chosen = best if seconds[best] <= (1 - GAIN) * seconds["loop"] else "loop"
     return Choice(plans[chosen], seconds, refused)
@@ -224,26 +219,3 @@ class Bench:
         for some in together(self.tasks, min(trainer.width, self.most)):
             trainer.train_together(some, self.data)
         return self.clock() - begun
-
-
-class _Compiling(event.Listener):
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell, self._told = tell, False
-
-    def on_start(self, _: event.Event) -> None:
-        if not self._told:
-            self._told = True
-            self._tell()
-
-    def on_end(self, _: event.Event) -> None:
-        return None
-
-
-@contextmanager
-def _told_of_compilation(tell: Callable[[], None] | None) -> Iterator[None]:
-    """Call a function before Numba compiles for the first time within; not before it loads what it has stored."""
-    if tell is None:
-        yield
-        return
-    with event.install_listener("numba:compile", _Compiling(tell)):
-        yield
