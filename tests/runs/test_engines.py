@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from numba import njit
 
 from phalanx import Run, Until, simulate
 from phalanx.algorithms import SCAFFOLD, FedAsync
 from phalanx.core import InfeasibleError
 from phalanx.data import Dirichlet
 from phalanx.models import MLP
-from phalanx.runs import engines
 from phalanx.runs.card import card
 from phalanx.runs.engines import BUDGET, ENGINES, Bench, Choice, fastest, with_engine
 from phalanx.runs.provenance import Provenance
@@ -186,22 +184,6 @@ def test_the_result_is_that_of_the_engine_from_the_start(monkeypatch, fast):
     assert record.history == by_hand.history
     assert record.config == by_hand.config
     assert torch.equal(record.model().state_dict()["1.weight"], by_hand.model().state_dict()["1.weight"])
-
-
-def test_compilation_is_told_once_and_only_if_there_is_any():
-    told = []
-
-    @njit
-    def one(x):
-        return x + 1
-
-    with engines._told_of_compilation(lambda: told.append(bool(one.signatures))):
-        one(1)
-        one(1.0)
-    assert told == [False], "before anything is compiled"
-    with engines._told_of_compilation(lambda: told.append(True)):
-        one(1)
-    assert told == [False]
 
 
 def test_the_record_names_the_engine(tmp_path):
