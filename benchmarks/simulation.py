@@ -8,6 +8,7 @@ python benchmarks/simulation.py matrix      # memory of a round of 10,000 client
 python benchmarks/simulation.py turns       # cost of a client's turn of one step, one by one, stacked and compiled
 python benchmarks/simulation.py evaluation  # share of the evaluation in runs at defaults, in turns
 python benchmarks/simulation.py cell        # a cell of Byzantine CFL's Table 1 at the paper's size, in two processes
+python benchmarks/simulation.py networks    # rounds of the papers' convolutional networks, against plain PyTorch
 python benchmarks/simulation.py first       # from the command `phalanx run` to the end of its first step
 python benchmarks/simulation.py task        # cost of a client on the cluster in addition to its training
 
@@ -45,6 +46,8 @@ from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
 from phalanx.simulation.parallel import ProcessExecutors
 from phalanx.training import Evaluation, LocalOptimizer, LocalTraining
+from training import NETWORKS
+from training import central as train_plainly
 
 CLIENTS, EXAMPLES, INPUTS, CLASSES, ROUNDS = 100, 600, 784, 10, 8
 RECIPE = LocalSGD(batch_size=32, lr=0.05)
@@ -227,6 +230,7 @@ def cell(rounds: int = 4, of: int = 200) -> None:
     shape, held = (1, 28, 28), Dataset(torch.rand(60_000, 1, 28, 28), torch.randint(CLASSES, (60_000,)), CLASSES)
     recipes: dict[str, LocalTraining] = {
         "float32": LocalSGD(batch_size=100, lr=0.01),
+        "compiled": LocalSGD(batch_size=100, lr=0.01, compiled=True),
         "bfloat16": LocalOptimizer(optimizer="SGD", lr=0.01, batch_size=100, precision="bfloat16"),
     }
     for name, recipe in recipes.items():
@@ -244,16 +248,44 @@ def cell(rounds: int = 4, of: int = 200) -> None:
         )
 
 
+def networks(clients: int = 20, rounds: int = 4, repeats: int = 3) -> None:
+    """Print how much faster compiled rounds in two processes are than an epoch of plain PyTorch on one core."""
+    keep_freed_memory()
+    for model, shape, batch, count in NETWORKS:
+        if isinstance(model, MLP):
+            continue
+        held = count // clients
+        data = Dataset(torch.rand(count, *shape), torch.randint(CLASSES, (count,)), CLASSES)
+        recipe, ratios = LocalSGD(batch_size=batch, lr=0.01, compiled=True), list[float]()
+        run = Run(
+            data=InMemory(data, data.of(torch.arange(100))), clients=clients, model=model, training=recipe,
+            algorithm=FedAvg(), until=Until(rounds + 1), evaluation=Evaluation(every=1000),
+        )  # fmt: skip
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            train_plainly(model, data, batch)
+            plain, seen = time.perf_counter() - begun, list[float]()
+            with ProcessExecutors(2, after=0.0) as processors:
+                simulate(run, executors=processors, observers=[lambda _, seen=seen: seen.append(time.perf_counter())])
+            ratios.append(plain / statistics.median(b - a for a, b in pairwise(seen[1:])))
+        print(f"{type(model).__name__}, {clients} clients x {held} images, batches of {batch}: ", end="")
+        print(
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}); load {os.getloadavg()[0]:.1f}"
+        )
+
+
 FIRST = """
-import sys, time
+import gc, sys, time
 from phalanx.cli.main import main
+gc.disable()  # as the command does before it imports
 before = time.process_time()
 import torch
 imported = time.process_time() - before
 from phalanx.algorithms import FedAvg
 step, seen = FedAvg.step, []
 FedAvg.step = lambda *arguments: [step(*arguments), seen.append(time.process_time())][0]
-main(["run", "--until.steps", "1", "--folder", sys.argv[1]])
+sys.argv[1:] = ["run", "--until.steps", "1", "--folder", sys.argv[1]]
+main()
 print("CPU", seen[0], imported, time.process_time())
 """
 
@@ -293,7 +325,7 @@ def task() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ways = ["here", "ray", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation", "cell"]
+    ways = ["here", "ray", "engines", "ahead", "matrix", "first", "task", "turns", "evaluation", "cell", "networks"]
     parser.add_argument("what", choices=ways)
     parser.add_argument("--epochs", type=int, default=1, help="of local training, here and on Ray")
     parser.add_argument("--clients", type=int, default=10_000, help="of the matrix")
@@ -301,5 +333,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     measured = {"here": lambda: here(options.epochs), "ray": lambda: on_ray(options.epochs)}
     measured |= {"engines": engines, "task": task, "ahead": ahead, "first": first}
-    measured |= {"turns": turns, "evaluation": evaluation, "cell": cell}
+    measured |= {"turns": turns, "evaluation": evaluation, "cell": cell, "networks": networks}
     (measured | {"matrix": lambda: matrix(options.clients)})[options.what]()

@@ -13,6 +13,7 @@ from phalanx.data import Dirichlet
 from phalanx.models import MLP
 from phalanx.runs.card import card
 from phalanx.runs.engines import BUDGET, ENGINES, Bench, Choice, fastest, with_engine
+from phalanx.runs.federation import Federation
 from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
 from phalanx.training import Ditto, FedPer, LocalOptimizer, LocalSGD, PrivateSGD
@@ -131,7 +132,7 @@ def test_clients_of_typical_size_and_the_largest_are_measured(monkeypatch):
     clock = FakeClock(monkeypatch, loop=0.0001, stacked=0.0001, compiled=0.0001)
     fastest(plan, clock=clock)
     clients = {client for _, group, _ in clock.calls for client in group}
-    sizes = {i: len(part) for i, part in enumerate(engines.Federation(plan).data)}
+    sizes = {i: len(part) for i, part in enumerate(Federation(plan).data)}
     assert len(clients) == 3
     assert max(sizes, key=sizes.__getitem__) in clients
     ranks = sorted(sizes.values())

@@ -1,5 +1,6 @@
 """The command line: a table of commands.  Only what the given command needs is imported."""
 
+import gc
 import os
 import sys
 import warnings
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings(), stopped_like_ctrl_c() as stopped:
         warnings.showwarning = _warn  # type: ignore[assignment]
         _find_own_classes()
+        if arguments is None:  # importing makes many objects and no garbage; to look for some takes 0.3 seconds
+            gc.disable()
         status = _main(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None and stopped:  # the process ends now: another signal must not make it end with a traceback
         ignore_stop_signals()
@@ -124,6 +127,9 @@ def _carry_out(command: Command, given: Options) -> int:
     from rich.console import Console  # noqa: PLC0415  (not needed where an option is wrong)
 
     function: Callable[[Options, Console], int] = getattr(import_module(command.module), command.function)
+    if not gc.isenabled():
+        gc.freeze()  # what is imported stays
+        gc.enable()
     return function(given, Console(highlight=False))
 
 
