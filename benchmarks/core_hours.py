@@ -3,6 +3,7 @@
 python benchmarks/core_hours.py                      # all papers
 python benchmarks/core_hours.py 'clustered-fl *'     # some experiments
 python benchmarks/core_hours.py --kinds 20           # more runs of each, 6 by default
+python benchmarks/core_hours.py --engine compiled    # as if they trained by another engine, where the network has it
 
 Of the runs of one seed, some are timed, spread evenly over their list, since most differ in little but the attack or
 the rule.  Each takes steps for some seconds of processor time, in one process of one thread; the first step, which may
@@ -21,6 +22,7 @@ import torch
 from phalanx import Run, simulate
 from phalanx.core import Progress, Stop
 from phalanx.reproduce.experiment import reproductions
+from phalanx.runs.engines import ENGINES, with_engine
 
 LEAST_STEPS = 3  # of a run; the first of them is left out
 SEEDS = 3  # for which hours are given
@@ -46,10 +48,19 @@ def seconds(plan: Run, data_dir: Path | None, longest: float) -> float:
     return first - begun + (1 - share) * (last - first) / (last_share - share)
 
 
+def seconds_by(plan: Run, engine: str, data_dir: Path | None, longest: float) -> float:
+    """Return the seconds with an engine; with the run's own if its network, training or algorithm has no such form."""
+    try:
+        return seconds(with_engine(plan, engine), data_dir, longest)
+    except ValueError:
+        return seconds(plan, data_dir, longest)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pattern", nargs="?", default="*", help="names of experiments, as in 'rffl table*'")
     parser.add_argument("--kinds", type=int, default=6, help="runs of each experiment that are timed, at most")
+    parser.add_argument("--engine", choices=ENGINES, default="loop", help="of local training, where a run has it")
     parser.add_argument("--longest", type=float, default=4.0, help="seconds for each, after which it stops")
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -67,7 +78,7 @@ def main() -> None:
             chosen = (
                 [runs[k * len(runs) // asked.kinds] for k in range(asked.kinds)] if len(runs) > asked.kinds else runs
             )
-            found = [seconds(run, data_dir, asked.longest) for run in chosen]
+            found = [seconds_by(run, asked.engine, data_dir, asked.longest) for run in chosen]
             minutes = sum(found) / len(found) * len(runs) / 60
             total += SEEDS * minutes / 60
             print(

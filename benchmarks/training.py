@@ -6,8 +6,8 @@ Both train one epoch with minibatches of one size, that of the paper for its net
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
 600 samples, each of which starts from the same model and hands in its change; "compiled" is the same with
 `compiled=True`, "bfloat16" is `LocalOptimizer` in that precision.  They take turns; ratios are of neighbours in time,
-in processor time.  The last column is the arithmetic of "clients", as torch counts it, as a share of that of products
-of matrices of 2,048 x 2,048 on the same threads.
+in processor time.  Shares are those of the arithmetic, as torch counts it, of torch's products of matrices of
+2,048 x 2,048 on the same threads.
 """
 
 import argparse
@@ -111,12 +111,9 @@ def main() -> None:
         shown = [f"central {statistics.median(found['central']):,.0f}"]
         for name in ways:
             ratio = statistics.median(ours / theirs for theirs, ours in zip(found["central"], found[name], strict=True))
-            shown.append(f"{name} {statistics.median(found[name]):,.0f} ({ratio:.2f})")
-        share = statistics.median(found["clients"]) * arithmetic(model, data) / most
-        print(
-            f"{type(model).__name__}, batches of {batch}: {', '.join(shown)}; {100 * share:.0f} % of products",
-            flush=True,
-        )
+            share = statistics.median(found[name]) * arithmetic(model, data) / most
+            shown.append(f"{name} {statistics.median(found[name]):,.0f} ({ratio:.2f}, {100 * share:.0f} % of products)")
+        print(f"{type(model).__name__}, batches of {batch}: {', '.join(shown)}", flush=True)
 
 
 if __name__ == "__main__":

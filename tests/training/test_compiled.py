@@ -395,6 +395,24 @@ def test_tiles_of_products_are_those_of_numpy(kind, shape, count, taps, vectors)
     assert np.array_equal(c[count * length :], np.full(length, 7)), "nothing beyond the last filter"
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("count", "taps", "rows", "vectors"), [(1, 1, 1, 1), (4, 6, 2, 3), (9, 25, 3, 1), (5, 13, 1, 7)]
+)
+def test_tiles_of_dots_are_those_of_numpy(kind, count, taps, rows, vectors):
+    rng, length = np.random.default_rng(taps), vectors * kernels.BYTES // np.dtype(kind).itemsize
+    z = rng.integers(-9, 9, (count, rows, length)).astype(kind)
+    x, line = rng.integers(-9, 9, 3 * taps + rows * (length + 5)).astype(kind), length + 5
+    offsets = rng.permutation(3 * taps)[:taps]
+    seen = np.stack([[x[k + r * line : k + r * line + length] for r in range(rows)] for k in offsets])
+    d, table = np.full((count + 1) * taps, 7, kind), np.stack([np.zeros(taps, np.int64), offsets], 1).ravel()
+    of_z = (z.ravel(), kernels.ZERO, np.int64(rows * length), np.int64(length), np.int64(count))
+    of_x = (x, kernels.ZERO, np.int64(line), table, kernels.ZERO, np.int64(taps))
+    kernels._add_dots(*of_z, *of_x, np.int64(rows), np.int64(length), d, kernels.ZERO, np.int64(taps))
+    assert np.array_equal(d[: count * taps].reshape(count, taps), 7 + np.einsum("irp,krp->ik", z, seen))
+    assert np.array_equal(d[count * taps :], np.full(taps, 7)), "nothing beyond the last filter"
+
+
 def test_tanh_is_that_of_torch_up_to_rounding():
     x = torch.cat([torch.linspace(-12, 12, 100_001), torch.tensor([0.0, -0.0, 1e-30, -1e-40, math.inf, -math.inf])])
     found = x.clone()

@@ -100,9 +100,10 @@ class LocalSGD(LocalTraining):
         proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is the downloaded model, as in FedProx (Li et al.,
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
         stacked: train several clients at once, with gradients written by hand: small fully connected networks train
-            about 1.3 times as fast. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
-        compiled: train by a compiled loop, with gradients written by hand: small fully connected networks train several
-            times as fast. Results differ by rounding. For networks of linear layers, ReLU and tanh, on the CPU.
+            faster. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
+        compiled: train by a compiled loop, with gradients written by hand: small networks, also convolutional ones,
+            train several times as fast. Results differ by rounding. For chains of convolutions, 2x2 pooling, linear
+            layers, ReLU, tanh and dropout, on the CPU.
     """
 
     default_of: ClassVar[type | None] = LocalTraining
