@@ -2,8 +2,10 @@
 
 import math
 import os
+import random
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,6 +174,38 @@ def test_other_models_of_the_library_are_refused(model, shape):
         ValueError, match=r"Training has no compiled form: (it takes chains of|a convolution has no bias)"
     ):
         CompiledTrainer(model, LocalSGD(), 0, CLASSIFICATION)
+
+
+def drawn(rnd):
+    """Return a random chain that has a compiled form, and the shape of its examples."""
+    (channels, height, width), layers = (rnd.choice((1, 2, 5, 17)), rnd.randint(1, 20), rnd.randint(1, 20)), []
+    shape = channels, height, width
+    for _ in range(rnd.randint(1, 3)):
+        pad, outputs = rnd.choice((0, 0, 1, 2)), rnd.choice((1, 3, 5, 6, 8, 10, 13, 20))
+        filters = rnd.randint(1, min(5, height + 2 * pad)), rnd.randint(1, min(5, width + 2 * pad))
+        layers.append(nn.Conv2d(channels, outputs, filters, padding=pad))
+        channels, height, width = outputs, height + 2 * pad - filters[0] + 1, width + 2 * pad - filters[1] + 1
+        after = [rnd.choice((nn.ReLU(), nn.Tanh(), nn.Identity()))]
+        if min(height, width) > 1 and rnd.random() < 0.6:
+            after.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+        rnd.shuffle(after)
+        if rnd.random() < 0.3:
+            after.append(nn.Dropout2d(rnd.uniform(0.1, 0.7)))
+        layers += [layer for layer in after if not isinstance(layer, nn.Identity)]
+    layers += [nn.Flatten(), nn.Linear(channels * height * width, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3)]
+    return nn.Sequential(*layers), shape
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_networks_drawn_at_random_agree(seed):
+    rnd = random.Random(seed)
+    with borrowed(seed, "model"):
+        module, shape = drawn(rnd)
+    recipe = LocalSGD(batch_size=rnd.choice((1, 3, 8, 9, 16, 32)), lr=0.01, momentum=rnd.choice((0.0, 0.5)))
+    held = clients(shape, sizes=rnd.choices((1, 2, 7, 9, 16, 33), k=2))
+    ours, theirs = (trained(kind, lambda: deepcopy(module), recipe, held)[0] for kind in (CompiledTrainer, Trainer))
+    assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-11)
 
 
 def test_equal_pixels_are_pooled_as_torch_does():
