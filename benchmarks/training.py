@@ -1,6 +1,7 @@
 """Local training of many clients compared with centralised PyTorch on the same number of samples.
 
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
+python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
 
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
@@ -14,15 +15,22 @@ import argparse
 import os
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
 
 from phalanx.data import Dataset
 from phalanx.models import MLP, CoxCNN, Model, SattlerCNN, SattlerVGG, XuLyuCifarCNN, XuLyuMnistCNN
+from phalanx.numerics.blas_kernels import gemm
 from phalanx.numerics.memory import keep_freed_memory
+from phalanx.training import chain_kernels as kernels
+from phalanx.training.chain import Chain
+from phalanx.training.compiled import Room
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.optimizer import LocalOptimizer
 from phalanx.training.sgd import LocalSGD
@@ -82,15 +90,59 @@ def peak() -> float:
     return max(seen) * torch.get_num_threads()
 
 
+def least(call: Callable[[], object], calls: int = 15) -> float:
+    """Return the least seconds of some calls, after one that does not count."""
+    call()
+    seen = list[float]()
+    for _ in range(calls):
+        begun = time.perf_counter()
+        call()
+        seen.append(time.perf_counter() - begun)
+    return min(seen)
+
+
+def layers(model: Model, shape: tuple[int, ...], m: int) -> None:
+    """Print GFLOP/s of each layer of a network in the compiled loop, with all that follows the layer."""
+    bound = FlatModule(model.build(shape, CLASSES))
+    room, shown = Room(Chain(bound), shape, m, np.dtype(np.float32)), list[str]()
+    values, gradient, noise = bound.values.numpy(), bound.gradient.numpy(), np.ones(m * 10_000, np.float32)
+    address, rng, size = gemm(np.dtype(np.float32)), np.random.default_rng(0), np.int64(m)
+    room._offsets[::2], room._offsets[1::2] = room._taps[::2], room._taps[1::2] * m
+    for number, row in enumerate(room._table):
+        for held in (room._outputs, room._backward):
+            held[:] = rng.random(len(held))
+        at, to = kernels._begin(row, np.int64(number), size), kernels._end(room._table, np.int64(number), size)
+        products = 2 * m * int(row[kernels.INPUTS] * row[kernels.OUTPUTS])
+        at_end, all_but = (at, to, size, noise, kernels.ZERO), (row, number > 0, values, gradient)
+        if row[kernels.TALL]:
+            products *= int(row[kernels.TALL] * row[kernels.BROAD] * row[kernels.ROWS] * row[kernels.COLUMNS])
+            last = (room._which, room._scratch)
+            there = partial(kernels._convolve, row, values, room._offsets, room._outputs, *at_end, *last)
+            of = (room._offsets, room._begun, room._outputs, room._backward)
+            back = partial(kernels._convolve_back, *all_but, *of, *at_end, *last, 0.0)
+        else:
+            there = partial(kernels._apply, address, row, values, room._outputs, *at_end)
+            back = partial(kernels._apply_back, address, *all_but, room._outputs, room._backward, at, to, size, 0.0)
+        forward, backward = products / least(there), (2 if number else 1) * products / least(back)
+        shown.append(f"{forward / 1e9:.0f}, {backward / 1e9:.0f}")
+    print(f"{type(model).__name__}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep-freed-memory", action="store_true")
+    parser.add_argument("--layers", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.keep_freed_memory:
         keep_freed_memory()
+    if options.layers:
+        for model, shape, batch, _ in NETWORKS:
+            if not isinstance(model, MLP):
+                layers(model, shape, batch)
+        return
     most = peak()
     print(
         f"torch {torch.__version__}, {options.threads} threads, freed memory kept: {options.keep_freed_memory}, ",
