@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from phalanx.models.model import Model, check_dropout
+from phalanx.models.parts import Joined, Largest, Transposed
 from phalanx.models.recurrent import check_sizes, check_text
 
 
@@ -87,3 +88,8 @@ class _SentenceClass(nn.Module):
         found = [torch.relu(filters(words)).amax(2) for filters in self.filters]
         scores: Tensor = self.score(self.drop(torch.cat(found, 1)))
         return scores
+
+    def as_chain(self) -> nn.Module:
+        """See `phalanx.models.parts`."""
+        branches = [nn.Sequential(filters, nn.ReLU(), Largest()) for filters in self.filters]
+        return nn.Sequential(self.embed, Transposed(), Joined(*branches), self.drop, self.score)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from phalanx.models.model import Model, check_task
+from phalanx.models.parts import Sum
 
 Normalisation = Literal["batch", "group"]
 
@@ -78,3 +79,7 @@ class _Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return images of the block's output channels, at its stride."""
         return torch.relu(self.through(x) + self.around(x))
+
+    def as_chain(self) -> nn.Module:
+        """See `phalanx.models.parts`."""
+        return nn.Sequential(Sum(self.through, self.around), nn.ReLU())

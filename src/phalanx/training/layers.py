@@ -1,36 +1,134 @@
 """Layers of stacked clients: several clients' networks side by side, with hand-written gradients and no graph.
 
 Every tensor has a first dimension for the clients, C; activations are (C, B, *shape) for minibatches of B examples.
-`stack_of` turns a chain of torch's layers into a chain of these.  A layer's parameters are views of the rows of a
-matrix (C, d), one row a client, in the order of `phalanx.training.vector.FlatModule`.
+`stack_of` turns a network of torch's layers into a chain of these.  A layer's parameters are (C, *shape), views of the
+rows of a matrix (C, d), one row a client.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from phalanx.models.parts import Joined, Largest, Sum, Transposed, chain_of
 from phalanx.training.gradient import hooked
+
+aten = torch.ops.aten
 
 
 class Layer:
     """A layer without parameters; a subclass overrides what it does."""
 
-    size = 0  # number of parameters of a client
-
-    def bind(self, values: Tensor, targets: Tensor) -> None:
-        """Use parameters, and write gradients to targets; both are (C, size), and may be the same memory.
-
-        If they are the same, the gradient is subtracted where it would be written: a step of gradient descent.
-        """
+    parameters: Sequence[nn.Parameter] = ()  # torch's, whose shapes those of each client have
+    dimensions: int | None = None  # of the inputs of one client; None: any
+    inplace = False  # whether torch's changes its inputs
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs for the first len(x) clients, and keep what the gradient needs."""
-        return x
+        raise NotImplementedError
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """Return the gradient by the inputs (if it is needed further on), and write that by the parameters."""
+        raise NotImplementedError
+
+    def parts(self) -> "Iterator[Layer]":
+        """Yield the layers that it consists of, in their order; itself, if it is a single one."""
+        yield self
+
+
+class Trained(Layer):
+    """A layer with parameters.
+
+    Args:
+        parameters: torch's; None for one that it does not have.
+    """
+
+    def __init__(self, *parameters: nn.Parameter | None) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter is not None]
+
+    def bind(self, values: Sequence[Tensor], targets: Sequence[Tensor], *, steps: bool) -> None:
+        """Use parameters, and write gradients to targets.
+
+        If it steps, they are the same memory, and a gradient is subtracted where it would be written: a step of
+        gradient descent.
+        """
+        self.values, self.targets, self.steps = values, targets, steps
+
+    def write(self, number: int, gradient: Tensor, first: int = 0) -> None:
+        """Write the gradient by one of the parameters, of all clients from the first one on."""
+        target = self.targets[number][first : first + len(gradient)]
+        if self.steps:
+            target -= gradient
+        else:
+            target.copy_(gradient)
+
+
+class Chain(Layer):
+    """Layers, one after the other.
+
+    Args:
+        layers: theirs.
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = layers
+        trained = [number for number, layer in enumerate(layers) if layer.parameters]
+        self._first = min(trained, default=len(layers))  # no gradient before it
+        self.parameters = [parameter for layer in layers for parameter in layer.parameters]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        for layer in self.layers:
+            if layer.dimensions not in (None, x.ndim - 1):
+                kind = type(layer).__name__.lower()
+                raise ValueError(f"a {kind} takes minibatches of {layer.dimensions} dimensions, got {x.ndim - 1}")
+            x = layer.forward(x)
+        return x
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        for number in range(len(self.layers) - 1, -1 if further else self._first - 1, -1):
+            g = self.layers[number].backward(g, further=further or number > self._first)
         return g
+
+    def parts(self) -> Iterator[Layer]:
+        """See `Layer`."""
+        for layer in self.layers:
+            yield from layer.parts()
+
+
+class Branches(Layer):
+    """The sum of what chains make of the same inputs, or their channels next to each other.
+
+    Args:
+        chains: theirs.
+        joined: whether the channels are joined.
+    """
+
+    def __init__(self, chains: Sequence[Chain], *, joined: bool) -> None:
+        self._chains, self._joined = chains, joined
+        self.parameters = [parameter for chain in chains for parameter in chain.parameters]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        made = [chain.forward(x) for chain in self._chains]
+        self._channels = [part.shape[2] for part in made]
+        return torch.cat(made, 2) if self._joined else reduce(torch.add, made)
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        each = g.split(self._channels, 2) if self._joined else [g] * len(self._chains)
+        made = [chain.backward(part, further=further) for chain, part in zip(self._chains, each, strict=True)]
+        return reduce(torch.add, made) if further else g
+
+    def parts(self) -> Iterator[Layer]:
+        """See `Layer`."""
+        for chain in self._chains:
+            yield from chain.parts()
 
 
 class Flatten(Layer):
@@ -43,34 +141,54 @@ class Flatten(Layer):
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
-        return g.view(self._shape) if further else g
+        return g.reshape(self._shape) if further else g
 
 
-class ReLU(Layer):
-    """The positive part."""
+class Exchange(Layer):
+    """`Transposed`: examples with their first two dimensions exchanged."""
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
-        self._y = x.relu()
+        return x.transpose(2, 3)
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        return g.transpose(2, 3)
+
+
+class Maximum(Layer):
+    """`Largest`: the maximum over the last dimension."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        self._x, self._y = x, x.amax(-1, keepdim=True)
+        return self._y[..., 0]
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        largest = self._x == self._y
+        return g[..., None] * largest / largest.sum(-1, keepdim=True)
+
+
+class Activation(Layer):
+    """A function of each number.
+
+    Args:
+        function: y of x.
+        gradient: that by x, of the gradient by y, and of x and y.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], gradient: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
+        self._function, self._gradient = function, gradient
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        self._x, self._y = x, self._function(x)
         return self._y
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
-        made: Tensor = torch.ops.aten.threshold_backward(g, self._y, 0)
-        return made
-
-
-class Tanh(Layer):
-    """The hyperbolic tangent."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
-        self._y = x.tanh()
-        return self._y
-
-    def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
-        made: Tensor = torch.ops.aten.tanh_backward(g, self._y)
+        made: Tensor = self._gradient(g, self._x, self._y)
         return made
 
 
@@ -79,16 +197,20 @@ class Dropout(Layer):
 
     Args:
         rate: probability of a zero.
+        dimensions: of minibatches of which whole channels are dropped; None: single numbers are.
     """
 
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self.streams: Sequence[torch.Generator] = ()  # one for each client
+    def __init__(self, rate: float, dimensions: int | None = None) -> None:
+        self.rate, self.dimensions = rate, dimensions
+        self.streams: Sequence[torch.Generator] = ()  # one for each client; without them nothing is dropped
         self.counts: Sequence[int] = ()  # examples of each client's minibatch; the others are padding
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
-        self._noise = torch.zeros_like(x)
+        if not self.streams:
+            return x
+        whole = self.dimensions is not None
+        self._noise = x.new_zeros(*x.shape[:3], *(1 for _ in x.shape[3:])) if whole else torch.zeros_like(x)
         for noise, count, rng in zip(self._noise, self.counts, self.streams, strict=False):
             noise[:count].bernoulli_(1 - self.rate, generator=rng)
         self._noise.div_(1 - self.rate)
@@ -99,72 +221,450 @@ class Dropout(Layer):
         return g * self._noise
 
 
-class Linear(Layer):
+class Linear(Trained):
     """A fully connected layer.
 
     Args:
-        inputs: number of inputs.
-        outputs: number of outputs.
+        part: torch's.
     """
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        self.inputs, self.outputs = inputs, outputs
-        self.size = inputs * outputs + outputs
-
-    def bind(self, values: Tensor, targets: Tensor) -> None:
-        """See `Layer`."""
-        self._weight, self._bias = self._views(values)
-        self._to = self._views(targets)
-        self._scale = {"beta": 1, "alpha": -1} if values.data_ptr() == targets.data_ptr() else {"beta": 0, "alpha": 1}
-
-    def _views(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        cut = self.inputs * self.outputs
-        return rows[:, :cut].view(len(rows), self.outputs, self.inputs), rows[:, None, cut:]
+    def __init__(self, part: nn.Linear) -> None:
+        super().__init__(part.weight, part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
-        n, self._x = len(x), x
-        return torch.baddbmm(self._bias[:n], x, self._weight[:n].mT)
+        n, shape = len(x), x.shape
+        self._x = x = x if x.ndim == 3 else x.reshape(n, -1, shape[-1])
+        weight, *bias = (value[:n] for value in self.values)
+        y = torch.baddbmm(bias[0][:, None], x, weight.mT) if bias else torch.bmm(x, weight.mT)
+        return y if len(shape) == 3 else y.view(*shape[:-1], -1)
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
-        n, (weight, bias) = len(g), self._to
-        gx = torch.bmm(g, self._weight[:n]) if further else g
-        weight[:n].baddbmm_(g.mT, self._x, **self._scale)
-        if self._scale["beta"]:
-            bias[:n] -= g.sum(1, keepdim=True)
-        else:
-            torch.sum(g, 1, keepdim=True, out=bias[:n])
-        return gx
+        n, shape = len(g), g.shape
+        g = g if g.ndim == 3 else g.reshape(n, -1, shape[-1])
+        gx = torch.bmm(g, self.values[0][:n]) if further else g
+        self.targets[0][:n].baddbmm_(g.mT, self._x, beta=int(self.steps), alpha=-1 if self.steps else 1)
+        if len(self.targets) > 1:
+            self.write(1, g.sum(1))
+        return gx if len(shape) == 3 or not further else gx.view(*shape[:-1], -1)
 
 
-def stack_of(module: nn.Module) -> list[Layer] | str:
-    """Return the stacked form of a network, or why there is none, as the end of a sentence.
+class Embedding(Trained):
+    """The vectors of numbers, such as those of words.
 
-    It takes chains (`nn.Sequential`) of linear layers, ReLU, tanh, dropout and `Flatten`.  Convolutions gain nothing:
-    their arithmetic takes the time, one client at a time as well.
+    Args:
+        part: torch's.
     """
-    if type(module) is not nn.Sequential:
-        return f"{type(module).__name__} is no chain of layers"
-    found = list[Layer]()
-    for part in module:
-        made = stack_of(part) if type(part) is nn.Sequential else _layer(part)
-        if isinstance(made, str):
-            return made
-        found += made
-    return found
+
+    def __init__(self, part: nn.Embedding) -> None:
+        super().__init__(part.weight)
+        self._padding = part.padding_idx
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`.
+
+        Raises:
+            ValueError: if a number is not below the vocabulary; on a GPU torch raises its own error.
+        """
+        self._x, (weight,) = x, self.values
+        y = weight.new_empty(*x.shape, weight.shape[2])
+        try:
+            for vectors, numbers, table in zip(y, x, weight, strict=False):
+                torch.index_select(table, 0, numbers.flatten(), out=vectors.view(-1, weight.shape[2]))
+        except IndexError as error:
+            most = weight.shape[1] - 1
+            raise ValueError(f"A number must be in 0..{most}, got {int(x.min())} to {int(x.max())}.") from error
+        return y
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`: only vectors that the examples have are changed, since a vocabulary is long."""
+        (target,) = self.targets
+        if self._padding is not None:
+            g = g.masked_fill((self._x == self._padding)[..., None], 0)
+        if not self.steps:
+            target[: len(g)].zero_()
+        for table, numbers, vectors in zip(target, self._x, g, strict=False):
+            table.index_add_(0, numbers.flatten(), vectors.flatten(0, -2), alpha=-1 if self.steps else 1)
+        return g
 
 
-def _layer(part: nn.Module) -> list[Layer] | str:
-    kind = type(part)
-    if hooked(part):
-        return f"a {kind.__name__} has hooks"
-    if isinstance(part, nn.Linear) and kind is nn.Linear and all(p.requires_grad for p in part.parameters()):
-        outputs, inputs = part.weight.shape  # not its attributes, which may say otherwise
-        return "a linear layer has no bias" if part.bias is None else [Linear(inputs, outputs)]
-    if isinstance(part, nn.Dropout) and kind is nn.Dropout:
-        return [Dropout(part.p)] if part.p else []
-    if isinstance(part, nn.Flatten) and kind is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
-        return [Flatten()]
-    plain: dict[type, type[Layer]] = {nn.ReLU: ReLU, nn.Tanh: Tanh}
-    return [plain[kind]()] if kind in plain else f"a {kind.__name__} has no gradient written by hand"
+class Normalisation(Trained):
+    """A normalisation of each example by itself, followed by a factor and an addend if it has parameters."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        self._y = self.normalise(x)
+        self._factors = [self.wide(value[: len(x)], x) for value in self.values]
+        if not self._factors:
+            return self._y
+        factor, *addend = self._factors
+        return torch.addcmul(addend[0], self._y, factor) if addend else self._y * factor
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        found = [each.sum_to_size(wide.shape) for each, wide in zip((g * self._y, g), self._factors, strict=False)]
+        gx = g * self._factors[0] if further and found else g
+        for number, gradient in enumerate(found):
+            self.write(number, gradient.view(self.values[number][: len(g)].shape))
+        return self.undo(gx) if further else g
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Return the inputs with mean 0 and variance 1, and keep what the gradient needs."""
+        raise NotImplementedError
+
+    def undo(self, g: Tensor) -> Tensor:
+        """Return the gradient by the inputs of `normalise`."""
+        raise NotImplementedError
+
+    def wide(self, value: Tensor, x: Tensor) -> Tensor:
+        """Return a parameter (C, ...) with dimensions of size 1 where it is the same for all numbers of x."""
+        raise NotImplementedError
+
+
+class LayerNorm(Normalisation):
+    """A normalisation over the last dimensions.
+
+    Args:
+        part: torch's.
+    """
+
+    def __init__(self, part: nn.LayerNorm) -> None:
+        super().__init__(part.weight, part.bias)
+        self._shape, self._eps = part.normalized_shape, part.eps
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """See `Normalisation`."""
+        y, *self._statistics = torch.native_layer_norm(x, self._shape, None, None, self._eps)
+        self._x = x
+        return y
+
+    def undo(self, g: Tensor) -> Tensor:
+        """See `Normalisation`."""
+        asked = [True, False, False]
+        made: Tensor = aten.native_layer_norm_backward(g, self._x, self._shape, *self._statistics, None, None, asked)[0]
+        return made
+
+    def wide(self, value: Tensor, x: Tensor) -> Tensor:
+        """See `Normalisation`."""
+        return value.view(len(value), *(1 for _ in x.shape[value.ndim :]), *value.shape[1:])
+
+
+class GroupNorm(Normalisation):
+    """A normalisation over groups of channels.
+
+    Args:
+        groups: their number.
+        eps: added to the variance.
+        parameters: torch's.
+        dimensions: of minibatches; None: any.
+    """
+
+    def __init__(
+        self, groups: int, eps: float, *parameters: nn.Parameter | None, dimensions: int | None = None
+    ) -> None:
+        super().__init__(*parameters)
+        self._groups, self._eps, self.dimensions = groups, eps, dimensions
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """See `Normalisation`."""
+        images = together(x)
+        images = images if images.is_contiguous(memory_format=_layout(images)) else images.contiguous()
+        examples, channels, *sides = images.shape
+        self._sizes = examples, channels, prod(sides), self._groups * channels // x.shape[2]
+        y, *self._statistics = torch.native_group_norm(images, None, None, *self._sizes, self._eps)
+        self._x = images
+        return apart(y, len(x))
+
+    def undo(self, g: Tensor) -> Tensor:
+        """See `Normalisation`."""
+        images = together(g).contiguous(memory_format=_layout(self._x))
+        asked = [True, False, False]
+        made = aten.native_group_norm_backward(images, self._x, *self._statistics, None, *self._sizes, asked)
+        return apart(made[0], len(g))
+
+    def wide(self, value: Tensor, x: Tensor) -> Tensor:
+        """See `Normalisation`."""
+        return value.view(len(value), 1, -1, *(1 for _ in x.shape[3:]))
+
+
+class Convolution(Trained):
+    """A convolution.
+
+    Args:
+        part: torch's.
+    """
+
+    def __init__(self, part: nn.Conv1d | nn.Conv2d) -> None:
+        super().__init__(part.weight, part.bias)
+        self.dimensions, self._groups = part.weight.ndim, part.groups
+        self._form = part.stride, part.padding, part.dilation, False, [0] * len(part.stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        self._x, made = x, []
+        for at, images in _calls(x):
+            weight, *bias = self._filters(at)
+            shape = *self._form, self._groups * (at.stop - at.start)
+            made.append(aten.convolution(images, weight, bias[0] if bias else None, *shape))
+        return apart(made[0] if len(made) == 1 else torch.cat(made), len(x))
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        made = []
+        for (at, gradient), (_, images) in zip(_calls(g), _calls(self._x), strict=True):
+            weight, *bias = self._filters(at)
+            count = at.stop - at.start
+            asked = [further, True, bool(bias)]
+            shape = [len(weight)] if bias else None, *self._form, self._groups * count
+            gx, *found = aten.convolution_backward(gradient, images, weight, *shape, asked)
+            made.append(gx)
+            for number, by in enumerate(found[: len(self.values)]):
+                self.write(number, by.unflatten(0, (count, -1)), at.start)
+        return apart(made[0] if len(made) == 1 else torch.cat(made), len(g)) if further else g
+
+    def _filters(self, at: slice) -> list[Tensor]:
+        return [value[at].flatten(0, 1) for value in self.values]
+
+
+class Pooling(Layer):
+    """The maximum or the mean over windows.
+
+    Args:
+        forward: torch's kernel, of images (N, c, h, w); the first output is theirs.
+        backward: its gradient, of that by the outputs, the images, and the other outputs.
+        dimensions: of minibatches; 3 for windows of sequences.
+    """
+
+    def __init__(self, forward: Callable[..., Any], backward: Callable[..., Any], dimensions: int) -> None:
+        self._forward, self._backward, self.dimensions = forward, backward, dimensions
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        self._x = self._images(x)
+        y, *self._held = self._forward(self._x)
+        return apart(y if self.dimensions == 4 else y.squeeze(2), len(x))
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        made = self._backward(self._images(g), self._x, *self._held)
+        return apart(made if self.dimensions == 4 else made.squeeze(2), len(g))
+
+    def _images(self, x: Tensor) -> Tensor:
+        return together(x) if self.dimensions == 4 else together(x).unsqueeze(2)
+
+
+class Mean(Layer):
+    """The mean over an image or a sequence.
+
+    Args:
+        dimensions: of minibatches.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self.dimensions = dimensions
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Layer`."""
+        self._x = x
+        return x.mean(tuple(range(3, x.ndim)), keepdim=True)
+
+    def backward(self, g: Tensor, *, further: bool) -> Tensor:
+        """See `Layer`."""
+        return torch.empty_like(self._x).copy_(g / prod(self._x.shape[3:]))
+
+
+def separate(x: Tensor) -> bool:
+    """Return whether each client's images are convolved by a call of their own: grouped ones gain nothing on a CPU."""
+    return x.device.type == "cpu"
+
+
+def together(x: Tensor) -> Tensor:
+    """Return the images of all clients as one minibatch, (C * B, c, ...), or for grouped calls (B, C * c, ...)."""
+    return x.flatten(0, 1) if separate(x) else x.transpose(0, 1).flatten(1, 2)
+
+
+def apart(y: Tensor, clients: int) -> Tensor:
+    """Return what `together` joined, (C, B, c, ...)."""
+    return y.unflatten(0, (clients, -1)) if separate(y) else y.unflatten(1, (clients, -1)).transpose(0, 1)
+
+
+def _calls(x: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the clients of each call of a convolution, and their images."""
+    if not separate(x):
+        yield slice(0, len(x)), together(x)
+        return
+    for i, images in enumerate(x):
+        yield slice(i, i + 1), images
+
+
+def _layout(images: Tensor) -> torch.memory_format:
+    last = images.ndim == 4 and images.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def stack_of(module: nn.Module) -> Chain:
+    """Return the stacked form of a network.
+
+    It takes torch's layers in `LAYERS`, chains (`nn.Sequential`) and branches of them, and modules that name such a
+    form: see `phalanx.models.parts`.
+
+    Raises:
+        ValueError: there is none; the message is the end of a sentence.
+    """
+    return Chain(_layers(module))
+
+
+def _layers(module: nn.Module) -> list[Layer]:
+    kind = type(module)
+    if hooked(module):
+        raise ValueError(f"a {kind.__name__} has hooks")
+    if isinstance(module, nn.Sequential) and kind is nn.Sequential:
+        return [layer for part in module for layer in _layers(part)]
+    if isinstance(module, Sum | Joined):
+        return [Branches([_branch(part) for part in module.branches], joined=isinstance(module, Joined))]
+    if kind in LAYERS:
+        if not all(parameter.requires_grad for parameter in module.parameters()):
+            raise ValueError(f"a {kind.__name__} has parameters that are not trained")
+        made = LAYERS[kind](module)
+        for layer in made:
+            layer.inplace = getattr(module, "inplace", False)
+        return made
+    if (chain := chain_of(module)) is not None:
+        return _layers(chain)
+    if isinstance(module, _BatchNorm):
+        raise ValueError("batch normalisation depends on all examples of a minibatch, also those that pad it")
+    unknown = [type(part) for part in module.modules() if not [*part.children()] and type(part) not in LAYERS]
+    if unknown:
+        raise ValueError(f"{unknown[0].__name__} has no gradient written by hand")
+    raise ValueError(f"{kind.__name__} is no chain of layers, and does not say of which it could be made")
+
+
+def _branch(module: nn.Module) -> Chain:
+    """Return a branch.
+
+    Raises:
+        ValueError: its first layer changes the inputs in place, which other branches see.
+    """
+    chain = stack_of(module)
+    if any(layer.inplace for layer in [each for each in chain.layers if not isinstance(each, Flatten | Exchange)][:1]):
+        raise ValueError("a branch begins with a layer that changes its inputs in place")
+    return chain
+
+
+def _convolution(part: Any) -> list[Layer]:
+    if part.padding_mode != "zeros" or isinstance(part.padding, str):
+        raise ValueError("a convolution has another padding than zeros of a given number")
+    return [Convolution(part)]
+
+
+def _embedding(part: Any) -> list[Layer]:
+    if part.max_norm is not None or part.sparse or part.scale_grad_by_freq:
+        raise ValueError("an embedding has a largest norm, sparse gradients, or gradients by frequency")
+    return [Embedding(part)]
+
+
+def _dropout(part: Any, dimensions: int | None = None) -> list[Layer]:
+    if part.p == 1:
+        raise ValueError("dropout drops everything")
+    return [Dropout(part.p, dimensions)] if part.p else []
+
+
+def _instance_norm(part: Any, dimensions: int) -> list[Layer]:
+    if part.track_running_stats:
+        raise ValueError("an instance normalisation tracks statistics")
+    return [GroupNorm(part.num_features, part.eps, part.weight, part.bias, dimensions=dimensions)]
+
+
+def _flatten(part: Any) -> list[Layer]:
+    if (part.start_dim, part.end_dim) != (1, -1):
+        raise ValueError("a Flatten joins other dimensions than all of an example")
+    return [Flatten()]
+
+
+def _mean(part: Any, dimensions: int) -> list[Layer]:
+    if part.output_size not in (1, (1,), (1, 1)):
+        raise ValueError("adaptive pooling gives more than one number of a channel")
+    return [Mean(dimensions)]
+
+
+def _max_pooling(part: Any, dimensions: int) -> list[Layer]:
+    if part.return_indices:
+        raise ValueError("a pooling returns indices")
+    sizes = [_sides(value, fill, dimensions) for value, fill in _windows(part) + [(part.dilation, 1)]]
+    return [
+        Pooling(
+            lambda x: aten.max_pool2d_with_indices(x, *sizes, part.ceil_mode),
+            lambda g, x, chosen: aten.max_pool2d_with_indices_backward(g, x, *sizes, part.ceil_mode, chosen),
+            dimensions,
+        )
+    ]
+
+
+def _mean_pooling(part: Any, dimensions: int) -> list[Layer]:
+    sizes = [_sides(value, fill, dimensions) for value, fill in _windows(part)]
+    how = part.ceil_mode, part.count_include_pad, getattr(part, "divisor_override", None)
+    return [
+        Pooling(
+            lambda x: (aten.avg_pool2d(x, *sizes, *how),),
+            lambda g, x: aten.avg_pool2d_backward(g, x, *sizes, *how),
+            dimensions,
+        )
+    ]
+
+
+def _windows(part: Any) -> list[tuple[Any, int]]:
+    """Return the sizes of pooling, each with what it is of a side of length 1."""
+    return [(part.kernel_size, 1), (part.stride, 1), (part.padding, 0)]
+
+
+def _sides(value: int | tuple[int, ...], fill: int, dimensions: int) -> list[int]:
+    """Return a size for both sides of an image; a sequence, with minibatches of 3 dimensions, has height 1."""
+    sides = [value] * (dimensions - 2) if isinstance(value, int) else [*value]
+    return [fill] * (4 - dimensions) + sides
+
+
+def _activation(function: Callable[..., Any], gradient: Callable[..., Any]) -> Callable[[Any], list[Layer]]:
+    """Return what makes the layer, of the same functions with torch's layer as another argument."""
+    return lambda part: [Activation(lambda x: function(part, x), lambda g, x, y: gradient(part, g, x, y))]
+
+
+LAYERS: dict[type, Callable[[Any], list[Layer]]] = {
+    nn.Identity: lambda _: [],
+    nn.Linear: lambda part: [Linear(part)],
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Embedding: _embedding,
+    nn.LayerNorm: lambda part: [LayerNorm(part)],
+    nn.GroupNorm: lambda part: [GroupNorm(part.num_groups, part.eps, part.weight, part.bias)],
+    nn.InstanceNorm1d: lambda part: _instance_norm(part, 3),
+    nn.InstanceNorm2d: lambda part: _instance_norm(part, 4),
+    nn.MaxPool1d: lambda part: _max_pooling(part, 3),
+    nn.MaxPool2d: lambda part: _max_pooling(part, 4),
+    nn.AvgPool1d: lambda part: _mean_pooling(part, 3),
+    nn.AvgPool2d: lambda part: _mean_pooling(part, 4),
+    nn.AdaptiveAvgPool1d: lambda part: _mean(part, 3),
+    nn.AdaptiveAvgPool2d: lambda part: _mean(part, 4),
+    nn.Dropout: _dropout,
+    nn.Dropout1d: lambda part: _dropout(part, 3),
+    nn.Dropout2d: lambda part: _dropout(part, 4),
+    nn.Flatten: _flatten,
+    nn.ReLU: _activation(lambda _, x: aten.relu(x), lambda _, g, x, y: aten.threshold_backward(g, y, 0)),
+    nn.Tanh: _activation(lambda _, x: aten.tanh(x), lambda _, g, x, y: aten.tanh_backward(g, y)),
+    nn.Sigmoid: _activation(lambda _, x: aten.sigmoid(x), lambda _, g, x, y: aten.sigmoid_backward(g, y)),
+    nn.SiLU: _activation(lambda _, x: aten.silu(x), lambda _, g, x, y: aten.silu_backward(g, x)),
+    nn.GELU: _activation(
+        lambda part, x: aten.gelu(x, approximate=part.approximate),
+        lambda part, g, x, y: aten.gelu_backward(g, x, approximate=part.approximate),
+    ),
+    nn.LeakyReLU: _activation(
+        lambda part, x: aten.leaky_relu(x, part.negative_slope),
+        lambda part, g, x, y: aten.leaky_relu_backward(g, x, part.negative_slope, False),
+    ),
+    nn.ELU: _activation(
+        lambda part, x: aten.elu(x, part.alpha),
+        lambda part, g, x, y: aten.elu_backward(g, part.alpha, 1, 1, False, x),
+    ),
+    Transposed: lambda _: [Exchange()],
+    Largest: lambda _: [Maximum()],
+}

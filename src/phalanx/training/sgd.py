@@ -24,7 +24,7 @@ from phalanx.training.gradient import Gradient
 from phalanx.training.local import CorrectableTrainer, LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.stacked import StackedTrainer
 from phalanx.training.task import CLASSIFICATION, Task
-from phalanx.training.vector import FlatModule
+from phalanx.training.vector import FlatModule, channels_last
 
 
 class Schedule(ABC):
@@ -229,7 +229,7 @@ def batches(data: Dataset, size: int) -> Iterator[tuple[Inputs, Tensor]]:
 def split(x: Inputs, size: int) -> Iterator[Inputs]:
     """Yield the inputs, `size` examples at a time; images are channels last."""
     if isinstance(x, Tensor):
-        yield from _split(_channels_last(x) if x.ndim == 4 else x, size)
+        yield from _split(channels_last(x) if x.ndim == 4 else x, size)
     else:
         parts = zip(*(split(part, size) for part in x.values()), strict=True)
         yield from (dict(zip(x, part, strict=True)) for part in parts)
@@ -237,18 +237,6 @@ def split(x: Inputs, size: int) -> Iterator[Inputs]:
 
 def _split(x: Tensor, size: int) -> Sequence[Tensor]:
     return [x] if len(x) <= size else torch.split(x, size)
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    """Return images (n, c, h, w) in the memory layout "channels last".
-
-    Images of one channel have this layout already, and torch does not change their strides.  But convolution and
-    pooling choose their kernels by the strides, and with those of "channels first" they choose kernels that are ten
-    times slower.
-    """
-    x = x.contiguous(memory_format=torch.channels_last)
-    channels, height, width = x.shape[1:]
-    return x.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
 
 
 def in_pairs(module: nn.Module) -> bool:

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from phalanx.data import Dataset
 from phalanx.rng import generator
-from phalanx.training.layers import Dropout, stack_of
+from phalanx.training.layers import Dropout, Trained, apart, separate, stack_of, together
 from phalanx.training.local import LocalTask, LocalTrainer
 from phalanx.training.task import Classification, Task
-from phalanx.training.vector import FlatModule
+from phalanx.training.vector import FlatModule, channels_last
 
 if TYPE_CHECKING:
     from phalanx.training.sgd import LocalSGD
@@ -43,17 +43,27 @@ class StackedTrainer(LocalTrainer):
 
     def __init__(self, model: FlatModule, recipe: "LocalSGD", seed: int, task: Task) -> None:
         super().__init__(model, task)
-        layers = stack_of(model.module)
-        if not isinstance(layers, str) and sum(layer.size for layer in layers) != model.size:
-            layers = "it has parameters or buffers outside of its linear layers, or layers that share some"
-        why = layers if isinstance(layers, str) else "" if type(task) is Classification else "the task has other losses"
-        if isinstance(layers, str) or why:
-            raise ValueError(f"Clients cannot be stacked: {why}. Set training.stacked to false.")
-        self.layers, self.recipe, self.seed = layers, recipe, seed
+        self._parameters = [p for p in model.module.parameters() if p.requires_grad]
+        try:
+            self._chain = stack_of(model.module)
+            self._check(self._chain.parameters)
+        except ValueError as error:
+            raise ValueError(f"Clients cannot be stacked: {error}. Set training.stacked to false.") from error
+        self.recipe, self.seed = recipe, seed
+        parts = [*self._chain.parts()]
+        self._trained = [layer for layer in parts if isinstance(layer, Trained)]
+        self._dropouts = [layer for layer in parts if isinstance(layer, Dropout)]
         self.width = max(1, min(WIDTH, CACHED // (model.size * model.values.itemsize)))
         self._fused = not (recipe.momentum or recipe.weight_decay or recipe.proximal or recipe.clip_norm is not None)
-        self._first = next(number for number, layer in enumerate(layers) if layer.size)  # no gradient before it
         self._values = self._targets = model.values.new_empty(0, 0)
+
+    def _check(self, held: Sequence[nn.Parameter]) -> None:
+        """Raise `ValueError` unless each parameter belongs to one layer, and the task is a classification."""
+        same = len(held) == len(self._parameters) and {*map(id, held)} == {*map(id, self._parameters)}
+        if not same or sum(p.numel() for p in held) != self.model.size:
+            raise ValueError("it has parameters or buffers outside of its layers, or layers that share some")
+        if type(self.task) is not Classification:
+            raise ValueError("the task has other losses")
 
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`."""
@@ -89,7 +99,7 @@ class StackedTrainer(LocalTrainer):
         for step in range(len(plans[0].batches)):
             active = sum(len(plan.batches) > step for plan in plans)
             chosen = [plan.batches[step] for plan in plans[:active]]
-            x, y, weights = _gathered(held, chosen)
+            x, y, weights = _gathered(held, chosen, self.model.dtype)
             self._set_counts([len(part) for part in chosen])
             loss = self._gradient(x, y, weights * lr[:active, None] if self._fused else weights)
             total[:active] += torch.where(firsts[:active] > step, loss, 0.0)
@@ -101,16 +111,15 @@ class StackedTrainer(LocalTrainer):
 
     def _gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         """Let all layers compute gradients of the weighted cross-entropy, and return its sum for each client."""
-        for layer in self.layers:
-            x = layer.forward(x)
-        scores = torch.log_softmax(x, 2)
+        if self.model.convolutional and x.ndim == 5 and separate(x):
+            x = apart(channels_last(together(x)), len(x))
+        scores = torch.log_softmax(self._chain.forward(x), 2)
         y = y[:, :, None]
         loss = -(scores.gather(2, y)[:, :, 0] * (weights > 0)).sum(1, dtype=torch.float64)
         g = scores.exp_()
         g.scatter_add_(2, y, g.new_full((), -1.0).expand(y.shape))
         g *= weights[:, :, None]
-        for number in range(len(self.layers) - 1, self._first - 1, -1):
-            g = self.layers[number].backward(g, further=number > self._first)
+        self._chain.backward(g, further=False)
         return loss
 
     def _descend(self, active: int, lr: Tensor, begun: Tensor | None, velocity: Tensor | None) -> None:
@@ -145,22 +154,28 @@ class StackedTrainer(LocalTrainer):
         if len(self._values) < len(tasks):
             self._values = self.model.values.new_empty(len(tasks), self.model.size)
             self._targets = self._values if self._fused else torch.empty_like(self._values)
-            at = 0
-            for layer in self.layers:
-                layer.bind(self._values[:, at : at + layer.size], self._targets[:, at : at + layer.size])
-                at += layer.size
-        for values, task in zip(self._values, tasks, strict=False):
-            values.copy_(task.start)
-        dropouts = [layer for layer in self.layers if isinstance(layer, Dropout)]
-        keys = [("dropout", task.client, task.turn) for task in tasks if dropouts]
+            held = [self._views(rows) for rows in (self._values, self._targets)]
+            for layer in self._trained:
+                values, targets = ([views[id(p)] for p in layer.parameters] for views in held)
+                layer.bind(values, targets, steps=self._fused)
+        for row, task in zip(self._values, tasks, strict=False):
+            row.copy_(task.start)
+        keys = [("dropout", task.client, task.turn) for task in tasks if self._dropouts]
         streams = [generator(self.seed, *key, device=self.model.device) for key in keys]
-        for layer in dropouts:
-            layer.streams = streams
+        for dropout in self._dropouts:
+            dropout.streams = streams
+
+    def _views(self, rows: Tensor) -> dict[int, Tensor]:
+        """Return each parameter (C, *shape) of the clients whose vectors are the rows, by the `id` of torch's."""
+        found, at = dict[int, Tensor](), 0
+        for p in self._parameters:
+            found[id(p)] = rows[:, at : at + p.numel()].unflatten(1, p.shape)
+            at += p.numel()
+        return found
 
     def _set_counts(self, counts: Sequence[int]) -> None:
-        for layer in self.layers:
-            if isinstance(layer, Dropout):
-                layer.counts = counts
+        for layer in self._dropouts:
+            layer.counts = counts
 
 
 class Plan(NamedTuple):
@@ -177,7 +192,7 @@ def tensor(data: Dataset) -> Tensor:
     return data.x
 
 
-def _gathered(held: Sequence[Dataset], chosen: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _gathered(held: Sequence[Dataset], chosen: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Return the inputs, labels and weights of one minibatch of each client, padded to the length of the longest.
 
     The weights are 1 / m for the m examples of a client's minibatch, and 0 for the padding.
@@ -185,7 +200,7 @@ def _gathered(held: Sequence[Dataset], chosen: Sequence[Tensor]) -> tuple[Tensor
     longest, like = max(map(len, chosen)), tensor(held[0])
     x = like.new_empty(len(chosen), longest, *like.shape[1:])
     y = held[0].y.new_zeros(len(chosen), longest)
-    weights = x.new_zeros(len(chosen), longest)
+    weights = x.new_zeros(len(chosen), longest, dtype=dtype)
     for row, (data, indices) in enumerate(zip(held, chosen, strict=False)):
         count = len(indices)
         torch.index_select(tensor(data), 0, indices, out=x[row, :count])

@@ -205,3 +205,15 @@ def _shaped(part: Tensor, shape: torch.Size) -> Tensor:
         return part.view(shape)
     o, i, h, w = shape
     return part.view(o, h, w, i).permute(0, 3, 1, 2)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Return images (n, c, h, w) in the memory layout "channels last".
+
+    Images of one channel have this layout already, and torch does not change their strides.  But convolution and
+    pooling choose their kernels by the strides, and with those of "channels first" they choose kernels that are ten
+    times slower.
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    channels, height, width = x.shape[1:]
+    return x.as_strided(x.shape, (channels * height * width, 1, width * channels, channels))
