@@ -20,6 +20,7 @@ from phalanx.training import pooling_kernels as kernels
 from phalanx.training.task import Classification, Task, apply
 from phalanx.training.vector import FlatModule
 
+KINDS = (torch.float32, torch.float64)  # of the kernels
 MEAN, NO_CLASS = 1, -100  # torch's numbers of the reduction "mean", and of the class that its losses ignore
 aten = torch.ops.aten
 
@@ -34,8 +35,7 @@ class Gradient:
 
     def __init__(self, model: FlatModule, task: Task) -> None:
         self.model, self.task = model, task
-        kinds = (torch.float32, torch.float64)  # of the kernels
-        plain = type(task) is Classification and model.device.type == "cpu" and model.dtype in kinds
+        plain = type(task) is Classification and model.device.type == "cpu" and model.dtype in KINDS
         self._layers = layers_of(model.module) if plain else None
         trained = [number for number, layer in enumerate(self._layers or ()) if isinstance(layer, Linear | Convolution)]
         self._first = min(trained, default=0)  # no gradient before it

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from phalanx.models.parts import Joined, Largest, Sum, Transposed, chain_of
-from phalanx.training.gradient import hooked
+from phalanx.training import gradient
+from phalanx.training.vector import channels_last
 
 aten = torch.ops.aten
 
@@ -136,12 +137,12 @@ class Flatten(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
-        self._shape = x.shape
+        self._x = x
         return x.reshape(*x.shape[:2], -1)
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
-        return g.reshape(self._shape) if further else g
+        """See `Layer`: the gradient lies in memory as the inputs, which the layers before are fastest with."""
+        return torch.empty_like(self._x).copy_(g.reshape(self._x.shape)) if further else g
 
 
 class Exchange(Layer):
@@ -368,8 +369,7 @@ class GroupNorm(Normalisation):
 
     def normalise(self, x: Tensor) -> Tensor:
         """See `Normalisation`."""
-        images = together(x)
-        images = images if images.is_contiguous(memory_format=_layout(images)) else images.contiguous()
+        images = self._images(x)
         examples, channels, *sides = images.shape
         self._sizes = examples, channels, prod(sides), self._groups * channels // x.shape[2]
         y, *self._statistics = torch.native_group_norm(images, None, None, *self._sizes, self._eps)
@@ -378,10 +378,15 @@ class GroupNorm(Normalisation):
 
     def undo(self, g: Tensor) -> Tensor:
         """See `Normalisation`."""
-        images = together(g).contiguous(memory_format=_layout(self._x))
         asked = [True, False, False]
-        made = aten.native_group_norm_backward(images, self._x, *self._statistics, None, *self._sizes, asked)
+        made = aten.native_group_norm_backward(
+            self._images(g), self._x, *self._statistics, None, *self._sizes, asked
+        )
         return apart(made[0], len(g))
+
+    def _images(self, x: Tensor) -> Tensor:
+        images = together(x)
+        return channels_last(images) if separate(x) and images.ndim == 4 else images.contiguous()
 
     def wide(self, value: Tensor, x: Tensor) -> Tensor:
         """See `Normalisation`."""
@@ -402,8 +407,8 @@ class Convolution(Trained):
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
-        self._x, made = x, []
-        for at, images in _calls(x):
+        self._calls, made = _calls(x), []
+        for at, images in self._calls:
             weight, *bias = self._filters(at)
             shape = *self._form, self._groups * (at.stop - at.start)
             made.append(aten.convolution(images, weight, bias[0] if bias else None, *shape))
@@ -412,7 +417,7 @@ class Convolution(Trained):
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
         made = []
-        for (at, gradient), (_, images) in zip(_calls(g), _calls(self._x), strict=True):
+        for (at, images), (_, gradient) in zip(self._calls, _calls(g), strict=True):
             weight, *bias = self._filters(at)
             count = at.stop - at.start
             asked = [further, True, bool(bias)]
@@ -489,18 +494,11 @@ def apart(y: Tensor, clients: int) -> Tensor:
     return y.unflatten(0, (clients, -1)) if separate(y) else y.unflatten(1, (clients, -1)).transpose(0, 1)
 
 
-def _calls(x: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the clients of each call of a convolution, and their images."""
+def _calls(x: Tensor) -> list[tuple[slice, Tensor]]:
+    """Return the clients of each call of a convolution, and their images."""
     if not separate(x):
-        yield slice(0, len(x)), together(x)
-        return
-    for i, images in enumerate(x):
-        yield slice(i, i + 1), images
-
-
-def _layout(images: Tensor) -> torch.memory_format:
-    last = images.ndim == 4 and images.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if last else torch.contiguous_format
+        return [(slice(0, len(x)), together(x))]
+    return [(slice(i, i + 1), channels_last(images) if images.ndim == 4 else images) for i, images in enumerate(x)]
 
 
 def stack_of(module: nn.Module) -> Chain:
@@ -517,7 +515,7 @@ def stack_of(module: nn.Module) -> Chain:
 
 def _layers(module: nn.Module) -> list[Layer]:
     kind = type(module)
-    if hooked(module):
+    if gradient.hooked(module):
         raise ValueError(f"a {kind.__name__} has hooks")
     if isinstance(module, nn.Sequential) and kind is nn.Sequential:
         return [layer for part in module for layer in _layers(part)]
@@ -592,13 +590,21 @@ def _max_pooling(part: Any, dimensions: int) -> list[Layer]:
     if part.return_indices:
         raise ValueError("a pooling returns indices")
     sizes = [_sides(value, fill, dimensions) for value, fill in _windows(part) + [(part.dilation, 1)]]
-    return [
-        Pooling(
-            lambda x: aten.max_pool2d_with_indices(x, *sizes, part.ceil_mode),
-            lambda g, x, chosen: aten.max_pool2d_with_indices_backward(g, x, *sizes, part.ceil_mode, chosen),
-            dimensions,
-        )
-    ]
+    quick = gradient.Pooling() if dimensions == 4 and gradient.usual_pooling(part) else None
+
+    def forward(x: Tensor) -> tuple[Tensor, ...]:
+        if quick is not None and separate(x) and x.dtype in gradient.KINDS:
+            return quick.forward(x)
+        found: tuple[Tensor, ...] = aten.max_pool2d_with_indices(x, *sizes, part.ceil_mode)
+        return found
+
+    def backward(g: Tensor, x: Tensor, chosen: Tensor) -> Tensor:
+        if quick is not None and separate(x) and x.dtype in gradient.KINDS:
+            return quick.backward(g, chosen, further=True)
+        gx: Tensor = aten.max_pool2d_with_indices_backward(g, x, *sizes, part.ceil_mode, chosen)
+        return gx
+
+    return [Pooling(forward, backward, dimensions)]
 
 
 def _mean_pooling(part: Any, dimensions: int) -> list[Layer]:

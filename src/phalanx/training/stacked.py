@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from phalanx.data import Dataset
 from phalanx.rng import generator
-from phalanx.training.layers import Dropout, Trained, apart, separate, stack_of, together
+from phalanx.training.layers import Dropout, Trained, stack_of
 from phalanx.training.local import LocalTask, LocalTrainer
 from phalanx.training.task import Classification, Task
-from phalanx.training.vector import FlatModule, channels_last
+from phalanx.training.vector import FlatModule
 
 if TYPE_CHECKING:
     from phalanx.training.sgd import LocalSGD
@@ -111,8 +111,6 @@ class StackedTrainer(LocalTrainer):
 
     def _gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         """Let all layers compute gradients of the weighted cross-entropy, and return its sum for each client."""
-        if self.model.convolutional and x.ndim == 5 and separate(x):
-            x = apart(channels_last(together(x)), len(x))
         scores = torch.log_softmax(self._chain.forward(x), 2)
         y = y[:, :, None]
         loss = -(scores.gather(2, y)[:, :, 0] * (weights > 0)).sum(1, dtype=torch.float64)
