@@ -128,6 +128,7 @@ def fastest(
     for engine in [*plans]:
         try:
             trainers[engine] = _trainer(plans[engine], federation)
+            trainers[engine].try_out(federation.few)
         except ValueError as error:
             if engine == "loop":
                 raise

@@ -78,7 +78,8 @@ class Federation:
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
         self._try_out()
         trainer = plan.training.trainer(self.model, plan.task, plan.seed)
-        trainer.try_out(self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device)))
+        self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
+        trainer.try_out(self.few)
         epochs = plan.evaluation.local_epochs
         self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, plan.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None

@@ -27,6 +27,7 @@ class Layer:
     parameters: Sequence[nn.Parameter] = ()  # torch's, whose shapes those of each client have
     dimensions: int | None = None  # of the inputs of one client; None: any
     inplace = False  # whether torch's changes its inputs
+    made = 0  # numbers within it, of the last minibatches
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs for the first len(x) clients, and keep what the gradient needs."""
@@ -83,11 +84,13 @@ class Chain(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
+        self.made = 0
         for layer in self.layers:
             if layer.dimensions not in (None, x.ndim - 1):
                 kind = type(layer).__name__.lower()
                 raise ValueError(f"a {kind} takes minibatches of {layer.dimensions} dimensions, got {x.ndim - 1}")
             x = layer.forward(x)
+            self.made += x.numel() + layer.made
         return x
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
@@ -117,6 +120,7 @@ class Branches(Layer):
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
         made = [chain.forward(x) for chain in self._chains]
+        self.made = sum(chain.made for chain in self._chains)
         self._channels = [part.shape[2] for part in made]
         return torch.cat(made, 2) if self._joined else reduce(torch.add, made)
 

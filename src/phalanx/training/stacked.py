@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from phalanx.core import InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
 from phalanx.training.layers import Dropout, Trained, stack_of
@@ -24,8 +25,10 @@ from phalanx.training.vector import FlatModule
 if TYPE_CHECKING:
     from phalanx.training.sgd import LocalSGD
 
-WIDTH = 12  # clients of a stack, at most
-CACHED = 1 << 22  # bytes of the parameters of a stack, if its clients are several
+WIDTH, CACHED, MADE = 12, 1 << 22, 1 << 25  # of a stack: clients, bytes of parameters and of activations, at most
+ON_GPU = 64, 1 << 30, 1 << 30  # the same where no cache is to be kept
+REFUSED = "Clients cannot be stacked: {}. Set training.stacked to false."
+SAME = 0.01  # difference of outputs by rounding, as a share of the largest, at most
 
 
 class StackedTrainer(LocalTrainer):
@@ -48,12 +51,14 @@ class StackedTrainer(LocalTrainer):
             self._chain = stack_of(model.module)
             self._check(self._chain.parameters)
         except ValueError as error:
-            raise ValueError(f"Clients cannot be stacked: {error}. Set training.stacked to false.") from error
+            raise ValueError(REFUSED.format(error)) from error
         self.recipe, self.seed = recipe, seed
         parts = [*self._chain.parts()]
         self._trained = [layer for layer in parts if isinstance(layer, Trained)]
         self._dropouts = [layer for layer in parts if isinstance(layer, Dropout)]
-        self.width = max(1, min(WIDTH, CACHED // (model.size * model.values.itemsize)))
+        width, cached, self._room = (WIDTH, CACHED, MADE) if model.device.type == "cpu" else ON_GPU
+        self.width = max(1, min(width, cached // (model.size * model.values.itemsize)))
+        self._numbers = dict[torch.Size, int]()  # that layers make of an example, by its shape
         self._fused = not (recipe.momentum or recipe.weight_decay or recipe.proximal or recipe.clip_norm is not None)
         self._values = self._targets = model.values.new_empty(0, 0)
 
@@ -76,9 +81,44 @@ class StackedTrainer(LocalTrainer):
         for task in tasks:
             if not len(data[task.client]):
                 task.row.zero_()
-        losses = self._train(working, [data[task.client] for task in working]) if working else []
-        found = {task.client: loss for task, loss in zip(working, losses, strict=True)}
+        found, width = dict[int, float](), self._width([data[task.client] for task in working])
+        for some in (working[at : at + width] for at in range(0, len(working), width)):
+            losses = self._train(some, [data[task.client] for task in some])
+            found.update(zip((task.client for task in some), losses, strict=True))
         return [found.get(task.client, math.nan) for task in tasks]
+
+    def try_out(self, few: Dataset) -> None:
+        """See `LocalTrainer`: compare the outputs with those of the module, in case it names another chain."""
+        if not isinstance(few.x, Tensor) or few.y.ndim > 1:
+            what = "an example is several tensors" if few.y.ndim == 1 else "an example has several labels"
+            raise InfeasibleError(REFUSED.format(what))
+        self.model.module.eval()
+        with torch.inference_mode():
+            wanted = self.model.module(few.x)
+        try:
+            found = self._outputs(few.x)[0]
+        except ValueError as error:
+            raise InfeasibleError(REFUSED.format(error)) from error
+        nearly = SAME * float(wanted.abs().max().nan_to_num())
+        if found.shape != wanted.shape or not torch.allclose(found, wanted, SAME, nearly, equal_nan=True):
+            raise InfeasibleError(REFUSED.format("the module and its `as_chain` have other outputs"))
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        """Return the outputs of the present model, without dropout, as those of one client."""
+        self._load([self.model.read()])
+        for dropout in self._dropouts:
+            dropout.streams = ()
+        return self._chain.forward(x[None])
+
+    def _width(self, held: Sequence[Dataset]) -> int:
+        """Return the number of clients for whose activations there is room."""
+        if self.width == 1 or len(held) < 2:
+            return 1
+        x, size = tensor(held[0])[:1], max(self.recipe.examples(len(data)) for data in held)
+        if x.shape not in self._numbers:
+            self._outputs(x)
+            self._numbers[x.shape] = x.numel() + self._chain.made
+        return max(1, self._room // (self._numbers[x.shape] * size * self.model.values.itemsize))
 
     def _steps(self, held: int) -> int:
         """Return the number of minibatches of a task."""
@@ -88,7 +128,8 @@ class StackedTrainer(LocalTrainer):
         return recipe.epochs * math.ceil(held / recipe.examples(held)) if held else 0
 
     def _train(self, tasks: Sequence[LocalTask], held: Sequence[Dataset]) -> list[float]:
-        self._load(tasks)
+        self._load([task.start for task in tasks])
+        self._seed(tasks)
         begun = self._values[: len(tasks)].clone() if self.recipe.proximal else None
         velocity = torch.zeros_like(self._values[: len(tasks)]) if self.recipe.momentum else None
         plans = [self._plan(task, len(data)) for task, data in zip(tasks, held, strict=True)]
@@ -147,17 +188,20 @@ class StackedTrainer(LocalTrainer):
                 first, seen = len(batches), len(order)
         return Plan(batches, first, seen)
 
-    def _load(self, tasks: Sequence[LocalTask]) -> None:
-        """Set the parameters of all clients, and seed their dropout."""
-        if len(self._values) < len(tasks):
-            self._values = self.model.values.new_empty(len(tasks), self.model.size)
+    def _load(self, starts: Sequence[Vector]) -> None:
+        """Set the parameters of all clients."""
+        if len(self._values) < len(starts):
+            self._values = self.model.values.new_empty(len(starts), self.model.size)
             self._targets = self._values if self._fused else torch.empty_like(self._values)
             held = [self._views(rows) for rows in (self._values, self._targets)]
             for layer in self._trained:
                 values, targets = ([views[id(p)] for p in layer.parameters] for views in held)
                 layer.bind(values, targets, steps=self._fused)
-        for row, task in zip(self._values, tasks, strict=False):
-            row.copy_(task.start)
+        for row, start in zip(self._values, starts, strict=False):
+            row.copy_(start)
+
+    def _seed(self, tasks: Sequence[LocalTask]) -> None:
+        """Seed the dropout of all clients."""
         keys = [("dropout", task.client, task.turn) for task in tasks if self._dropouts]
         streams = [generator(self.seed, *key, device=self.model.device) for key in keys]
         for dropout in self._dropouts:
