@@ -2,7 +2,6 @@
 
 import math
 import random
-from copy import deepcopy
 
 import pytest
 import torch
@@ -24,6 +23,7 @@ from phalanx.models import (
     WordLSTM,
     XuLyuCifarCNN,
     XuLyuMnistCNN,
+    resnet,
 )
 from phalanx.models.parts import Joined, Largest, Sum, Transposed
 from phalanx.rng import borrowed
@@ -215,10 +215,19 @@ def test_it_learns_what_one_client_at_a_time_learns(name, recipe, apart):
 @pytest.mark.parametrize("recipe", [RECIPES[0], RECIPES[5]], ids=["fused", "not fused"])
 @pytest.mark.parametrize("name", PARTS)
 def test_layers_learn_with_all_their_options(name, recipe):
+    """Instance normalisation of one image alone has a false gradient by torch, where images lie channels last."""
     parts, shape = PARTS[name]
-    check(built(lambda: classifier(shape, *parts())), recipe, clients((5, 0, 6, 1), shape), apart=True)
+    sizes = (4, 0, 8, 6) if name == "instance norm" else (5, 0, 6, 1)
+    check(built(lambda: classifier(shape, *parts())), recipe, clients(sizes, shape), apart=True)
 
 
+@pytest.fixture
+def narrow(monkeypatch):
+    """A ResNet18 of fewer channels."""
+    monkeypatch.setattr(resnet, "STAGES", ((32, 1), (32, 2), (64, 2)))
+
+
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize(("model", "shape"), LIBRARY, ids=repr)
 def test_models_of_the_library_learn(model, shape):
     recipe = LocalSGD(batch_size=3, lr=0.02, momentum=0.5, clip_norm=1.0)
@@ -228,18 +237,13 @@ def test_models_of_the_library_learn(model, shape):
 def drawn(rnd):
     """Return a random network, and the shape of its examples."""
     shape = rnd.choice([(4, 9, 8), (1, 7, 6), (4, 12), (6,)])
-    found, channels = [nn.Embedding(WORDS, 4), Transposed()] if len(shape) == 1 else [], shape[0]
-    if found:
-        channels = 4
-    images = len(shape) == 3
-    convolution, pooling, mean = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d) if images else (nn.Conv1d, nn.MaxPool1d, nn.AvgPool1d)
+    found, channels = ([nn.Embedding(WORDS, 4), Transposed()], 4) if len(shape) == 1 else ([], shape[0])
+    of_images = nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d
+    convolution, pooling, mean = of_images if len(shape) == 3 else (nn.Conv1d, nn.MaxPool1d, nn.AvgPool1d)
     for _ in range(rnd.randint(1, 3)):
         groups = rnd.choice((1, 1, 2, 4)) if channels % 4 == 0 else 1
-        outputs = 4 * rnd.randint(1, 3)
-        made = convolution(
-            channels, outputs, rnd.randint(1, 3), padding=rnd.randint(1, 2), stride=rnd.choice((1, 1, 2)), groups=groups,
-            bias=rnd.random() < 0.7,
-        )  # fmt: skip
+        outputs, width, pad, stride = 4 * rnd.randint(1, 3), rnd.randint(1, 3), rnd.randint(1, 2), rnd.choice((1, 1, 2))
+        made = convolution(channels, outputs, width, stride, pad, groups=groups, bias=rnd.random() < 0.7)
         after = [
             rnd.choice((nn.ReLU, nn.Tanh, nn.GELU, nn.ELU))(),
             rnd.choice((nn.Identity(), nn.GroupNorm(rnd.choice((1, 2, 4)), outputs), nn.Dropout(0.3))),
@@ -281,11 +285,13 @@ def test_a_word_beyond_the_vocabulary_is_refused():
 def test_a_stack_has_no_more_clients_than_there_is_room_for(monkeypatch):
     seen = []
     plain = StackedTrainer._train
-    monkeypatch.setattr(StackedTrainer, "_train", lambda self, some, held: seen.append(len(some)) or plain(self, some, held))
+    monkeypatch.setattr(
+        StackedTrainer, "_train", lambda self, some, held: seen.append(len(some)) or plain(self, some, held)
+    )
     module, shape = MODULES["images"]
     check(built(module), RECIPES[0], clients(shape=shape))
     assert seen == [5, 1]
-    monkeypatch.setattr(stacked, "MADE", 8 * 4 * 2000)  # a minibatch of two clients has 4 * 990 numbers each
+    monkeypatch.setattr(stacked, "MADE", 2 * 4 * 8 * 1015)  # bytes of two minibatches of 4, with 1015 numbers each
     check(built(module), RECIPES[0], clients(shape=shape))
     assert seen[2:] == [2, 2, 1, 1]
 
@@ -359,28 +365,37 @@ def test_another_task_is_refused():
 
 def test_examples_that_do_not_fit_and_false_chains_are_refused():
     x, y = torch.randn(3, 5, 6), torch.zeros(3, dtype=torch.int64)
-    right, wrong = Branched(nn.Identity()), Branched(nn.Identity())
-    wrong.as_chain = None  # an instance's attribute changes nothing
-    one = nn.Sequential(right, Largest())
-    StackedTrainer(FlatModule(one), LocalSGD(), 0, CLASSIFICATION).try_out(Dataset(x, y, 5))
-    made = type("Halved", (Branched,), {"forward": lambda self, x: x / 2, "as_chain": Branched.as_chain})
+    right = nn.Sequential(Branched(nn.Identity()), Largest())
+    StackedTrainer(FlatModule(right), LocalSGD(), 0, CLASSIFICATION).try_out(Dataset(x, y, 5))
+    halved = type("Halved", (Branched,), {"forward": lambda _, x: x / 2, "as_chain": Branched.as_chain})
     for module, data, why in (
-        (nn.Sequential(made(nn.Identity()), Largest()), Dataset(x, y, 5), "the module and its `as_chain` have other outputs"),
-        (one, Dataset({"a": x, "b": x}, y, 5), "an example is several tensors"),
-        (one, Dataset(x, torch.zeros(3, 6, dtype=torch.int64), 5), "an example has several labels"),
-        (nn.Conv1d(3, 4, 2), Dataset(x[0, :3, None], y, 5), "a convolution takes minibatches of 3 dimensions, got 2"),
+        (nn.Sequential(halved(nn.Identity()), Largest()), Dataset(x, y, 5), "its `as_chain` have other outputs"),
+        (right, Dataset({"x": x}, y, 5), "an example is several tensors"),
+        (right, Dataset(x, torch.zeros(3, 6, dtype=torch.int64), 5), "an example has several labels"),
+        (
+            nn.Sequential(nn.MaxPool1d(2), nn.Linear(3, 5)),
+            Dataset(x[:, 0], y, 5),
+            "a pooling takes minibatches of 3 dimensions, got 2",
+        ),
     ):
         trainer = StackedTrainer(FlatModule(module), LocalSGD(), 0, CLASSIFICATION)
         with pytest.raises(InfeasibleError, match=f"{why}.*Set training.stacked to false"):
             trainer.try_out(data)
 
 
+def check_equal(one, other):
+    assert torch.equal(one, other)
+
+
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("model", [KimCNN(vocabulary=WORDS, embedding=5, filters=4), ResNet18(normalisation="group")])
 def test_chains_of_models_have_the_same_parameters_and_outputs(model):
     shape = (9,) if isinstance(model, KimCNN) else (3, 8, 8)
     module, data = built(lambda: model.build(shape, 3)).double().eval(), clients((4,), shape)[0]
     for part in [part for part in module.modules() if hasattr(part, "as_chain")]:
-        part.register_forward_hook(lambda part, x, y: torch.testing.assert_close(part.as_chain()(*x), y, rtol=0, atol=0))
+        part.register_forward_hook(
+            lambda part, x, y: torch.testing.assert_close(part.as_chain()(*x), y, rtol=0, atol=0)
+        )
         assert {*map(id, part.as_chain().parameters())} == {*map(id, part.parameters())}
     module(data.x)
 
@@ -402,7 +417,7 @@ def test_a_run_with_stacked_clients_has_another_identity_and_nearly_the_same_res
 def test_on_another_device_only_the_losses_are_read_once_for_all_clients(name, count, recipe, monkeypatch):
     reads = []
     monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: reads.append(tensor) or [1.0] * len(tensor))
-    monkeypatch.setattr(stacked, "generator", lambda *_, device: torch.Generator())  # there is none of "meta"
+    monkeypatch.setattr(stacked, "generator", lambda *_, device="cpu": torch.Generator())  # there is none of "meta"
     module, shape = MODULES[name]
     data = clients(range(9, 9 + count), shape)
     for held in data.values():  # in place, since a new one would look at its values

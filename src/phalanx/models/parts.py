@@ -65,7 +65,7 @@ class Largest(nn.Module):
 
 
 def chain_of(module: nn.Module) -> nn.Module | None:
-    """Return what `as_chain` of a module returns; None if it has none, or only of a class whose `forward` it replaced."""
+    """Return what `as_chain` of a module returns; None if it has none, or only that of another `forward`."""
     made = next((kind for kind in type(module).__mro__ if {"forward", "as_chain"} & vars(kind).keys()), nn.Module)
     if "as_chain" not in vars(made):
         return None

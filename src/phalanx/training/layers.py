@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from phalanx.models.parts import Joined, Largest, Sum, Transposed, chain_of
-from phalanx.training import gradient
+from phalanx.training import gradient as plain
 from phalanx.training.vector import channels_last
 
 aten = torch.ops.aten
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 class Layer:
     """A layer without parameters; a subclass overrides what it does."""
 
-    parameters: Sequence[nn.Parameter] = ()  # torch's, whose shapes those of each client have
+    parameters: Sequence[Tensor] = ()  # torch's, whose shapes those of each client have
     dimensions: int | None = None  # of the inputs of one client; None: any
     inplace = False  # whether torch's changes its inputs
     made = 0  # numbers within it, of the last minibatches
@@ -49,7 +49,7 @@ class Trained(Layer):
         parameters: torch's; None for one that it does not have.
     """
 
-    def __init__(self, *parameters: nn.Parameter | None) -> None:
+    def __init__(self, *parameters: Tensor | None) -> None:
         self.parameters = [parameter for parameter in parameters if parameter is not None]
 
     def bind(self, values: Sequence[Tensor], targets: Sequence[Tensor], *, steps: bool) -> None:
@@ -126,7 +126,7 @@ class Branches(Layer):
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
-        each = g.split(self._channels, 2) if self._joined else [g] * len(self._chains)
+        each = torch.split(g, self._channels, 2) if self._joined else [g] * len(self._chains)
         made = [chain.backward(part, further=further) for chain, part in zip(self._chains, each, strict=True)]
         return reduce(torch.add, made) if further else g
 
@@ -214,8 +214,12 @@ class Dropout(Layer):
         """See `Layer`."""
         if not self.streams:
             return x
-        whole = self.dimensions is not None
-        self._noise = x.new_zeros(*x.shape[:3], *(1 for _ in x.shape[3:])) if whole else torch.zeros_like(x)
+        if self.dimensions is not None:
+            self._noise = x.new_zeros(*x.shape[:3], *(1 for _ in x.shape[3:]))
+        elif x.ndim == 5:  # numbers are drawn in the order of memory, and torch's images lie channels last
+            self._noise = torch.zeros_like(x.movedim(2, 4), memory_format=torch.contiguous_format).movedim(4, 2)
+        else:
+            self._noise = torch.zeros_like(x)
         for noise, count, rng in zip(self._noise, self.counts, self.streams, strict=False):
             noise[:count].bernoulli_(1 - self.rate, generator=rng)
         self._noise.div_(1 - self.rate)
@@ -365,9 +369,7 @@ class GroupNorm(Normalisation):
         dimensions: of minibatches; None: any.
     """
 
-    def __init__(
-        self, groups: int, eps: float, *parameters: nn.Parameter | None, dimensions: int | None = None
-    ) -> None:
+    def __init__(self, groups: int, eps: float, *parameters: Tensor | None, dimensions: int | None = None) -> None:
         super().__init__(*parameters)
         self._groups, self._eps, self.dimensions = groups, eps, dimensions
 
@@ -383,9 +385,7 @@ class GroupNorm(Normalisation):
     def undo(self, g: Tensor) -> Tensor:
         """See `Normalisation`."""
         asked = [True, False, False]
-        made = aten.native_group_norm_backward(
-            self._images(g), self._x, *self._statistics, None, *self._sizes, asked
-        )
+        made = aten.native_group_norm_backward(self._images(g), self._x, *self._statistics, None, *self._sizes, asked)
         return apart(made[0], len(g))
 
     def _images(self, x: Tensor) -> Tensor:
@@ -429,7 +429,7 @@ class Convolution(Trained):
             gx, *found = aten.convolution_backward(gradient, images, weight, *shape, asked)
             made.append(gx)
             for number, by in enumerate(found[: len(self.values)]):
-                self.write(number, by.unflatten(0, (count, -1)), at.start)
+                self.write(number, by.view(count, -1, *by.shape[1:]), at.start)
         return apart(made[0] if len(made) == 1 else torch.cat(made), len(g)) if further else g
 
     def _filters(self, at: slice) -> list[Tensor]:
@@ -495,7 +495,9 @@ def together(x: Tensor) -> Tensor:
 
 def apart(y: Tensor, clients: int) -> Tensor:
     """Return what `together` joined, (C, B, c, ...)."""
-    return y.unflatten(0, (clients, -1)) if separate(y) else y.unflatten(1, (clients, -1)).transpose(0, 1)
+    return (
+        y.view(clients, -1, *y.shape[1:]) if separate(y) else y.view(len(y), clients, -1, *y.shape[2:]).transpose(0, 1)
+    )
 
 
 def _calls(x: Tensor) -> list[tuple[slice, Tensor]]:
@@ -519,7 +521,7 @@ def stack_of(module: nn.Module) -> Chain:
 
 def _layers(module: nn.Module) -> list[Layer]:
     kind = type(module)
-    if gradient.hooked(module):
+    if plain.hooked(module):
         raise ValueError(f"a {kind.__name__} has hooks")
     if isinstance(module, nn.Sequential) and kind is nn.Sequential:
         return [layer for part in module for layer in _layers(part)]
@@ -593,17 +595,17 @@ def _mean(part: Any, dimensions: int) -> list[Layer]:
 def _max_pooling(part: Any, dimensions: int) -> list[Layer]:
     if part.return_indices:
         raise ValueError("a pooling returns indices")
-    sizes = [_sides(value, fill, dimensions) for value, fill in _windows(part) + [(part.dilation, 1)]]
-    quick = gradient.Pooling() if dimensions == 4 and gradient.usual_pooling(part) else None
+    sizes = [_sides(value, fill, dimensions) for value, fill in [*_windows(part), (part.dilation, 1)]]
+    quick = plain.Pooling() if dimensions == 4 and plain.usual_pooling(part) else None
 
     def forward(x: Tensor) -> tuple[Tensor, ...]:
-        if quick is not None and separate(x) and x.dtype in gradient.KINDS:
+        if quick is not None and separate(x) and x.dtype in plain.KINDS:
             return quick.forward(x)
         found: tuple[Tensor, ...] = aten.max_pool2d_with_indices(x, *sizes, part.ceil_mode)
         return found
 
     def backward(g: Tensor, x: Tensor, chosen: Tensor) -> Tensor:
-        if quick is not None and separate(x) and x.dtype in gradient.KINDS:
+        if quick is not None and separate(x) and x.dtype in plain.KINDS:
             return quick.backward(g, chosen, further=True)
         gx: Tensor = aten.max_pool2d_with_indices_backward(g, x, *sizes, part.ceil_mode, chosen)
         return gx

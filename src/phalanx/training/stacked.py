@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from phalanx.core import InfeasibleError, Vector
 from phalanx.data import Dataset
@@ -62,7 +62,7 @@ class StackedTrainer(LocalTrainer):
         self._fused = not (recipe.momentum or recipe.weight_decay or recipe.proximal or recipe.clip_norm is not None)
         self._values = self._targets = model.values.new_empty(0, 0)
 
-    def _check(self, held: Sequence[nn.Parameter]) -> None:
+    def _check(self, held: Sequence[Tensor]) -> None:
         """Raise `ValueError` unless each parameter belongs to one layer, and the task is a classification."""
         same = len(held) == len(self._parameters) and {*map(id, held)} == {*map(id, self._parameters)}
         if not same or sum(p.numel() for p in held) != self.model.size:
@@ -211,7 +211,7 @@ class StackedTrainer(LocalTrainer):
         """Return each parameter (C, *shape) of the clients whose vectors are the rows, by the `id` of torch's."""
         found, at = dict[int, Tensor](), 0
         for p in self._parameters:
-            found[id(p)] = rows[:, at : at + p.numel()].unflatten(1, p.shape)
+            found[id(p)] = rows[:, at : at + p.numel()].view(-1, *p.shape)
             at += p.numel()
         return found
 
