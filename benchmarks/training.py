@@ -2,6 +2,7 @@
 
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
+python benchmarks/training.py --stacks          # samples per second of stacks of several clients, batches of 16
 
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
@@ -22,13 +23,27 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from phalanx.data import Dataset
-from phalanx.models import MLP, CoxCNN, Model, SattlerCNN, SattlerVGG, XuLyuCifarCNN, XuLyuMnistCNN
+from phalanx.models import (
+    MLP,
+    CoxCNN,
+    GivenModule,
+    KimCNN,
+    LeNet,
+    Model,
+    ResNet18,
+    SattlerCNN,
+    SattlerVGG,
+    XuLyuCifarCNN,
+    XuLyuMnistCNN,
+)
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.training import chain_kernels as kernels
+from phalanx.training import stacked
 from phalanx.training.chain import Chain
 from phalanx.training.compiled import Room
 from phalanx.training.local import LocalTask, LocalTraining
@@ -47,6 +62,24 @@ NETWORKS: tuple[tuple[Model, tuple[int, ...], int, int], ...] = (  # shape of im
     (CoxCNN(), GREY, 50, 6_000),
     (XuLyuMnistCNN(), GREY, 16, 3_000),
     (XuLyuCifarCNN(), COLOURED, 16, 3_000),
+)
+
+GREY_GROUPS = GivenModule(
+    nn.Sequential(
+        *(nn.Conv2d(1, 32, 3, padding=1), nn.GroupNorm(8, 32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3, padding=1), nn.GroupNorm(8, 64), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(64 * 7 * 7, CLASSES)),
+    )
+)
+STACKS: tuple[tuple[str, Model, tuple[int, ...]], ...] = (  # name, and shape of an example
+    ("MLP", MLP((64,)), GREY),
+    ("LeNet", LeNet(), GREY),
+    ("CoxCNN", CoxCNN(), GREY),
+    ("SattlerCNN", SattlerCNN(), GREY),
+    ("two convolutions with GroupNorm", GREY_GROUPS, GREY),
+    ("KimCNN", KimCNN(), (20,)),
+    ("KimCNN, 2,000 words in 32 dimensions", KimCNN(vocabulary=2000, embedding=32, filters=16), (20,)),
+    ("ResNet18 with GroupNorm", ResNet18(normalisation="group"), (3, 16, 16)),
 )
 
 
@@ -128,10 +161,32 @@ def layers(model: Model, shape: tuple[int, ...], m: int) -> None:
     print(f"{type(model).__name__}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
+def stacks(name: str, model: Model, shape: tuple[int, ...], repeats: int) -> None:
+    """Print the samples per second of the loop and of stacks, the most of several turns."""
+    bound, held, most = FlatModule(model.build(shape, CLASSES)), 32, 12
+    start, outs = bound.read(), torch.empty(most, bound.size)
+    tasks = [LocalTask(client, 0, 0, start, out) for client, out in enumerate(outs)]
+    inputs = torch.rand(held, *shape) if len(shape) > 1 else torch.randint(0, 2000, (held, *shape))
+    data = dict.fromkeys(range(most), Dataset(inputs, torch.randint(0, CLASSES, (held,)), CLASSES))
+    plain = LocalSGD(batch_size=16, lr=0.01)
+    loop, trainer = (replace(plain, stacked=flag).trainer(bound, CLASSIFICATION, 0) for flag in (False, True))
+    ways = [("loop", loop, 1), *((f"{width}", trainer, width) for width in (1, 2, 4, most))]
+    found = dict[str, float]()
+    for _ in range(repeats):
+        for way, each, width in ways:
+            begun = time.process_time()
+            for at in range(0, most, width):
+                each.train_together(tasks[at : at + width], data)
+            speed = most * held / (time.process_time() - begun)
+            found[way] = max(found.get(way, 0.0), speed)
+    print(f"{name}: {', '.join(f'{way} {speed:,.0f}' for way, speed in found.items())}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep-freed-memory", action="store_true")
     parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
@@ -142,6 +197,11 @@ def main() -> None:
         for model, shape, batch, _ in NETWORKS:
             if not isinstance(model, MLP):
                 layers(model, shape, batch)
+        return
+    if options.stacks:
+        stacked.MADE = 1 << 40  # as wide as asked for
+        for name, model, shape in STACKS:
+            stacks(name, model, shape, options.repeats)
         return
     most = peak()
     print(

@@ -25,7 +25,7 @@ from phalanx.training.vector import FlatModule
 if TYPE_CHECKING:
     from phalanx.training.sgd import LocalSGD
 
-WIDTH, CACHED, MADE = 12, 1 << 22, 1 << 25  # of a stack: clients, bytes of parameters and of activations, at most
+WIDTH, CACHED, MADE = 12, 1 << 22, 1 << 24  # of a stack: clients, bytes of parameters and of activations, at most
 ON_GPU = 64, 1 << 30, 1 << 30  # the same where no cache is to be kept
 REFUSED = "Clients cannot be stacked: {}. Set training.stacked to false."
 SAME = 0.01  # difference of outputs by rounding, as a share of the largest, at most
