@@ -99,8 +99,9 @@ class LocalSGD(LocalTraining):
         clip_norm: largest norm of the gradient of a minibatch; longer gradients are scaled down. Null: no limit.
         proximal: rho of the penalty rho/2 |w - w_0|^2, where w_0 is the downloaded model, as in FedProx (Li et al.,
             "Federated Optimization in Heterogeneous Networks", 2020) and FedAsync (Xie et al. 2019). Not clipped.
-        stacked: train several clients at once, with gradients written by hand: small fully connected networks train
-            faster. Results differ by rounding. For networks of linear layers, ReLU, tanh and dropout.
+        stacked: train several clients at once, with gradients written by hand: small networks and large vocabularies
+            train faster. Results differ by rounding. For networks of linear layers, convolutions, pooling, activations,
+            dropout, embeddings, and normalisation of each example, also in branches; not for recurrent ones.
         compiled: train by a compiled loop, with gradients written by hand: small networks, also convolutional ones,
             train several times as fast. Results differ by rounding. For chains of convolutions, 2x2 pooling, linear
             layers, ReLU, tanh and dropout, on the CPU.
