@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import nn
 
 from phalanx import Run, Until, simulate
 from phalanx.algorithms import SCAFFOLD, FedAsync
 from phalanx.core import InfeasibleError
 from phalanx.data import Dirichlet
-from phalanx.models import MLP
+from phalanx.models import MLP, GivenModule
 from phalanx.runs.card import card
 from phalanx.runs.engines import BUDGET, ENGINES, Bench, Choice, fastest, with_engine
 from phalanx.runs.federation import Federation
@@ -147,6 +148,27 @@ def test_engines_that_the_run_cannot_have_are_named_with_the_reason(monkeypatch)
     }
     personal = fastest(replace(SMALL, training=Ditto()))
     assert personal.refused == {"stacked": "Clients with models of their own train one at a time"}
+
+
+class Halved(nn.Module):
+    """A module whose chain is not its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.part(x.flatten(1)) / 2
+
+    def as_chain(self):
+        return nn.Sequential(nn.Flatten(), self.part)
+
+
+def test_a_chain_with_other_outputs_than_its_module_is_named():
+    refused = fastest(replace(SMALL, model=GivenModule(Halved()))).refused
+    assert refused["stacked"] == "the module and its `as_chain` have other outputs"
+    with pytest.raises(InfeasibleError, match="Clients cannot be stacked: the module and its `as_chain`"):
+        simulate(replace(SMALL, model=GivenModule(Halved()), training=LocalSGD(stacked=True)))
 
 
 def test_with_one_engine_nothing_is_measured(monkeypatch):

@@ -283,7 +283,10 @@ class Embedding(Trained):
                 torch.index_select(table, 0, numbers.flatten(), out=vectors.view(-1, weight.shape[2]))
         except IndexError as error:
             most = weight.shape[1] - 1
-            raise ValueError(f"A number must be in 0..{most}, got {int(x.min())} to {int(x.max())}.") from error
+            raise ValueError(
+                f"A number must be in 0..{most}, got {int(x.min())} to {int(x.max())}. Set the vocabulary of the model "
+                "to that of the data, at least."
+            ) from error
         return y
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
