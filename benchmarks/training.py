@@ -6,7 +6,7 @@ python benchmarks/training.py --layers          # GFLOP/s of each layer in the c
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
 600 samples, each of which starts from the same model and hands in its change; "compiled" is the same with
-`compiled=True`, "bfloat16" is `LocalOptimizer` in that precision.  They take turns; ratios are of neighbours in time,
+`compiled=True`, "bfloat16" and "compiled bfloat16" are both in that precision.  They take turns; ratios are of neighbours in time,
 in processor time.  Shares are those of the arithmetic, as torch counts it, of torch's products of matrices of
 2,048 x 2,048 on the same threads.
 """
@@ -32,7 +32,6 @@ from phalanx.training import chain_kernels as kernels
 from phalanx.training.chain import Chain
 from phalanx.training.compiled import Room
 from phalanx.training.local import LocalTask, LocalTraining
-from phalanx.training.optimizer import LocalOptimizer
 from phalanx.training.sgd import LocalSGD
 from phalanx.training.task import CLASSIFICATION
 from phalanx.training.vector import FlatModule
@@ -101,10 +100,10 @@ def least(call: Callable[[], object], calls: int = 15) -> float:
     return min(seen)
 
 
-def layers(model: Model, shape: tuple[int, ...], m: int) -> None:
+def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
     """Print GFLOP/s of each layer of a network in the compiled loop, with all that follows the layer."""
     bound = FlatModule(model.build(shape, CLASSES))
-    room, shown = Room(Chain(bound), shape, m, np.dtype(np.float32)), list[str]()
+    room, shown = Room(Chain(bound), shape, m, np.dtype(np.float32), half=half), list[str]()
     values, gradient, noise = bound.values.numpy(), bound.gradient.numpy(), np.ones(m * 10_000, np.float32)
     address, rng, size = gemm(np.dtype(np.float32)), np.random.default_rng(0), np.int64(m)
     room._offsets[::2], room._offsets[1::2] = room._taps[::2], room._taps[1::2] * m
@@ -117,15 +116,16 @@ def layers(model: Model, shape: tuple[int, ...], m: int) -> None:
         if row[kernels.TALL]:
             products *= int(row[kernels.TALL] * row[kernels.BROAD] * row[kernels.ROWS] * row[kernels.COLUMNS])
             last = (room._which, room._scratch)
-            there = partial(kernels._convolve, row, values, room._offsets, room._outputs, *at_end, *last)
+            there = partial(kernels._convolve, row, values, room._offsets, room._outputs, *at_end, *last, room._halves)
             of = (room._offsets, room._begun, room._outputs, room._backward)
-            back = partial(kernels._convolve_back, *all_but, *of, *at_end, *last, 0.0)
+            back = partial(kernels._convolve_back, *all_but, *of, *at_end, *last, 0.0, room._halves)
         else:
             there = partial(kernels._apply, address, row, values, room._outputs, *at_end)
             back = partial(kernels._apply_back, address, *all_but, room._outputs, room._backward, at, to, size, 0.0)
         forward, backward = products / least(there), (2 if number else 1) * products / least(back)
         shown.append(f"{forward / 1e9:.0f}, {backward / 1e9:.0f}")
-    print(f"{type(model).__name__}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
+    name = f"{type(model).__name__}{' in bfloat16' if half else ''}"
+    print(f"{name}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def main() -> None:
@@ -140,8 +140,8 @@ def main() -> None:
         keep_freed_memory()
     if options.layers:
         for model, shape, batch, _ in NETWORKS:
-            if not isinstance(model, MLP):
-                layers(model, shape, batch)
+            for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.HALVES]:
+                layers(model, shape, batch, half=half)
         return
     most = peak()
     print(
@@ -154,7 +154,9 @@ def main() -> None:
         plain = LocalSGD(batch_size=batch, lr=0.01)
         ways: dict[str, LocalTraining] = {"clients": plain, "compiled": replace(plain, compiled=True)}
         if not isinstance(model, MLP):
-            ways["bfloat16"] = LocalOptimizer(optimizer="SGD", lr=0.01, batch_size=batch, precision="bfloat16")
+            ways["bfloat16"] = replace(plain, precision="bfloat16")
+            if kernels.HALVES:
+                ways["compiled bfloat16"] = replace(plain, compiled=True, precision="bfloat16")
         found = dict[str, list[float]]()
         for _ in range(options.repeats):
             found.setdefault("central", []).append(central(model, data, batch))
