@@ -6,9 +6,9 @@ python benchmarks/training.py --layers          # GFLOP/s of each layer in the c
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
 600 samples, each of which starts from the same model and hands in its change; "compiled" is the same with
-`compiled=True`, "bfloat16" and "compiled bfloat16" are both in that precision.  They take turns; ratios are of neighbours in time,
-in processor time.  Shares are those of the arithmetic, as torch counts it, of torch's products of matrices of
-2,048 x 2,048 on the same threads.
+`compiled=True`, "bfloat16" and "compiled bfloat16" are both in that precision.  They take turns; ratios are of
+neighbours in time, in processor time.  Shares are those of the arithmetic, as torch counts it, of torch's products of
+matrices of 2,048 x 2,048 on the same threads.
 """
 
 import argparse
