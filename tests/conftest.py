@@ -8,6 +8,10 @@ import typechecking
 typechecking.check("phalanx")
 
 
+def pytest_runtest_setup():
+    typechecking.begin()
+
+
 def _threads(count):
     before = torch.get_num_threads()
     torch.set_num_threads(count)
