@@ -2,6 +2,7 @@
 
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
+python benchmarks/training.py --accuracy        # of compiled training in both precisions, on Fashion-MNIST
 
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
@@ -12,22 +13,31 @@ matrices of 2,048 x 2,048 on the same threads.
 """
 
 import argparse
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
-from phalanx.data import Dataset
+from phalanx import Run, Until, simulate
+from phalanx.aggregators import Median
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import ALIE
+from phalanx.data import Dataset, Dirichlet, FashionMNIST
 from phalanx.models import MLP, CoxCNN, Model, SattlerCNN, SattlerVGG, XuLyuCifarCNN, XuLyuMnistCNN
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.numerics.memory import keep_freed_memory
+from phalanx.training import Evaluation
 from phalanx.training import chain_kernels as kernels
 from phalanx.training.chain import Chain
 from phalanx.training.compiled import Room
@@ -128,16 +138,41 @@ def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
     print(f"{name}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
+def accuracy(seeds: int = 5) -> None:
+    """Print the accuracies of `SattlerCNN` in both precisions, and the difference with its 95 % interval of pairs."""
+    where = os.environ.get("PHALANX_DATA")
+    plain = LocalSGD(batch_size=50, lr=0.05, compiled=True)
+    attacked = {"algorithm": FedAvg(Median()), "attack": ALIE(), "byzantine": 6}
+    for name, more in {"no attack": {}, "median, 6 of 20 attack by ALIE": attacked}.items():
+        found: dict[str, list[float]] = {"float32": [], "bfloat16": []}
+        for seed, precision in product(range(seeds), found):
+            run = Run(
+                data=FashionMNIST(limit=6000), partition=Dirichlet(1.0), clients=20, model=SattlerCNN(),
+                training=replace(plain, precision=precision), until=Until(20), evaluation=Evaluation(every=20),
+                seed=seed, **more,
+            )  # fmt: skip
+            last = simulate(run, data_dir=Path(where) if where else None).history[-1].metrics
+            found[precision].append(100 * last.accuracy)
+        short, long = np.array(found["bfloat16"]), np.array(found["float32"])
+        half = stats.t.ppf(0.975, seeds - 1) * np.std(short - long, ddof=1) / math.sqrt(seeds)
+        shown = ", ".join(f"{precision} {np.mean(seen):.2f} %" for precision, seen in found.items())
+        print(f"{name}: {shown}, difference {np.mean(short - long):.2f} ± {half:.2f} points, {seeds} seeds", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep-freed-memory", action="store_true")
     parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--accuracy", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.keep_freed_memory:
         keep_freed_memory()
+    if options.accuracy:
+        accuracy()
+        return
     if options.layers:
         for model, shape, batch, _ in NETWORKS:
             for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.HALVES]:

@@ -55,7 +55,7 @@ P = (0.9999999796870856, 0.13381056520367018, 0.0034956237005624746, 2.060962508
 Q = (1.0, 0.4671437217756508, 0.025877120359128016, 0.0003285691139719249, 7.776850586585776e-07)
 
 
-class _BFloat(ir.types.Type):
+class _BFloat(ir.types.Type):  # type: ignore[misc]
     """LLVM's type of a number in bfloat16, which llvmlite does not have."""
 
     def _to_string(self) -> str:
