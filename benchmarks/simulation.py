@@ -45,7 +45,8 @@ from phalanx.numerics.memory import keep_freed_memory
 from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
 from phalanx.simulation.parallel import ProcessExecutors
-from phalanx.training import Evaluation, LocalOptimizer, LocalTraining
+from phalanx.training import Evaluation
+from phalanx.training.chain_kernels import HALVES
 from training import NETWORKS
 from training import central as train_plainly
 
@@ -228,11 +229,11 @@ def cell(rounds: int = 4, of: int = 200) -> None:
     """Time rounds of Table 1 of Sattler et al., 100 clients x 600 images, in two processes; the ways take turns."""
     keep_freed_memory()
     shape, held = (1, 28, 28), Dataset(torch.rand(60_000, 1, 28, 28), torch.randint(CLASSES, (60_000,)), CLASSES)
-    recipes: dict[str, LocalTraining] = {
-        "float32": LocalSGD(batch_size=100, lr=0.01),
-        "compiled": LocalSGD(batch_size=100, lr=0.01, compiled=True),
-        "bfloat16": LocalOptimizer(optimizer="SGD", lr=0.01, batch_size=100, precision="bfloat16"),
-    }
+    plain = LocalSGD(batch_size=100, lr=0.01)
+    recipes = {"float32": plain, "compiled": replace(plain, compiled=True)}
+    recipes["bfloat16"] = replace(plain, precision="bfloat16")
+    if HALVES:
+        recipes["compiled bfloat16"] = replace(plain, compiled=True, precision="bfloat16")
     for name, recipe in recipes.items():
         run = Run(
             data=InMemory(held, held.of(torch.arange(10_000))), clients=CLIENTS, model=SattlerCNN(), training=recipe,

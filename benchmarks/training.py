@@ -3,30 +3,39 @@
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
 python benchmarks/training.py --stacks          # samples per second of stacks of several clients, batches of 16
+python benchmarks/training.py --accuracy        # of compiled training in both precisions, on Fashion-MNIST
 
 Both train one epoch with minibatches of one size, that of the paper for its networks.  "central" is the textbook loop:
 a module, torch.optim.SGD, one index per minibatch, all samples in one data set.  "clients" is `LocalSGD` on clients of
 600 samples, each of which starts from the same model and hands in its change; "compiled" is the same with
-`compiled=True`, "bfloat16" is `LocalOptimizer` in that precision.  They take turns; ratios are of neighbours in time,
-in processor time.  Shares are those of the arithmetic, as torch counts it, of torch's products of matrices of
-2,048 x 2,048 on the same threads.
+`compiled=True`, "bfloat16" and "compiled bfloat16" are both in that precision.  They take turns; ratios are of
+neighbours in time, in processor time.  Shares are those of the arithmetic, as torch counts it, of torch's products of
+matrices of 2,048 x 2,048 on the same threads.
 """
 
 import argparse
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from scipy import stats
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from phalanx.data import Dataset
+from phalanx import Run, Until, simulate
+from phalanx.aggregators import Median
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import ALIE
+from phalanx.data import Dataset, Dirichlet, FashionMNIST
 from phalanx.models import (
     MLP,
     CoxCNN,
@@ -42,12 +51,11 @@ from phalanx.models import (
 )
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.numerics.memory import keep_freed_memory
+from phalanx.training import Evaluation, stacked
 from phalanx.training import chain_kernels as kernels
-from phalanx.training import stacked
 from phalanx.training.chain import Chain
 from phalanx.training.compiled import Room
 from phalanx.training.local import LocalTask, LocalTraining
-from phalanx.training.optimizer import LocalOptimizer
 from phalanx.training.sgd import LocalSGD
 from phalanx.training.task import CLASSIFICATION
 from phalanx.training.vector import FlatModule
@@ -134,10 +142,10 @@ def least(call: Callable[[], object], calls: int = 15) -> float:
     return min(seen)
 
 
-def layers(model: Model, shape: tuple[int, ...], m: int) -> None:
+def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
     """Print GFLOP/s of each layer of a network in the compiled loop, with all that follows the layer."""
     bound = FlatModule(model.build(shape, CLASSES))
-    room, shown = Room(Chain(bound), shape, m, np.dtype(np.float32)), list[str]()
+    room, shown = Room(Chain(bound), shape, m, np.dtype(np.float32), half=half), list[str]()
     values, gradient, noise = bound.values.numpy(), bound.gradient.numpy(), np.ones(m * 10_000, np.float32)
     address, rng, size = gemm(np.dtype(np.float32)), np.random.default_rng(0), np.int64(m)
     room._offsets[::2], room._offsets[1::2] = room._taps[::2], room._taps[1::2] * m
@@ -150,15 +158,37 @@ def layers(model: Model, shape: tuple[int, ...], m: int) -> None:
         if row[kernels.TALL]:
             products *= int(row[kernels.TALL] * row[kernels.BROAD] * row[kernels.ROWS] * row[kernels.COLUMNS])
             last = (room._which, room._scratch)
-            there = partial(kernels._convolve, row, values, room._offsets, room._outputs, *at_end, *last)
+            there = partial(kernels._convolve, row, values, room._offsets, room._outputs, *at_end, *last, room._halves)
             of = (room._offsets, room._begun, room._outputs, room._backward)
-            back = partial(kernels._convolve_back, *all_but, *of, *at_end, *last, 0.0)
+            back = partial(kernels._convolve_back, *all_but, *of, *at_end, *last, 0.0, room._halves)
         else:
             there = partial(kernels._apply, address, row, values, room._outputs, *at_end)
             back = partial(kernels._apply_back, address, *all_but, room._outputs, room._backward, at, to, size, 0.0)
         forward, backward = products / least(there), (2 if number else 1) * products / least(back)
         shown.append(f"{forward / 1e9:.0f}, {backward / 1e9:.0f}")
-    print(f"{type(model).__name__}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
+    name = f"{type(model).__name__}{' in bfloat16' if half else ''}"
+    print(f"{name}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def accuracy(seeds: int = 5) -> None:
+    """Print the accuracies of `SattlerCNN` in both precisions, and the difference with its 95 % interval of pairs."""
+    where = os.environ.get("PHALANX_DATA")
+    plain = LocalSGD(batch_size=50, lr=0.05, compiled=True)
+    attacked = {"algorithm": FedAvg(Median()), "attack": ALIE(), "byzantine": 6}
+    for name, more in {"no attack": {}, "median, 6 of 20 attack by ALIE": attacked}.items():
+        found: dict[str, list[float]] = {"float32": [], "bfloat16": []}
+        for seed, precision in product(range(seeds), found):
+            run = Run(
+                data=FashionMNIST(limit=6000), partition=Dirichlet(1.0), clients=20, model=SattlerCNN(),
+                training=replace(plain, precision=precision), until=Until(20), evaluation=Evaluation(every=20),
+                seed=seed, **more,
+            )  # fmt: skip
+            last = simulate(run, data_dir=Path(where) if where else None).history[-1].metrics
+            found[precision].append(100 * last.accuracy)
+        short, long = np.array(found["bfloat16"]), np.array(found["float32"])
+        half = stats.t.ppf(0.975, seeds - 1) * np.std(short - long, ddof=1) / math.sqrt(seeds)
+        shown = ", ".join(f"{precision} {np.mean(seen):.2f} %" for precision, seen in found.items())
+        print(f"{name}: {shown}, difference {np.mean(short - long):.2f} ± {half:.2f} points, {seeds} seeds", flush=True)
 
 
 def stacks(name: str, model: Model, shape: tuple[int, ...], repeats: int) -> None:
@@ -182,27 +212,7 @@ def stacks(name: str, model: Model, shape: tuple[int, ...], repeats: int) -> Non
     print(f"{name}: {', '.join(f'{way} {speed:,.0f}' for way, speed in found.items())}", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep-freed-memory", action="store_true")
-    parser.add_argument("--layers", action="store_true")
-    parser.add_argument("--stacks", action="store_true")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    if options.keep_freed_memory:
-        keep_freed_memory()
-    if options.layers:
-        for model, shape, batch, _ in NETWORKS:
-            if not isinstance(model, MLP):
-                layers(model, shape, batch)
-        return
-    if options.stacks:
-        stacked.MADE = 1 << 40  # as wide as asked for
-        for name, model, shape in STACKS:
-            stacks(name, model, shape, options.repeats)
-        return
+def epochs(options: argparse.Namespace) -> None:
     most = peak()
     print(
         f"torch {torch.__version__}, {options.threads} threads, freed memory kept: {options.keep_freed_memory}, ",
@@ -214,7 +224,9 @@ def main() -> None:
         plain = LocalSGD(batch_size=batch, lr=0.01)
         ways: dict[str, LocalTraining] = {"clients": plain, "compiled": replace(plain, compiled=True)}
         if not isinstance(model, MLP):
-            ways["bfloat16"] = LocalOptimizer(optimizer="SGD", lr=0.01, batch_size=batch, precision="bfloat16")
+            ways["bfloat16"] = replace(plain, precision="bfloat16")
+            if kernels.HALVES:
+                ways["compiled bfloat16"] = replace(plain, compiled=True, precision="bfloat16")
         found = dict[str, list[float]]()
         for _ in range(options.repeats):
             found.setdefault("central", []).append(central(model, data, batch))
@@ -226,6 +238,32 @@ def main() -> None:
             share = statistics.median(found[name]) * arithmetic(model, data) / most
             shown.append(f"{name} {statistics.median(found[name]):,.0f} ({ratio:.2f}, {100 * share:.0f} % of products)")
         print(f"{type(model).__name__}, batches of {batch}: {', '.join(shown)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep-freed-memory", action="store_true")
+    parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--stacks", action="store_true")
+    parser.add_argument("--accuracy", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.keep_freed_memory:
+        keep_freed_memory()
+    if options.accuracy:
+        accuracy()
+    elif options.layers:
+        for model, shape, batch, _ in NETWORKS:
+            for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.HALVES]:
+                layers(model, shape, batch, half=half)
+    elif options.stacks:
+        stacked.MADE = 1 << 40  # as wide as asked for
+        for name, model, shape in STACKS:
+            stacks(name, model, shape, options.repeats)
+    else:
+        epochs(options)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,23 @@
 """What holds for every test: types and shapes are checked while it runs."""
 
+import os
+
 import pytest
 import torch
 
 import typechecking
 
 typechecking.check("phalanx")
+
+
+def pytest_runtest_setup():
+    typechecking.begin()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One process more than processors, since many tests wait for a deadline; no more than 8, which take 8 GB."""
+    return min(8, (os.cpu_count() or 1) + 1)
 
 
 def _threads(count):

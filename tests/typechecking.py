@@ -2,7 +2,8 @@
 
 The import hook of jaxtyping checks the same. It compiles two checks of each function at import, binds the signature at
 each call and checks the arguments twice: that took three quarters of the processor time of the tests. Here one check of
-a function is compiled at its first call, and covers arguments and result.
+a function is compiled at its first call, and covers arguments and result. In each test the first calls of a function
+are checked, and of the others, as in a loop, one in twenty.
 """
 
 import ast
@@ -21,7 +22,17 @@ from jaxtyping import AbstractArray, TypeCheckError, config, jaxtyped
 against_types = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeCheckError))
 SHAPES = jaxtyped("context")  # in which the letters of shapes have one value each
 CHECK = "__import__('typechecking').checked"
+ALL, EVERY = 5, 20  # calls of a function that are checked in each test; and of how many others one is
 SUFFIX = ".checked-1.pyc"  # of compiled modules; to be counted up when `Checks` changes
+
+
+tests = 0  # that have begun
+
+
+def begin():
+    """Begin a test, in which the first calls of each function are checked."""
+    global tests  # noqa: PLW0603
+    tests += 1
 
 
 def checked(made):
@@ -34,13 +45,14 @@ def checked(made):
         return made
     if isgeneratorfunction(made):  # whose shapes must not be mixed with those of who draws from it
         return jaxtyped(made, typechecker=against_types)
-    sure, shaped = None, False
+    sure, shaped, calls, test = None, False, 0, 0
 
     @wraps(made)
     def call(*arguments, **options):
-        nonlocal sure, shaped
+        nonlocal sure, shaped, calls, test
         __tracebackhide__ = True
-        if config.jaxtyping_disable:
+        calls, test = (calls + 1, test) if test == tests else (1, tests)
+        if (calls > ALL and calls % EVERY) or config.jaxtyping_disable:
             return made(*arguments, **options)
         if sure is None:
             typed = with_types(made)

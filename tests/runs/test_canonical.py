@@ -52,6 +52,7 @@ OTHER = {
     "availability": OnOff(),
     "deadline": Deadline(),
     "then": "wait",
+    "precision": "bfloat16",
 }
 RICH = Run(
     algorithm=FedAvg(TrimmedMean(0.2), AsReported(), 0.5),

@@ -409,6 +409,125 @@ def test_products_are_those_of_numpy(m, n, k, kind):
         assert np.array_equal(found.reshape(m, n), expected)
 
 
+# Products in bfloat16
+
+
+half = pytest.mark.skipif(not kernels.HALVES, reason="this processor has no products in bfloat16")
+
+
+class Rounding(torch.autograd.Function):
+    """A convolution whose inputs, filters and gradients are rounded to bfloat16, and nothing else: the oracle."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, padding):
+        ctx.save_for_backward(x := x.bfloat16().float(), weight := weight.bfloat16().float())
+        ctx.padding = padding
+        return torch.conv2d(x, weight, bias, padding=padding)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x, weight), rounded = ctx.saved_tensors, g.bfloat16().float()
+        by_x = torch.nn.grad.conv2d_input(x.shape, weight, rounded, padding=ctx.padding)
+        by_weight = torch.nn.grad.conv2d_weight(x, weight.shape, rounded, padding=ctx.padding)
+        return by_x, by_weight, g.sum((0, 2, 3)), None
+
+
+class Rounded(nn.Conv2d):
+    def forward(self, x):
+        return Rounding.apply(x, self.weight, self.bias, self.padding)
+
+
+def rounded(module):
+    for part in module.modules():
+        part.__class__ = Rounded if type(part) is nn.Conv2d else type(part)
+    return module
+
+
+def error(ours, theirs):
+    """Return the distance of the changes of clients, relative to their length."""
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+@half
+@pytest.mark.parametrize("recipe", [RECIPES[0], RECIPES[6]], ids=repr)
+@pytest.mark.parametrize("name", ["convolution", "pooled", "dropped channels", "dropped pixels"])
+def test_convolutions_in_bfloat16_are_those_of_rounded_numbers(name, recipe):
+    """Rounding to the other side is rare: the error is far below that of bfloat16."""
+    module, shape = MODULES[name]
+    short, held = replace(recipe, precision="bfloat16"), clients(shape, torch.float32)
+    ours, losses = trained(CompiledTrainer, module, short, held)
+    theirs, expected = trained(Trainer, lambda: rounded(module()), recipe, held)
+    exact, _ = trained(Trainer, module, recipe, held)
+    assert error(ours, theirs) < 2e-4
+    assert error(exact, theirs) > 1e-3
+    assert losses == pytest.approx(expected, rel=1e-4, nan_ok=True)
+    assert torch.equal(ours, trained(CompiledTrainer, module, short, held)[0])
+
+
+@half
+@pytest.mark.parametrize("seed", range(20))
+def test_networks_drawn_at_random_agree_in_bfloat16(seed):
+    rnd = random.Random(seed)
+    with borrowed(seed, "model"):
+        module, shape = drawn(rnd)
+    recipe = LocalSGD(batch_size=rnd.choice((1, 3, 8, 9, 16, 32)), lr=0.01, steps=2)
+    held = clients(shape, torch.float32, sizes=rnd.choices((1, 2, 7, 9, 16, 33), k=2))
+    ours, _ = trained(CompiledTrainer, lambda: deepcopy(module), replace(recipe, precision="bfloat16"), held)
+    theirs, _ = trained(Trainer, lambda: rounded(deepcopy(module)), recipe, held)
+    assert error(ours, theirs) < 1e-3
+
+
+@half
+@pytest.mark.parametrize("model", [SattlerCNN(), XuLyuMnistCNN(), CoxCNN()], ids=repr)
+def test_models_of_the_library_agree_in_bfloat16(model):
+    recipe, held = LocalSGD(batch_size=9, lr=0.05), clients((1, 28, 28), torch.float32, sizes=(20, 5))
+    ours, _ = trained(
+        CompiledTrainer, lambda: model.build((1, 28, 28), 10), replace(recipe, precision="bfloat16"), held
+    )
+    theirs, _ = trained(Trainer, lambda: rounded(model.build((1, 28, 28), 10)), recipe, held)
+    assert error(ours, theirs) < 2e-3
+
+
+@half
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_stays_so_in_bfloat16(bad):
+    module, shape = MODULES["pooled"]
+    with borrowed(0, "model"):
+        model = FlatModule(module())
+    recipe, held = LocalSGD(batch_size=4, precision="bfloat16"), clients(shape, torch.float32)
+    trainer, start, rows = CompiledTrainer(model, recipe, 3, CLASSIFICATION), model.read(), torch.zeros(3, model.size)
+    for row, first in zip(rows, (float(start[0]), bad, float(start[0])), strict=True):
+        begun = start.clone()
+        begun[0] = first
+        trainer.train(LocalTask(2, 0, 0, begun, row), held[2])
+    assert not rows[1].isfinite().all(), "no guard takes it for an update"
+    assert torch.equal(rows[0], rows[2]), "and it leaves nothing behind"
+
+
+@half
+def test_bits_are_rounded_as_torch_does():
+    rng = np.random.default_rng(0)
+    bits = np.concatenate(
+        [rng.integers(0, 2**32, 100_000, np.uint32), np.arange(0x7F7F7FF0, 0x7F818010, dtype=np.uint32)]
+    )
+    found, wanted = np.empty(len(bits), np.uint16), torch.from_numpy(bits.view(np.float32)).bfloat16()
+    kernels._halve(bits.view(np.float32), 0, found, len(bits))
+    ours = torch.from_numpy(found.view(np.int16)).view(torch.bfloat16)
+    assert torch.equal(ours.isnan(), wanted.isnan())
+    assert torch.equal(ours[~ours.isnan()], wanted[~wanted.isnan()])
+
+
+def test_a_processor_without_bfloat16_and_other_models_are_refused(monkeypatch):
+    recipe, module = LocalSGD(compiled=True, precision="bfloat16"), MODULES["convolution"][0]()
+    with pytest.raises(ValueError, match=r"the model is in torch\.float64, and precision is bfloat16"):
+        recipe.trainer(FlatModule(module.double()), CLASSIFICATION, 0)
+    monkeypatch.setattr(kernels, "HALVES", False)
+    with pytest.raises(ValueError, match="this processor has no instructions for products in bfloat16"):
+        recipe.trainer(FlatModule(module.float()), CLASSIFICATION, 0)
+    with pytest.raises(ValueError, match="clients cannot be stacked: precision is bfloat16"):
+        LocalSGD(stacked=True, precision="bfloat16")
+
+
 # Tiles
 
 

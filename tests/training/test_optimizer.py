@@ -161,6 +161,11 @@ def test_bfloat16_is_coarser_and_near():
         model, recipe = FlatModule(network().float()), LocalOptimizer("SGD", 0.1, precision=precision)
         found.append(trained(recipe.trainer(model, Classification(), 7), model.read(), DATA)[0])
     assert 0 < (found[0] - found[1]).abs().max() < 0.02
+    by_sgd = LocalSGD(lr=0.1, precision="bfloat16").trainer(model, Classification(), 7)
+    assert torch.equal(
+        trained(by_sgd, torch.zeros(model.size), DATA)[0],
+        trained(recipe.trainer(model, Classification(), 7), torch.zeros(model.size), DATA)[0],
+    )
 
 
 def test_no_examples_change_nothing():

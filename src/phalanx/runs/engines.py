@@ -67,7 +67,7 @@ def with_engine(plan: Run, engine: str) -> Run:
             f"Only LocalSGD has engines, and clients of this run train by {plan.training.engine}. Leave the engine "
             "out, or set training to LocalSGD."
         )
-    flags = {name: name == engine for name in ENGINES if name != "loop"}
+    flags: dict[str, Any] = {name: name == engine for name in ENGINES if name != "loop"}
     return replace(plan, training=_each_sgd(plan.training, lambda sgd: replace(sgd, **flags)))
 
 

@@ -10,6 +10,10 @@ Convolutions write a few rows of pixels to a scratch, from which pooling reads t
 kept: the scratch stays in cache.  Runs there are padded to whole vectors, so that no loop has a remainder; what the
 last vector reads beyond a run is thrown away, or multiplied by 0.
 
+In bfloat16 a convolution's inputs, filters and gradients are rounded to it, and a lane of a vector is a pair of
+numbers, whose products are added to a sum in float32 by one instruction.  Pairs are of two neighbouring channels where
+channels are summed over, and of two neighbouring numbers of a run where runs are.  All else remains in float32.
+
 A first linear layer, which has most of the arithmetic of a perceptron, reads the examples where they lie in the data,
 by the same tiles, and without a copy; the other linear layers are products of torch's own BLAS.
 
@@ -22,6 +26,7 @@ from typing import no_type_check
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -35,8 +40,9 @@ ZERO, ONE, NO_START = np.int64(0), np.int64(1), np.int64(-1)
 
 # Columns of the table of layers.  A convolution has filters of `TALL` x `BROAD` pixels, a linear layer of 0.
 (INPUTS, OUTPUTS, TALL, BROAD, WEIGHT, BIAS, ACTIVATION, POOLED, ROWS, COLUMNS, LINES, LINE, TO_LINES, TO_LINE, TO_PAD,
- AT, WHICH, TAPS, NOISE, WHOLE, FILTERS, BACK) = range(22)  # fmt: skip
+ AT, WHICH, TAPS, NOISE, WHOLE, FILTERS, BACK, PAIRS) = range(23)  # fmt: skip
 
+HALVES = WIDE and bool(get_host_cpu_features().get("avx512bf16"))  # whether the processor multiplies in bfloat16
 # Of the tiles of `_products`: filters, and vectors of positions.  Their sums and operands fill the vector registers.
 SHAPES = {8: 3, 6: 4, 5: 5} if WIDE else {4: 3, 6: 2, 5: 2}
 DOTS = (4, (6, 5)) if WIDE else (3, (4, 3))  # of those of `_dots`: filters, and taps
@@ -47,6 +53,28 @@ BEYOND = BYTES * 6  # entries that may be read or written beyond an array, round
 EDGE = 9.0
 P = (0.9999999796870856, 0.13381056520367018, 0.0034956237005624746, 2.0609625082439774e-05, 1.335533558351597e-08)
 Q = (1.0, 0.4671437217756508, 0.025877120359128016, 0.0003285691139719249, 7.776850586585776e-07)
+
+
+class _BFloat(ir.types.Type):  # type: ignore[misc]
+    """LLVM's type of a number in bfloat16, which llvmlite does not have."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+BFLOAT = _BFloat()
+
+
+@no_type_check
+def _product(builder, kind, vector):
+    """Return a function that adds the products of two vectors to a third one, of pairs if the entries are integers."""
+    if isinstance(kind.dtype, types.Float):
+        fma = _named(builder, "fma", vector, vector, vector, vector, vector)
+        return lambda one, other, total: builder.call(fma, [one, other, total])
+    halves = ir.VectorType(BFLOAT, 2 * vector.count)
+    shape = ir.FunctionType(vector, [vector, halves, halves])
+    dot = cgutils.get_or_insert_function(builder.module, shape, "llvm.x86.avx512bf16.dpbf16ps.512")
+    return lambda one, other, total: builder.call(dot, [total, *(builder.bitcast(v, halves) for v in (one, other))])
 
 
 @no_type_check
@@ -98,14 +126,15 @@ def _products(filters, most):
         def codegen(context, builder, signature, arguments):
             a, at, by_filter, count, b, shift, table, first, taps, c, to, step, vectors, start, begin = arguments
             kinds = signature.args
-            _, vector, size = _vector(context, kinds[0])
+            _, vector, size = _vector(context, kinds[9])
+            _, read, _ = _vector(context, kinds[0])
             run = _pointer(context, builder, kinds[4], b, shift)
             table = _pointer(context, builder, kinds[6], table, builder.mul(first, _const(2)))
             numbers = [_within(builder, n, count) for n in range(filters)]
             own = [_pointer(context, builder, kinds[0], a, builder.add(at, builder.mul(n, by_filter))) for n in numbers]
             targets = [_pointer(context, builder, kinds[9], c, builder.add(to, builder.mul(n, step))) for n in numbers]
             starts = [_pointer(context, builder, kinds[13], start, builder.add(begin, n)) for n in numbers]
-            fma = _named(builder, "fma", vector, vector, vector, vector, vector)
+            product = _product(builder, kinds[0], vector)
             fresh = builder.icmp_signed(">=", begin, _const(0))
             done = builder.append_basic_block("done")
             choice = builder.switch(vectors, done)
@@ -129,11 +158,11 @@ def _products(filters, most):
                     tap = builder.mul(loop.index, _const(2))
                     along, offset = (builder.load(builder.gep(table, [builder.add(tap, _const(n))])) for n in (0, 1))
                     here = builder.gep(run, [offset])
-                    entries = [_load(builder, builder.gep(here, [place]), vector, size) for place in places]
+                    entries = [_load(builder, builder.gep(here, [place]), read, size) for place in places]
                     for numbers_of, line in zip(own, total, strict=True):
-                        factor = _spread(builder, builder.load(builder.gep(numbers_of, [along])), vector)
+                        factor = _spread(builder, builder.load(builder.gep(numbers_of, [along])), read)
                         for entry, held in zip(entries, line, strict=True):
-                            builder.store(builder.call(fma, [factor, entry, builder.load(held)]), held)
+                            builder.store(product(factor, entry, builder.load(held)), held)
                 for target, line in zip(targets, total, strict=True):
                     for place, held in zip(places, line, strict=True):
                         where = builder.bitcast(builder.gep(target, [place]), vector.as_pointer())
@@ -161,8 +190,9 @@ def _dots(filters, taps):
         def codegen(context, builder, signature, arguments):
             z, at, by_filter, z_row, count, x, shift, x_row, table, first, some, rows, length, d, to, step = arguments
             kinds = signature.args
-            element, vector, size = _vector(context, kinds[0])
-            fma = _named(builder, "fma", vector, vector, vector, vector, vector)
+            element, vector, _ = _vector(context, kinds[13])
+            _, read, size = _vector(context, kinds[0])
+            product = _product(builder, kinds[0], vector)
             add = _named(builder, "vector.reduce.fadd", vector, element, element, vector)
             numbers, chosen = ([_within(builder, n, c) for n in range(m)] for m, c in ((filters, count), (taps, some)))
             left = [
@@ -178,12 +208,12 @@ def _dots(filters, taps):
             with cgutils.for_range(builder, rows) as loop:
                 down, over = builder.mul(loop.index, z_row), builder.mul(loop.index, x_row)
                 ours, theirs = [builder.gep(p, [down]) for p in left], [builder.gep(p, [over]) for p in right]
-                with cgutils.for_range_slice(builder, _const(0), length, _const(vector.count)) as (p, _):
-                    entries = [_load(builder, builder.gep(row, [p]), vector, size) for row in ours]
+                with cgutils.for_range_slice(builder, _const(0), length, _const(read.count)) as (p, _):
+                    entries = [_load(builder, builder.gep(row, [p]), read, size) for row in ours]
                     for k, row in enumerate(theirs):
-                        entry = _load(builder, builder.gep(row, [p]), vector, size)
+                        entry = _load(builder, builder.gep(row, [p]), read, size)
                         for own, line in zip(entries, total, strict=True):
-                            builder.store(builder.call(fma, [own, entry, builder.load(line[k])]), line[k])
+                            builder.store(product(own, entry, builder.load(line[k])), line[k])
             # All are read before one is written: repeated filters and taps write the same sums.
             places = [
                 _pointer(context, builder, kinds[13], d, builder.add(to, builder.add(builder.mul(n, step), k)))
@@ -252,15 +282,15 @@ def _add_dots(z, at, by_filter, z_row, count, x, shift, x_row, table, first, tap
 @compiled
 def train(  # noqa: PLR0912  (its loops are not functions of their own, since LLVM optimises all that one calls again)
     address, table, taps, values, gradient, x, y, order, size, count, lr, clip, decay, proximal, received, added, pull,
-    momentum, velocity, shape, pad, noise, outputs, backward, which, scratch, offsets, begun,
+    momentum, velocity, shape, pad, noise, outputs, backward, which, scratch, offsets, begun, halves,
 ):  # fmt: skip
     """Train in place, and return the sum of the losses of the first epoch, and whether all labels are known.
 
     Args:
         address: of BLAS's matrix product.
-        table: (L, 22), a row for each layer.
+        table: (L, 23), a row for each layer.
         taps: of each tap of each layer, in pairs: where its numbers are in a filter, and where its run begins in the
-            inputs of the layer, for minibatches of one example.
+            inputs of the layer, for minibatches of one example. In bfloat16 those of each pair of channels follow.
         values: (d,), all parameters.
         gradient: (d,), room for their gradient.
         x: (n * channels * height * width,), examples, one after the other.
@@ -286,6 +316,8 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
         scratch: room for some rows of pixels.
         offsets: as taps, room for where their runs begin in a minibatch.
         begun: room for another table of this kind, of the examples, or of the outputs of a layer.
+        halves: None; for convolutions in bfloat16 room, of one layer at a time, for its inputs, its filters and the
+            scratch, each in pairs of channels (uint32), and for its inputs and the scratch as they lie (uint16).
     """
     last, total, drawn, m = len(table) - 1, 0.0, ZERO, ZERO
     classes, held = table[last, OUTPUTS], len(y)
@@ -314,7 +346,7 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
             row = table[number]
             at, to = _begin(row, number, m), _end(table, number, m)
             if row[TALL]:
-                _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scratch)
+                _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scratch, halves)
             elif number or not in_rows:
                 _apply(address, row, values, outputs, at, to, m, noise, now)
             else:
@@ -333,7 +365,7 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
             if row[TALL]:
                 _convolve_back(
                     row, number > 0, values, gradient, offsets, begun, outputs, backward, at, to, m, noise, now, which,
-                    scratch, step,
+                    scratch, step, halves,
                 )  # fmt: skip
             else:
                 _undo_apply(row, outputs, backward, to, m, noise, now)
@@ -398,26 +430,39 @@ def _group(row, pitch, itemsize):
 
 @no_type_check
 @compiled
-def _pitch(row, m, itemsize):
-    """Return the length of a run of a convolution's outputs, whole vectors."""
-    lanes = BYTES // itemsize
+def _pitch(row, m, itemsize, halves):
+    """Return the length of a run of a convolution's outputs, whole vectors, of single numbers in bfloat16 too."""
+    lanes = BYTES // itemsize if halves is None else BYTES // 2
     return (row[COLUMNS] * m + lanes - 1) // lanes * lanes
 
 
 @no_type_check
 @compiled
-def _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scratch):
+def _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scratch, halves):
     """Write the outputs of a convolution, after pooling, activation and dropout."""
     count, taps, line = row[OUTPUTS], row[INPUTS] * row[TALL] * row[BROAD], row[LINE] * m
-    pitch = _pitch(row, m, values.itemsize)
+    twos = (row[INPUTS] + 1) // 2 * row[TALL] * row[BROAD]
+    if halves is not None:
+        inputs, filters = halves[0], halves[1]
+        _pair(outputs, at, row[INPUTS], row[LINES] * line, row[LINES] * line, inputs, ZERO)
+        for tap in range(count * row[TALL] * row[BROAD]):
+            fro, put = row[WEIGHT] + tap * row[INPUTS], tap * ((row[INPUTS] + 1) // 2)
+            _pair(values, fro, row[INPUTS], ONE, ONE, filters, put)
+    pitch = _pitch(row, m, values.itemsize, halves)
     group, vectors = _group(row, pitch, values.itemsize), pitch * values.itemsize // BYTES
     for top in range(0, row[ROWS], group):
         some = min(group, row[ROWS] - top)
         for r in range(some):
-            _add_products(
-                row[FILTERS], values, row[WEIGHT], taps, count, outputs, at + (top + r) * line, offsets, row[TAPS],
-                taps, scratch, r * pitch, group * pitch, vectors, values, row[BIAS],
-            )  # fmt: skip
+            if halves is None:
+                _add_products(
+                    row[FILTERS], values, row[WEIGHT], taps, count, outputs, at + (top + r) * line, offsets, row[TAPS],
+                    taps, scratch, r * pitch, group * pitch, vectors, values, row[BIAS],
+                )  # fmt: skip
+            else:
+                _add_products(
+                    row[FILTERS], filters, ZERO, twos, count, inputs, (top + r) * line, offsets, row[PAIRS],
+                    twos, scratch, r * pitch, group * pitch, vectors, values, row[BIAS],
+                )  # fmt: skip
         step = 2 if row[POOLED] else 1
         length = row[COLUMNS] // step * m
         for c in range(count):
@@ -433,6 +478,43 @@ def _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scrat
                 _activate(row[ACTIVATION], target)
                 if row[NOISE]:
                     _drop(row, noise, now, c, (top + r) // step, m, target)
+
+
+@no_type_check
+@compiled
+def _half(bits):
+    """Return the number of bfloat16 that is next to a number of float32, the even one of two; both are their bits."""
+    nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    near = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.uint32(0x7FC0) if nan else near
+
+
+@no_type_check
+@compiled
+def _halve(source, begin, target, count):
+    """Write numbers in bfloat16."""
+    bits = source.view(np.uint32)[begin : begin + count]
+    for e in range(count):
+        target[e] = np.uint16(_half(bits[e]))
+
+
+@no_type_check
+@compiled
+def _pair(source, begin, count, length, step, target, to):
+    """Write the numbers of each two rows as pairs in bfloat16; a last one without another is paired with zeros.
+
+    Row k begins at begin + k * step.
+    """
+    bits = source.view(np.uint32)
+    for k in range(0, count, 2):
+        ours, put = bits[begin + k * step :], target[to + k // 2 * length :]
+        if k + 1 < count:
+            theirs = bits[begin + (k + 1) * step :]
+            for e in range(length):
+                put[e] = _half(ours[e]) | (_half(theirs[e]) << np.uint32(16))
+        else:
+            for e in range(length):
+                put[e] = _half(ours[e])
 
 
 @no_type_check
@@ -589,47 +671,87 @@ def _activate(activation, z):
 
 @no_type_check
 @compiled
-def _convolve_back(
-    row, further, values, gradient, offsets, steps, outputs, backward, at, to, m, noise, now, which, scratch, lr
+def _convolve_back(  # noqa: PLR0912  (as `train`)
+    row, further, values, gradient, offsets, steps, outputs, backward, at, to, m, noise, now, which, scratch, lr, halves
 ):  # fmt: skip
     """Write the gradient by the filters, and that by the inputs of a convolution if it is needed further on.
 
     With a learning rate it takes a step by the gradient, when that by the inputs is there, which needs the filters.
     """
     inputs, count, line = row[INPUTS], row[OUTPUTS], row[LINE] * m
-    taps, plane = inputs * row[TALL] * row[BROAD], row[LINES] * line
-    pitch = _pitch(row, m, values.itemsize)
+    taps, plane, twos = inputs * row[TALL] * row[BROAD], row[LINES] * line, (count + 1) // 2
+    pitch = _pitch(row, m, values.itemsize, halves)
     group, vectors = _group(row, pitch, values.itemsize), pitch * values.itemsize // BYTES
     if further:
         backward[at : at + inputs * plane] = 0
     gradient[row[WEIGHT] : row[WEIGHT] + count * taps] = 0
     gradient[row[BIAS] : row[BIAS] + count] = 0
-    for down in range(row[TALL]):
-        for c in range(count):
-            entry = 2 * (down * count + c)
-            steps[entry], steps[entry + 1] = c * taps + down * row[BROAD] * inputs, (c * group - down) * pitch
+    _prepare_back(row, further, values, steps, outputs, at, m, group, pitch, halves)
+    if halves is not None:
+        _, filters, paired, images, single = halves
     for top in range(0, row[ROWS], group):
         some = min(group, row[ROWS] - top)
         for c in range(count):
             _by_pixels(row, outputs, backward, to, c, top, some, m, noise, now, which, scratch, group, pitch)
             begun = c * group * pitch
             gradient[row[BIAS] + c] += _sum(scratch[begun : begun + some * pitch])
-        _add_dots(
-            scratch, ZERO, group * pitch, pitch, count, outputs, at + top * line, line, offsets, row[TAPS], taps, some,
-            pitch, gradient, row[WEIGHT], taps,
-        )  # fmt: skip
+        if halves is None:
+            _add_dots(
+                scratch, ZERO, group * pitch, pitch, count, outputs, at + top * line, line, offsets, row[TAPS], taps,
+                some, pitch, gradient, row[WEIGHT], taps,
+            )  # fmt: skip
+        else:
+            _halve(scratch, ZERO, single, count * group * pitch)
+            _add_dots(
+                single, ZERO, group * pitch, pitch, count, images, top * line, line, offsets, row[TAPS], taps, some,
+                pitch, gradient, row[WEIGHT], taps,
+            )  # fmt: skip
+            if further:
+                _pair(scratch, ZERO, count, group * pitch, group * pitch, paired, ZERO)
         if further:
             for r in range(some + row[TALL] - 1):  # rows of the inputs, and of the filters that reach them from here
                 first, last = max(0, r - some + 1), min(row[TALL] - 1, r)
                 for over in range(row[BROAD]):
-                    _add_products(
-                        row[BACK], values, row[WEIGHT] + over * inputs, ONE, inputs, scratch, r * pitch, steps,
-                        first * count, (last - first + 1) * count, backward, at + (top + r) * line + over * m, plane,
-                        vectors, values, NO_START,
-                    )  # fmt: skip
+                    put = at + (top + r) * line + over * m
+                    if halves is None:
+                        _add_products(
+                            row[BACK], values, row[WEIGHT] + over * inputs, ONE, inputs, scratch, r * pitch, steps,
+                            first * count, (last - first + 1) * count, backward, put, plane, vectors, values, NO_START,
+                        )  # fmt: skip
+                    else:
+                        _add_products(
+                            row[BACK], filters, over * row[TALL] * twos * inputs, ONE, inputs, paired, r * pitch,
+                            steps, first * twos, (last - first + 1) * twos, backward, put, plane, vectors, values,
+                            NO_START,
+                        )  # fmt: skip
     if lr:
         _step(values, gradient, row[WEIGHT], count * taps, lr)
         _step(values, gradient, row[BIAS], count, lr)
+
+
+@no_type_check
+@compiled
+def _prepare_back(row, further, values, steps, outputs, at, m, group, pitch, halves):
+    """Write the table of the runs from which the gradient by the inputs is summed; in bfloat16 also what is read."""
+    inputs, count, plane = row[INPUTS], row[OUTPUTS], row[LINES] * row[LINE] * m
+    taps, twos = inputs * row[TALL] * row[BROAD], (count + 1) // 2
+    if halves is None:
+        for down in range(row[TALL]):
+            for c in range(count):
+                entry = 2 * (down * count + c)
+                steps[entry], steps[entry + 1] = c * taps + down * row[BROAD] * inputs, (c * group - down) * pitch
+    else:
+        _, filters, _, images, _ = halves
+        _halve(outputs, at, images, inputs * plane)
+        images[inputs * plane : inputs * plane + BEYOND] = 0  # what is beyond a run is multiplied by 0
+        if further:
+            for tap in range(row[TALL] * row[BROAD]):
+                put = (tap % row[BROAD] * row[TALL] + tap // row[BROAD]) * twos * inputs
+                _pair(values, row[WEIGHT] + tap * inputs, count, inputs, taps, filters, put)
+        for down in range(row[TALL]):
+            for c in range(twos):
+                entry = 2 * (down * twos + c)
+                steps[entry], steps[entry + 1] = (down * twos + c) * inputs, (c * group - down) * pitch
 
 
 @no_type_check

@@ -51,7 +51,12 @@ class CompiledTrainer(CorrectableTrainer):
         address = None if why else gemm(model.values.numpy().dtype)
         if not why and address is None:
             why = "this build of torch does not share its matrix products"
-        if address is None:
+        self._half = recipe.precision == "bfloat16"
+        if not why and self._half and model.dtype != torch.float32:
+            why = f"the model is in {model.dtype}, and precision is bfloat16"
+        if not why and self._half and not kernels.HALVES:
+            why = "this processor has no instructions for products in bfloat16 (AVX512_BF16)"
+        if why or address is None:
             raise ValueError(f"Training has no compiled form: {why}. Set training.compiled to false.")
         self.recipe, self.seed, self._chain, self._gemm = recipe, seed, chain, address
         self._values, self._gradient = model.values.numpy(), model.gradient.numpy()
@@ -84,7 +89,7 @@ class CompiledTrainer(CorrectableTrainer):
             start = model.values[: model.trainable]
             added = (vector - pull * start if pull else vector).contiguous().numpy()
         if self._room is None or not self._room.fits(shape, size):
-            self._room = Room(self._chain, shape, size, self._none.dtype)
+            self._room = Room(self._chain, shape, size, self._none.dtype, half=self._half)
         settings = (
             x, data.y.numpy(), self._order(task, len(data)), size, count, recipe.learning_rate(task.version),
             recipe.clip_norm or math.inf, recipe.weight_decay, recipe.proximal, self._received, added, pull,
@@ -150,27 +155,34 @@ class Room:
         shape: of an example.
         size: examples of a minibatch, at most.
         kind: type of the numbers.
+        half: whether convolutions compute in bfloat16.
     """
 
-    def __init__(self, chain: Chain, shape: tuple[int, ...], size: int, kind: np.dtype[Any]) -> None:
+    def __init__(
+        self, chain: Chain, shape: tuple[int, ...], size: int, kind: np.dtype[Any], *, half: bool = False
+    ) -> None:
         self.shape, self.size = shape, size
         first, images = chain.stages[0], any(chain.stages[0].filters)
         self._pad, self._example = first.padding, np.array(shape if images else (first.inputs, 1, 1), np.int64)
-        rows, taps, at, which, scratch = list[list[int]](), [np.empty((0, 2), np.int64)], 0, 0, 0
+        rows, taps, at, which, scratch, largest = list[list[int]](), [np.empty((0, 2), np.int64)], 0, 0, 0, 0
         height, width = shape[1:] if images else (1, 1)
         for stage, after in zip(chain.stages, [*chain.stages[1:], None], strict=True):
             lines, line, (tall, broad) = height + 2 * stage.padding, width + 2 * stage.padding, stage.filters
             height, width = stage.image(height, width) if tall else (1, 1)
             scale, border = 2 if stage.pooled else 1, after.padding if after else 0
+            first_tap = sum(map(len, taps))
             rows.append([
                 stage.inputs, stage.outputs, tall, broad, stage.weight, stage.bias, stage.activation, stage.pooled,
                 scale * height, scale * width, lines, line, height + 2 * border, width + 2 * border, border, at, which,
-                sum(map(len, taps)), stage.noise, stage.whole, tile(stage.outputs), tile(stage.inputs),
+                first_tap, stage.noise, stage.whole, tile(stage.outputs), tile(stage.inputs),
+                first_tap + stage.inputs * tall * broad,
             ])  # fmt: skip
             if tall:
                 down, over = np.arange(tall)[:, None, None] * line, np.arange(broad)[:, None]
-                begins = (down + over + np.arange(stage.inputs) * lines * line).ravel()
-                taps.append(np.stack([np.arange(len(begins)), begins], 1))
+                for channels in (stage.inputs, *([-(-stage.inputs // 2)] if half else [])):
+                    begins = (down + over + np.arange(channels) * lines * line).ravel()
+                    taps.append(np.stack([np.arange(len(begins)), begins], 1))
+                largest = max(largest, (stage.inputs + 1) * lines * line)
                 which += stage.outputs * height * width if stage.pooled else 0
                 two = 2 * stage.outputs * (scale * width * size + BEYOND)  # rows of pixels, if they are more
                 scratch = max(scratch, SCRATCH // kind.itemsize, two)
@@ -183,6 +195,11 @@ class Room:
         count = size * (at + chain.outputs) + (len(rows) + 1) * BEYOND
         self._outputs, self._backward = np.empty(count, kind), np.empty(count, kind)
         self._which, self._scratch = np.empty(size * which + BEYOND, np.int8), np.zeros(scratch + BEYOND, kind)
+        # Of float32; see `kernels.train`.
+        pairs, single = largest * size // 2 + 2 * BEYOND, largest * size + 2 * BEYOND
+        filters = max(stage.part.weight.numel() for stage in chain.stages)
+        sizes = {np.uint32: (pairs, filters, scratch + BEYOND), np.uint16: (single, scratch + BEYOND)}
+        self._halves = tuple(np.zeros(n, number) for number in sizes for n in sizes[number]) if half else None
 
     def fits(self, shape: tuple[int, ...], size: int) -> bool:
         """Return whether there is room for a minibatch of so many examples of a shape."""
@@ -195,6 +212,7 @@ class Room:
         found: tuple[float, bool] = kernels.train(
             address, self._table, self._taps, values, gradient, *settings, self._example, self._pad, noise,
             self._outputs, self._backward, self._which, self._scratch, self._offsets, self._begun,
+            self._halves,
         )  # fmt: skip
         return found
 

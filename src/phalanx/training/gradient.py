@@ -8,6 +8,7 @@ goes on.  It also does while torch has hooks of all modules, which the kernels w
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -31,11 +32,12 @@ class Gradient:
     Args:
         model: the module, bound to its vector.
         task: the task, which defines the loss.
+        half: whether products are computed in bfloat16, where torch's autocast does so.
     """
 
-    def __init__(self, model: FlatModule, task: Task) -> None:
-        self.model, self.task = model, task
-        plain = type(task) is Classification and model.device.type == "cpu" and model.dtype in KINDS
+    def __init__(self, model: FlatModule, task: Task, *, half: bool = False) -> None:
+        self.model, self.task, self._half = model, task, half
+        plain = not half and type(task) is Classification and model.device.type == "cpu" and model.dtype in KINDS
         self._layers = layers_of(model.module) if plain else None
         trained = [number for number, layer in enumerate(self._layers or ()) if isinstance(layer, Linear | Convolution)]
         self._first = min(trained, default=0)  # no gradient before it
@@ -54,7 +56,8 @@ class Gradient:
             self.model.gradient.zero_()
             return self._add(layers, x, y)
         before = None if layers is None or self.plain else torch.get_rng_state()
-        loss = self.task.loss(apply(self.model.module, x), y)
+        with torch.autocast(self.model.device.type, torch.bfloat16) if self._half else nullcontext():
+            loss = self.task.loss(apply(self.model.module, x), y)
         self.model.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         if layers is not None:

@@ -15,7 +15,7 @@ from phalanx.data.dataset import Inputs
 from phalanx.rng import borrowed, generator
 from phalanx.training.augmentation import Transform
 from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
-from phalanx.training.sgd import LocalSGD, Schedule, in_pairs, split
+from phalanx.training.sgd import LocalSGD, Precision, Schedule, in_pairs, split
 from phalanx.training.task import Task, apply
 from phalanx.training.vector import FlatModule
 
@@ -55,7 +55,7 @@ class LocalOptimizer(LocalTraining):
     remember: bool = False
     parts: int = 1
     clip_norm: float | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     augment: Transform | None = None
 
     def __post_init__(self) -> None:
