@@ -13,7 +13,7 @@ from phalanx.training import FlatModule, LocalSGD, Trainer
 from phalanx.training import pooling_kernels as kernels
 from phalanx.training.gradient import Gradient, layers_of, same_bits
 from phalanx.training.local import LocalTask
-from phalanx.training.task import CLASSIFICATION, NextToken, apply
+from phalanx.training.task import CLASSIFICATION, NextToken
 
 MODULES = {
     "softmax regression": ((6,), lambda: MLP(()).build((6,), 3)),
@@ -29,7 +29,7 @@ MODULES = {
 
 def by_graph(model, x, y):
     """Return the loss and the gradient by autograd."""
-    loss = CLASSIFICATION.loss(apply(model.module, x), y)
+    loss = CLASSIFICATION.loss(model.outputs(x), y)
     model.gradient.zero_()
     loss.backward()
     return loss.detach(), model.gradient.clone()

@@ -8,7 +8,11 @@ import torch.nn.functional as F  # noqa: N812  (the name that everyone knows)
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from phalanx.data import Dataset
 from phalanx.rng import borrowed
+from phalanx.training import LocalSGD
+from phalanx.training.local import LocalTask
+from phalanx.training.task import CLASSIFICATION
 from phalanx.training.vector import FlatModule, rows_as_matrix
 
 
@@ -172,6 +176,30 @@ def test_a_step_on_the_flat_vectors_is_a_step_of_the_module(build):
         F.cross_entropy(plain(x), y).backward()
         optimizer.step()
     torch.testing.assert_close(model.read(), parameters_to_vector(plain.parameters()))
+
+
+@pytest.mark.parametrize(
+    "norms",
+    [
+        lambda: (nn.InstanceNorm2d(3), nn.InstanceNorm2d(4, affine=True)),
+        lambda: (nn.GroupNorm(1, 3), nn.GroupNorm(2, 4)),
+    ],
+)
+@pytest.mark.parametrize("first", [False, True], ids=["after a convolution", "first"])
+@pytest.mark.parametrize("images", [1, 5])
+def test_normalisation_has_the_gradient_of_images_in_rows(images, first, norms):
+    """Torch's own is false for one image alone that lies channels last, or its process crashes."""
+    with borrowed(0, "model"):
+        one, other = norms()
+        module = nn.Sequential(nn.Conv2d(2, 3, 2), one, nn.Conv2d(3, 4, 2), other, nn.Flatten(), nn.Linear(64, 3))
+        module = nn.Sequential(*[nn.GroupNorm(2, 2)] * first, *module).double()
+        x, y = torch.randn(images, 2, 6, 6).double(), torch.randint(3, (images,))
+    F.cross_entropy(module(x), y).backward()
+    expected = torch.cat([p.grad.flatten() for p in module.parameters()])
+    model, row = FlatModule(module), torch.zeros(len(expected)).double()
+    LocalSGD(lr=1.0).trainer(model, CLASSIFICATION, 0).train(LocalTask(0, 0, 0, model.read(), row), Dataset(x, y, 3))
+    assert torch.allclose(-row, expected, atol=1e-12)
+    assert torch.allclose(model.arranged(-row), model.gradient, atol=1e-12)
 
 
 def test_tied_parameters_travel_once():

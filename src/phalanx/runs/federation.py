@@ -23,7 +23,6 @@ from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
 from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate_each, least_loss, metrics_of
 from phalanx.training.sgd import ServerTraining
-from phalanx.training.task import apply
 from phalanx.training.vector import FlatModule, check_size
 from phalanx.weighting import Truncate
 
@@ -151,7 +150,7 @@ class Federation:
         self.model.module.eval()
         try:
             with torch.inference_mode():
-                scores = apply(self.model.module, few.x)
+                scores = self.model.outputs(few.x)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             said = str(error).splitlines()[0].rstrip(".")
             integers = "dtype" in said and not any(x.is_floating_point() for x in few.inputs.values())

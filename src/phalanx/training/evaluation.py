@@ -15,7 +15,7 @@ from phalanx.data import Dataset
 from phalanx.rng import stream
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import batches
-from phalanx.training.task import CLASSIFICATION, Measures, Task, apply
+from phalanx.training.task import CLASSIFICATION, Measures, Task
 from phalanx.training.vector import FlatModule
 
 BATCH = 1000  # examples evaluated at once, at most
@@ -61,7 +61,7 @@ def evaluate_each(
         measures, total, right = Measures(task, data), list[Tensor](), list[Tensor]()
         with torch.inference_mode():
             for x, y in parts:
-                outputs = apply(model.module, x)
+                outputs = model.outputs(x)
                 total.append(task.total(outputs, y).double())
                 measures.add(outputs, y)
                 if data.classes and (correct := task.correct(outputs, y)) is not None:

@@ -18,7 +18,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from phalanx.data.dataset import Inputs
 from phalanx.training import pooling_kernels as kernels
-from phalanx.training.task import Classification, Task, apply
+from phalanx.training.task import Classification, Task
 from phalanx.training.vector import FlatModule
 
 KINDS = (torch.float32, torch.float64)  # of the kernels
@@ -57,7 +57,7 @@ class Gradient:
             return self._add(layers, x, y)
         before = None if layers is None or self.plain else torch.get_rng_state()
         with torch.autocast(self.model.device.type, torch.bfloat16) if self._half else nullcontext():
-            loss = self.task.loss(apply(self.model.module, x), y)
+            loss = self.task.loss(self.model.outputs(x), y)
         self.model.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         if layers is not None:

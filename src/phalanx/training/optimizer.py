@@ -16,7 +16,7 @@ from phalanx.rng import borrowed, generator
 from phalanx.training.augmentation import Transform
 from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.sgd import LocalSGD, Precision, Schedule, in_pairs, split
-from phalanx.training.task import Task, apply
+from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
 
 
@@ -191,7 +191,7 @@ class OptimizerTrainer(LocalTrainer):
         total = torch.zeros((), dtype=torch.float64, device=model.device)
         for part, labelled in zip(split(x, size), torch.split(y, size), strict=True):
             with torch.autocast(model.device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16"):
-                loss = task.loss(apply(model.module, part), labelled)
+                loss = task.loss(model.outputs(part), labelled)
             share = task.count(labelled)
             (loss * (share / labels) if parts > 1 else loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * share

@@ -34,7 +34,7 @@ from phalanx.installation import installation
 from phalanx.rng import Entropy, borrowed, generator, numpy_generator
 from phalanx.training.local import LocalTask, LocalTrainer, LocalTraining
 from phalanx.training.sgd import SERVER, Added, LocalSGD, Trainer, split
-from phalanx.training.task import Task, apply
+from phalanx.training.task import Task
 from phalanx.training.vector import FlatModule
 
 ROOM = 1 << 25  # entries of the gradients of single examples that are in memory at a time
@@ -201,7 +201,7 @@ class PrivateTrainer(Trainer):
 
     def _by_example(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of each example (B,), and its gradient in each parameter (B, ...); hooks are on."""
-        outputs = apply(self.model.module, x)
+        outputs = self.model.outputs(x)
         pairs = zip(torch.split(outputs, 1), torch.split(y, 1), strict=True)
         losses = torch.stack([self.task.loss(one, label) for one, label in pairs])
         with warnings.catch_warnings():
@@ -234,7 +234,7 @@ class PrivateTrainer(Trainer):
         try:
             for x, y in zip(split(few.x, 1), torch.split(few.y, 1), strict=True):
                 model.gradient.zero_()
-                self.task.loss(apply(model.module, x), y).backward()  # type: ignore[no-untyped-call]
+                self.task.loss(model.outputs(x), y).backward()  # type: ignore[no-untyped-call]
                 alone.append([weight.grad.clone() for weight in self._weights if weight.grad is not None])
             with self._hooked():
                 _, each = self._by_example(next(split(few.x, len(few))), few.y)

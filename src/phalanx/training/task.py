@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
 
@@ -248,11 +247,6 @@ def _targets(data: Dataset, task: str) -> int:
             "them: Dataset(x, y.float()), or targets=True of a table; or choose the task Classification."
         )
     return data.y.shape[1] if data.y.ndim == 2 else 1
-
-
-def apply(module: torch.nn.Module, x: Tensor | Mapping[str, Tensor]) -> Any:
-    """Return the outputs for a batch; several inputs are keyword arguments."""
-    return module(x) if isinstance(x, Tensor) else module(**x)
 
 
 class Measures:

@@ -6,8 +6,8 @@ gradients are views of two flat tensors, so loading a model is a copy, and a ste
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from phalanx.numerics.memory import check_fits, room
 from phalanx.wording import shown
 
 BufferPolicy = Literal["refuse", "average", "freeze"]
+# Torch 2.13 computes false gradients of instance normalisation of one image where images lie channels last, and crashes
+# in group normalisation of such images that need no gradient.
+INSTANCES = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 COPIES = 3  # of a model, at least, that training takes: parameters, gradient, and what the server holds
 
 
@@ -86,13 +89,21 @@ class FlatModule:
         self.convolutional = any(p.ndim == 4 for p in parameters.values())
         self.values = torch.empty(sum(t.numel() for t in tensors), dtype=self.dtype, device=self.device)
         self.gradient = torch.zeros(self.trainable, dtype=self.dtype, device=self.device)
-        views = _bind([*shared, *own, *travelling], self.values, self.gradient)
+        last = not any(isinstance(part, INSTANCES) for part in self.module.modules())
+        self._in_rows = not last or any(isinstance(part, nn.GroupNorm) for part in self.module.modules())
+        views = _bind([*shared, *own, *travelling], self.values, self.gradient, last=last)
         self._entries = _numbered([*views[: len(shared)], *views[len(parameters) :], *views[len(shared) :][: len(own)]])
         self._own = torch.cat([self.values[:0], *(p.detach().flatten() for p in own)])
-        self._plain = not own and all(t.ndim != 4 for t in tensors)  # the values lie as in a sent vector
+        self._plain = not own and not (last and any(t.ndim == 4 for t in tensors))  # the values lie as in a sent vector
         self._frozen = [
             (b, b.clone()) for b in self.module.buffers() if buffers == "freeze" or not b.is_floating_point()
         ]
+
+    def outputs(self, x: Tensor | Mapping[str, Tensor]) -> Any:
+        """Return the outputs for a batch; several inputs are keyword arguments."""
+        if not isinstance(x, Tensor):
+            return self.module(**x)
+        return self.module(x.contiguous() if self._in_rows else x)
 
     def load(self, vector: Served) -> None:
         """Set all parameters, and reset the buffers that are not part of the vector.
@@ -133,7 +144,8 @@ class FlatModule:
         out = torch.empty_like(self.gradient)
         for view, (start, stop) in self._entries:
             if (at := view.storage_offset()) < self.trainable:
-                _shaped(out[at : at + view.numel()], view.shape).copy_(vector[start:stop].view(view.shape))
+                target = out[at : at + view.numel()].as_strided(view.shape, view.stride())
+                target.copy_(vector[start:stop].view(view.shape))
         return out
 
     def write_change(self, start: Served, out: Served) -> None:
@@ -173,20 +185,25 @@ def _travelling_buffers(module: nn.Module, policy: BufferPolicy) -> list[Tensor]
     return [b for b in buffers.values() if b.is_floating_point()] if policy == "average" else []
 
 
-def _bind(tensors: Iterable[Tensor], values: Tensor, gradient: Tensor) -> list[Tensor]:
+def _bind(tensors: Iterable[Tensor], values: Tensor, gradient: Tensor, *, last: bool) -> list[Tensor]:
     """Make each tensor a view of its part of `values`, and its gradient, if any, a view of its part of `gradient`.
 
-    Convolution weights are stored channels last inside their part, the fastest layout for convolutions; the vectors
-    that are loaded and read are row-major nevertheless.
+    Args:
+        tensors: the tensors.
+        values: receives their values.
+        gradient: receives their gradients.
+        last: whether convolution weights are stored channels last inside their part, the fastest layout for
+            convolutions; the vectors that are loaded and read are row-major nevertheless.
     """
+    shaped = _shaped if last else torch.Tensor.view
     views, start = [], 0
     for tensor in tensors:
         stop = start + tensor.numel()
-        view = _shaped(values[start:stop], tensor.shape)
+        view = shaped(values[start:stop], tensor.shape)
         view.copy_(tensor.detach())
         tensor.data = view
         if isinstance(tensor, nn.Parameter):
-            tensor.grad = _shaped(gradient[start:stop], tensor.shape)
+            tensor.grad = shaped(gradient[start:stop], tensor.shape)
         views.append(view)
         start = stop
     return views
