@@ -1,5 +1,6 @@
 """What holds for every test: types and shapes are checked while it runs."""
 
+import gc
 import os
 
 import pytest
@@ -8,6 +9,13 @@ import torch
 import typechecking
 
 typechecking.check("phalanx")
+
+
+def pytest_collection_finish():
+    """Let Python's garbage collector pass over ten thousand tests, and come less often: it took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_runtest_setup():

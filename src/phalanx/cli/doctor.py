@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from inspect import Parameter, isabstract, signature
@@ -97,7 +98,7 @@ def compile_rules() -> int:
 
 
 def compile_training() -> None:
-    """Train a tiny network in both loops, so that Numba compiles what they need and stores that on the disk."""
+    """Train a tiny network by all loops, so that Numba compiles what they need and stores that on the disk."""
     import torch  # noqa: PLC0415  (slow to import, and needed here only)
     from torch import nn  # noqa: PLC0415
 
@@ -108,8 +109,9 @@ def compile_training() -> None:
 
     network = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(9, 2))
     model, few = FlatModule(network), Dataset(torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64), 2)
-    with suppress(ValueError):  # this build of torch may have no BLAS that can be called
-        for recipe in (LocalSGD(steps=1, batch_size=4), LocalSGD(steps=1, batch_size=4, compiled=True)):
+    loop = LocalSGD(steps=1, batch_size=4)
+    with suppress(ValueError):  # torch's BLAS may not be called, or the processor does not multiply in bfloat16
+        for recipe in (loop, replace(loop, compiled=True), replace(loop, compiled=True, precision="bfloat16")):
             start = model.read()
             recipe.trainer(model, CLASSIFICATION, 0).train(LocalTask(0, 0, 0, start, torch.empty_like(start)), few)
 
