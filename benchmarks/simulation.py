@@ -257,22 +257,25 @@ def networks(clients: int = 20, rounds: int = 4, repeats: int = 3) -> None:
             continue
         held = count // clients
         data = Dataset(torch.rand(count, *shape), torch.randint(CLASSES, (count,)), CLASSES)
-        recipe, ratios = LocalSGD(batch_size=batch, lr=0.01, compiled=True), list[float]()
+        plain = LocalSGD(batch_size=batch, lr=0.01, compiled=True)
+        recipes = {"float32": plain} | ({"bfloat16": replace(plain, precision="bfloat16")} if HALVES else {})
         run = Run(
-            data=InMemory(data, data.of(torch.arange(100))), clients=clients, model=model, training=recipe,
+            data=InMemory(data, data.of(torch.arange(100))), clients=clients, model=model, training=plain,
             algorithm=FedAvg(), until=Until(rounds + 1), evaluation=Evaluation(every=1000),
         )  # fmt: skip
+        ratios: dict[str, list[float]] = {name: [] for name in recipes}
         for _ in range(repeats):
-            begun = time.perf_counter()
-            train_plainly(model, data, batch)
-            plain, seen = time.perf_counter() - begun, list[float]()
-            with ProcessExecutors(2, after=0.0) as processors:
-                simulate(run, executors=processors, observers=[lambda _, seen=seen: seen.append(time.perf_counter())])
-            ratios.append(plain / statistics.median(b - a for a, b in pairwise(seen[1:])))
-        print(f"{type(model).__name__}, {clients} clients x {held} images, batches of {batch}: ", end="")
-        print(
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}); load {os.getloadavg()[0]:.1f}"
-        )
+            for name, recipe in recipes.items():
+                begun = time.perf_counter()
+                train_plainly(model, data, batch)
+                alone, seen = time.perf_counter() - begun, list[float]()
+                with ProcessExecutors(2, after=0.0) as processors:
+                    watch = [lambda _, seen=seen: seen.append(time.perf_counter())]
+                    simulate(replace(run, training=recipe), executors=processors, observers=watch)
+                ratios[name].append(alone / statistics.median(b - a for a, b in pairwise(seen[1:])))
+        shown = ", ".join(f"{n} {statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for n, r in ratios.items())
+        print(f"{type(model).__name__}, {clients} clients x {held} images, batches of {batch}: {shown}; ", end="")
+        print(f"load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 FIRST = """
