@@ -19,6 +19,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -27,9 +28,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from scipy import stats
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.mkldnn import to_mkldnn
 
 from phalanx import Run, Until, simulate
 from phalanx.aggregators import Median
@@ -142,10 +145,22 @@ def least(call: Callable[[], object], calls: int = 15) -> float:
     return min(seen)
 
 
+@torch.inference_mode()
+def formats(part: nn.Module, row: NDArray[np.int64], m: int, products: int) -> str:
+    """Return GFLOP/s of torch's convolution alone, forward: of images channels last, and in oneDNN's blocked format."""
+    height, width = row[kernels.LINES] - 2 * part.padding[0], row[kernels.LINE] - 2 * part.padding[0]
+    images = torch.rand(m, row[kernels.INPUTS], height, width)
+    last, blocked = images.contiguous(memory_format=torch.channels_last), images.to_mkldnn()
+    by_onednn = to_mkldnn(deepcopy(part).eval())
+    speeds = [products / least(call) / 1e9 for call in (lambda: part(last), lambda: by_onednn(blocked))]
+    return f" (torch forward {speeds[0]:.0f}, blocked {speeds[1]:.0f})"
+
+
 def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
     """Print GFLOP/s of each layer of a network in the compiled loop, with all that follows the layer."""
     bound = FlatModule(model.build(shape, CLASSES))
-    room, shown = Room(Chain(bound), shape, m, np.dtype(np.float32), half=half), list[str]()
+    chain, shown = Chain(bound), list[str]()
+    room = Room(chain, shape, m, np.dtype(np.float32), half=half)
     values, gradient, noise = bound.values.numpy(), bound.gradient.numpy(), np.ones(m * 10_000, np.float32)
     address, rng, size = gemm(np.dtype(np.float32)), np.random.default_rng(0), np.int64(m)
     room._offsets[::2], room._offsets[1::2] = room._taps[::2], room._taps[1::2] * m
@@ -165,7 +180,8 @@ def layers(model: Model, shape: tuple[int, ...], m: int, *, half: bool) -> None:
             there = partial(kernels._apply, address, row, values, room._outputs, *at_end)
             back = partial(kernels._apply_back, address, *all_but, room._outputs, room._backward, at, to, size, 0.0)
         forward, backward = products / least(there), (2 if number else 1) * products / least(back)
-        shown.append(f"{forward / 1e9:.0f}, {backward / 1e9:.0f}")
+        by_torch = formats(chain.stages[number].part, row, m, products) if row[kernels.TALL] and not half else ""
+        shown.append(f"{forward / 1e9:.0f}, {backward / 1e9:.0f}{by_torch}")
     name = f"{type(model).__name__}{' in bfloat16' if half else ''}"
     print(f"{name}, batches of {m}: {'; '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
 

@@ -139,7 +139,10 @@ class LocalSGD(LocalTraining):
             (self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be positive, got {self.clip_norm}"),
             (0 <= self.proximal < math.inf, f"proximal must be at least 0, got {self.proximal}"),
             (not (self.stacked and self.compiled), "clients can be stacked or compiled, not both"),
-            (not self.stacked or self.precision == "float32", "clients cannot be stacked: precision is bfloat16"),
+            (
+                not self.stacked or self.precision == "float32",
+                "clients cannot be stacked: precision is bfloat16, not float32",
+            ),
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
