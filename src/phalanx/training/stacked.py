@@ -94,7 +94,7 @@ class StackedTrainer(LocalTrainer):
             raise InfeasibleError(REFUSED.format(what))
         self.model.module.eval()
         with torch.inference_mode():
-            wanted = self.model.module(few.x)
+            wanted = self.model.outputs(few.x)
         try:
             found = self._outputs(few.x)[0]
         except ValueError as error:
