@@ -26,19 +26,20 @@ from phalanx.runs.engines import ENGINES, with_engine
 
 LEAST_STEPS = 3  # of a run; the first of them is left out
 LEAST_SHARE = 0.15  # of a run's virtual time, since clients with similar speeds answer in waves
-PATIENCE = 15  # times as long as other runs may take until that share
+LONGER = 15  # times as long as other runs may take until that share
 SEEDS = 3  # for which hours are given
 
 
 def seconds(plan: Run, data_dir: Path | None, longest: float) -> float:
     """Return the processor's seconds that a run takes, from its first steps."""
     marks, begun = list[tuple[float, float]](), time.process_time()
+    waves = plan.until.seconds and not plan.algorithm.synchronous
 
     def watch(progress: Progress) -> None:
         steps = progress.step / plan.until.limit if plan.until.limit else 0.0
         virtual = progress.now / plan.until.seconds if plan.until.seconds else 0.0
         marks.append((max(steps, virtual), time.process_time()))
-        wanted = longest if not plan.until.seconds or virtual >= LEAST_SHARE else PATIENCE * longest
+        wanted = longest if not waves or virtual >= LEAST_SHARE else LONGER * longest
         if progress.step >= LEAST_STEPS and time.process_time() - begun > wanted:
             raise Stop
 
@@ -46,7 +47,7 @@ def seconds(plan: Run, data_dir: Path | None, longest: float) -> float:
         simulate(plan, data_dir=data_dir, observers=[watch], models=None)
     moved = [mark for mark in marks if mark[0] > 0]
     (share, first), (last_share, last) = moved[0], moved[-1]
-    share = 0.0 if plan.until.seconds else share
+    share = 0.0 if waves else share
     if last_share >= 1 or last_share <= share:
         return last - begun
     return first - begun + (1 - share) * (last - first) / (last_share - share)

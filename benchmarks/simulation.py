@@ -46,7 +46,7 @@ from phalanx.runs.federation import Federation
 from phalanx.simulation import Normal
 from phalanx.simulation.parallel import ProcessExecutors
 from phalanx.training import Evaluation
-from phalanx.training.chain_kernels import HALVES
+from phalanx.training.chain_kernels import BFLOAT16
 from training import NETWORKS
 from training import central as train_plainly
 
@@ -232,7 +232,7 @@ def cell(rounds: int = 4, of: int = 200) -> None:
     plain = LocalSGD(batch_size=100, lr=0.01)
     recipes = {"float32": plain, "compiled": replace(plain, compiled=True)}
     recipes["bfloat16"] = replace(plain, precision="bfloat16")
-    if HALVES:
+    if BFLOAT16:
         recipes["compiled bfloat16"] = replace(plain, compiled=True, precision="bfloat16")
     for name, recipe in recipes.items():
         run = Run(
@@ -258,7 +258,7 @@ def networks(clients: int = 20, rounds: int = 4, repeats: int = 3) -> None:
         held = count // clients
         data = Dataset(torch.rand(count, *shape), torch.randint(CLASSES, (count,)), CLASSES)
         plain = LocalSGD(batch_size=batch, lr=0.01, compiled=True)
-        recipes = {"float32": plain} | ({"bfloat16": replace(plain, precision="bfloat16")} if HALVES else {})
+        recipes = {"float32": plain} | ({"bfloat16": replace(plain, precision="bfloat16")} if BFLOAT16 else {})
         run = Run(
             data=InMemory(data, data.of(torch.arange(100))), clients=clients, model=model, training=plain,
             algorithm=FedAvg(), until=Until(rounds + 1), evaluation=Evaluation(every=1000),

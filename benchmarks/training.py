@@ -241,7 +241,7 @@ def epochs(options: argparse.Namespace) -> None:
         ways: dict[str, LocalTraining] = {"clients": plain, "compiled": replace(plain, compiled=True)}
         if not isinstance(model, MLP):
             ways["bfloat16"] = replace(plain, precision="bfloat16")
-            if kernels.HALVES:
+            if kernels.BFLOAT16:
                 ways["compiled bfloat16"] = replace(plain, compiled=True, precision="bfloat16")
         found = dict[str, list[float]]()
         for _ in range(options.repeats):
@@ -272,7 +272,7 @@ def main() -> None:
         accuracy()
     elif options.layers:
         for model, shape, batch, _ in NETWORKS:
-            for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.HALVES]:
+            for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.BFLOAT16]:
                 layers(model, shape, batch, half=half)
     elif options.stacks:
         stacked.MADE = 1 << 40  # as wide as asked for

@@ -25,7 +25,10 @@ def pytest_runtest_setup():
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """One process more than processors, since many tests wait for a deadline; no more than 8, which take 8 GB."""
-    return min(8, (os.cpu_count() or 1) + 1)
+    if (wanted := os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")) is not None:
+        return int(wanted)
+    free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(8, free + 1)
 
 
 def _threads(count):

@@ -120,7 +120,7 @@ def test_a_damaged_certificate_and_a_damaged_roster_are_wrong(folder):
 
 
 def test_a_port_that_somebody_holds_is_wrong(folder, monkeypatch):
-    monkeypatch.setattr(doctor, "PATIENCE", 0.2)
+    monkeypatch.setattr(doctor, "TIMEOUT", 0.2)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()

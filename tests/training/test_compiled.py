@@ -34,7 +34,7 @@ from phalanx.models import (
 )
 from phalanx.numerics.blas_kernels import A_TURNED, B_TURNED, PLAIN, gemm, multiply
 from phalanx.rng import borrowed
-from phalanx.training import Ditto, FedPer, LocalSGD, compiled
+from phalanx.training import Ditto, FedPer, LocalOptimizer, LocalSGD, compiled
 from phalanx.training import chain_kernels as kernels
 from phalanx.training.compiled import CompiledTrainer
 from phalanx.training.local import LocalTask
@@ -412,7 +412,7 @@ def test_products_are_those_of_numpy(m, n, k, kind):
 # Products in bfloat16
 
 
-half = pytest.mark.skipif(not kernels.HALVES, reason="this processor has no products in bfloat16")
+half = pytest.mark.skipif(not kernels.BFLOAT16, reason="this processor has no products in bfloat16")
 
 
 class Rounding(torch.autograd.Function):
@@ -521,11 +521,22 @@ def test_a_processor_without_bfloat16_and_other_models_are_refused(monkeypatch):
     recipe, module = LocalSGD(compiled=True, precision="bfloat16"), MODULES["convolution"][0]()
     with pytest.raises(ValueError, match=r"the model is in torch\.float64, and precision is bfloat16"):
         recipe.trainer(FlatModule(module.double()), CLASSIFICATION, 0)
-    monkeypatch.setattr(kernels, "HALVES", False)
+    monkeypatch.setattr(kernels, "BFLOAT16", False)
     with pytest.raises(ValueError, match="this processor has no instructions for products in bfloat16"):
         recipe.trainer(FlatModule(module.float()), CLASSIFICATION, 0)
     with pytest.raises(ValueError, match="clients cannot be stacked: precision is bfloat16"):
         LocalSGD(stacked=True, precision="bfloat16")
+    with pytest.raises(ValueError, match="it has no convolution"):
+        recipe.trainer(FlatModule(MODULES["perceptron"][0]()), CLASSIFICATION, 0)
+    with pytest.raises(ValueError, match=r"in torch\.float64, and precision bfloat16 is for models in torch\.float32"):
+        replace(recipe, compiled=False).trainer(FlatModule(module.double()), CLASSIFICATION, 0)
+
+
+def test_another_precision_is_refused(monkeypatch):
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
+    for kind in (LocalSGD, LocalOptimizer):
+        with pytest.raises(ValueError, match="precision must be float32 or bfloat16, got 'half'"):
+            kind(precision="half")
 
 
 # Tiles

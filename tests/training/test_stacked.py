@@ -426,3 +426,93 @@ def test_on_another_device_only_the_losses_are_read_once_for_all_clients(name, c
     losses = StackedTrainer(model, recipe, 0, CLASSIFICATION).train_together(work, data)
     assert len(losses) == count
     assert [(read.device.type, len(read)) for read in reads] == [("meta", count)]
+
+
+class Rows(nn.Module):
+    """A network whose chain is what a test says."""
+
+    def __init__(self, chain):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(8, 3))
+        self.chain = chain
+
+    def forward(self, x):
+        return self.inner(x)
+
+    def as_chain(self):
+        return self.chain(self.inner)
+
+
+@pytest.mark.parametrize(
+    ("chain", "why"),
+    [
+        (list, "`as_chain` of Rows returns no module"),
+        (lambda inner: nn.Sequential(inner[0], inner[1], inner[3]), "its chain has other dropout"),
+        (lambda inner: nn.Sequential(inner[0], inner[2], inner[3]), "Clients cannot be stacked: "),  # shapes do not fit
+    ],
+)
+def test_chains_that_are_not_the_module_are_refused(chain, why):
+    with pytest.raises(ValueError, match=f"{why}.*Set training.stacked to false"):
+        StackedTrainer(FlatModule(Rows(chain).double()), LocalSGD(), 0, CLASSIFICATION).try_out(
+            clients((4,), (1, 4, 4))[0]
+        )
+
+
+class Added(nn.Module):
+    """The sum of a normalisation and a convolution of images."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.filters = nn.LayerNorm(4), nn.Conv2d(2, 2, 3, padding=1)
+
+    def forward(self, x):
+        return self.filters(x) + self.norm(x)
+
+    def as_chain(self):
+        return Sum(self.filters, self.norm)
+
+
+DROPPED = {  # networks with group or instance normalisation, linear layers of images, or branches
+    "rows": lambda: [nn.GroupNorm(1, 2), nn.Dropout(0.5)],
+    "first": lambda: [nn.Dropout(0.5), nn.GroupNorm(1, 2)],
+    "convolved": lambda: [nn.GroupNorm(1, 2), nn.Conv2d(2, 3, 2), nn.Dropout(0.5)],
+    "instances": lambda: [nn.Conv2d(2, 3, 2), nn.InstanceNorm2d(3), nn.Dropout(0.5)],
+    "layers": lambda: [nn.Conv2d(2, 3, 2), nn.LayerNorm(3), nn.Dropout(0.5)],
+    "linear": lambda: [nn.Conv2d(2, 3, 2), nn.Linear(3, 4), nn.Dropout(0.5)],
+    "sum": lambda: [Added(), nn.Dropout(0.5)],
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_single_pixels_are_dropped_in_the_order_of_torch_or_refused(name):
+    module, held = built(lambda: classifier((2, 4, 4), *DROPPED[name]())), clients((5, 3, 4), (2, 4, 4))
+    if name == "sum":
+        with pytest.raises(
+            ValueError, match="dropout of single pixels draws its numbers in an order that is not known"
+        ):
+            check(module, RECIPES[0], held)
+    else:
+        check(module, RECIPES[0], held)
+
+
+def test_instance_normalisation_of_one_pixel_is_refused():
+    module = nn.Sequential(nn.Conv2d(2, 3, 4), nn.InstanceNorm2d(3), nn.Flatten(), nn.Linear(3, 3)).double()
+    trainer = StackedTrainer(FlatModule(module), LocalSGD(), 0, CLASSIFICATION)
+    start = trainer.model.read()
+    with pytest.raises(ValueError, match="needs more than one pixel"):
+        trainer.train(LocalTask(0, 0, 0, start, torch.zeros_like(start)), clients((3,), (2, 4, 4))[0])
+
+
+def test_hooks_of_all_modules_and_examples_of_several_shapes_are_refused():
+    model = FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(6, 3)).double())
+    trainer, rows = StackedTrainer(model, LocalSGD(), 0, CLASSIFICATION), torch.zeros(2, model.size).double()
+    work, fine = [LocalTask(i, 0, 0, model.read(), row) for i, row in enumerate(rows)], clients((4, 4))
+    other = Dataset(fine[1].x.reshape(4, 3, 2), fine[1].y, 3)
+    with pytest.raises(ValueError, match=r"one shape and type, got \(2, 3\) in .* and \(3, 2\) in"):
+        trainer.train_together(work, {0: fine[0], 1: other})
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        with pytest.raises(ValueError, match="hooks of all modules"):
+            trainer.train_together(work, fine)
+    finally:
+        hook.remove()

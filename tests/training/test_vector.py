@@ -188,7 +188,7 @@ def test_a_step_on_the_flat_vectors_is_a_step_of_the_module(build):
 @pytest.mark.parametrize("first", [False, True], ids=["after a convolution", "first"])
 @pytest.mark.parametrize("images", [1, 5])
 def test_normalisation_has_the_gradient_of_images_in_rows(images, first, norms):
-    """Torch's own is false for one image alone that lies channels last, or its process crashes."""
+    """Torch's own is wrong for one image alone that lies channels last, or its process crashes."""
     with borrowed(0, "model"):
         one, other = norms()
         module = nn.Sequential(nn.Conv2d(2, 3, 2), one, nn.Conv2d(3, 4, 2), other, nn.Flatten(), nn.Linear(64, 3))
@@ -200,6 +200,31 @@ def test_normalisation_has_the_gradient_of_images_in_rows(images, first, norms):
     LocalSGD(lr=1.0).trainer(model, CLASSIFICATION, 0).train(LocalTask(0, 0, 0, model.read(), row), Dataset(x, y, 3))
     assert torch.allclose(-row, expected, atol=1e-12)
     assert torch.allclose(model.arranged(-row), model.gradient, atol=1e-12)
+
+
+class Two(nn.Module):
+    """A network of two inputs that are normalised first."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.score = nn.GroupNorm(1, 3), nn.Linear(27, 3)
+
+    def forward(self, image, other):
+        return self.score(self.norm(image).flatten(1) + other.flatten(1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_that_are_normalised_first_lie_in_rows(channels):
+    """With one channel the strides are those of both orders, of which torch takes the one that crashes."""
+    module = nn.Sequential(nn.GroupNorm(1, channels), nn.Flatten(), nn.Linear(9 * channels, 3))
+    x, y = torch.randn(4, channels, 3, 3), torch.randint(3, (4,))
+    for net, inputs in ((module, x), (Two(), {"image": x.expand(4, 3, 3, 3), "other": x.expand(4, 3, 3, 3)})):
+        model = FlatModule(net)
+        row = torch.zeros(model.size)
+        task = LocalTask(0, 0, 0, model.read(), row)
+        LocalSGD().trainer(model, CLASSIFICATION, 0).train(task, Dataset(inputs, y, 3))
+        assert row.isfinite().all()
+        assert row.any()
 
 
 def test_tied_parameters_travel_once():

@@ -50,7 +50,7 @@ SPACE = 2e9  # bytes that should be free where results go
 DEEP = 2  # levels of folders that are looked through
 LARGEST = 100_000  # bytes of a file that could be a key or a certificate
 MEMORY = {"params", "delta", "memory", "previous"}  # what `phalanx.flower.client` keeps between tasks
-PATIENCE = 5.0  # seconds in which a port must say that it is healthy
+TIMEOUT = 5.0  # seconds in which a port must say that it is healthy
 AHEAD = 300.0  # seconds by which a file may be newer than the clock, as on another machine's disk
 
 
@@ -478,7 +478,7 @@ def _healthy(port: int, tls: Callable[[], ssl.SSLContext | None]) -> bool:
     try:
         context = tls()
         at = f"http{'s' if context else ''}://{HOST}:{port}"
-        with urllib.request.urlopen(f"{at}/health", timeout=PATIENCE, context=context) as answer:
+        with urllib.request.urlopen(f"{at}/health", timeout=TIMEOUT, context=context) as answer:
             return bool(answer.status == 200 and not answer.read(1))
     except (urllib.error.URLError, OSError, ValueError, http.client.HTTPException):
         return False

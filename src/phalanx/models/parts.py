@@ -69,5 +69,7 @@ def chain_of(module: nn.Module) -> nn.Module | None:
     made = next((kind for kind in type(module).__mro__ if {"forward", "as_chain"} & vars(kind).keys()), nn.Module)
     if "as_chain" not in vars(made):
         return None
-    chain: nn.Module = module.as_chain()  # type: ignore[operator]
+    chain = module.as_chain()  # type: ignore[operator]
+    if not isinstance(chain, nn.Module):
+        raise ValueError(f"`as_chain` of {type(module).__name__} returns no module")
     return chain

@@ -42,7 +42,7 @@ ZERO, ONE, NO_START = np.int64(0), np.int64(1), np.int64(-1)
 (INPUTS, OUTPUTS, TALL, BROAD, WEIGHT, BIAS, ACTIVATION, POOLED, ROWS, COLUMNS, LINES, LINE, TO_LINES, TO_LINE, TO_PAD,
  AT, WHICH, TAPS, NOISE, WHOLE, FILTERS, BACK, PAIRS) = range(23)  # fmt: skip
 
-HALVES = WIDE and bool(get_host_cpu_features().get("avx512bf16"))  # whether the processor multiplies in bfloat16
+BFLOAT16 = WIDE and bool(get_host_cpu_features().get("avx512bf16"))  # whether the processor multiplies in bfloat16
 # Of the tiles of `_products`: filters, and vectors of positions.  Their sums and operands fill the vector registers.
 SHAPES = {8: 3, 6: 4, 5: 5} if WIDE else {4: 3, 6: 2, 5: 2}
 DOTS = (4, (6, 5)) if WIDE else (3, (4, 3))  # of those of `_dots`: filters, and taps

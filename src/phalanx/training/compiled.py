@@ -54,7 +54,9 @@ class CompiledTrainer(CorrectableTrainer):
         self._half = recipe.precision == "bfloat16"
         if not why and self._half and model.dtype != torch.float32:
             why = f"the model is in {model.dtype}, and precision is bfloat16"
-        if not why and self._half and not kernels.HALVES:
+        if not why and self._half and not any(any(stage.filters) for stage in chain.stages):
+            why = "it has no convolution, and compiled training computes nothing else in bfloat16"
+        if not why and self._half and not kernels.BFLOAT16:
             why = "this processor has no instructions for products in bfloat16 (AVX512_BF16)"
         if why or address is None:
             raise ValueError(f"Training has no compiled form: {why}. Set training.compiled to false.")

@@ -37,6 +37,8 @@ class Gradient:
 
     def __init__(self, model: FlatModule, task: Task, *, half: bool = False) -> None:
         self.model, self.task, self._half = model, task, half
+        if half and model.dtype != torch.float32:
+            raise ValueError(f"The model is in {model.dtype}, and precision bfloat16 is for models in torch.float32.")
         plain = not half and type(task) is Classification and model.device.type == "cpu" and model.dtype in KINDS
         self._layers = layers_of(model.module) if plain else None
         trained = [number for number, layer in enumerate(self._layers or ()) if isinstance(layer, Linear | Convolution)]
@@ -163,9 +165,9 @@ class Convolution(Layer):
 
     def backward(self, g: Tensor, held: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
-        asked = [further, True, True]
+        mask = [further, True, True]
         gx, by_weight, by_bias = aten.convolution_backward.default(
-            g, held, self.weight, self.bias.shape, *self._shape, False, (0, 0), self._groups, asked
+            g, held, self.weight, self.bias.shape, *self._shape, False, (0, 0), self._groups, mask
         )
         self.by_weight.add_(by_weight)
         self.by_bias.add_(by_bias)

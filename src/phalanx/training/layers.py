@@ -114,25 +114,25 @@ class Branches(Layer):
     """
 
     def __init__(self, chains: Sequence[Chain], *, joined: bool) -> None:
-        self._chains, self._joined = chains, joined
+        self.chains, self._joined = chains, joined
         self.parameters = [parameter for chain in chains for parameter in chain.parameters]
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
-        made = [chain.forward(x) for chain in self._chains]
-        self.made = sum(chain.made for chain in self._chains)
+        made = [chain.forward(x) for chain in self.chains]
+        self.made = sum(chain.made for chain in self.chains)
         self._channels = [part.shape[2] for part in made]
         return torch.cat(made, 2) if self._joined else reduce(torch.add, made)
 
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
-        each = torch.split(g, self._channels, 2) if self._joined else [g] * len(self._chains)
-        made = [chain.backward(part, further=further) for chain, part in zip(self._chains, each, strict=True)]
+        each = torch.split(g, self._channels, 2) if self._joined else [g] * len(self.chains)
+        made = [chain.backward(part, further=further) for chain, part in zip(self.chains, each, strict=True)]
         return reduce(torch.add, made) if further else g
 
     def parts(self) -> Iterator[Layer]:
         """See `Layer`."""
-        for chain in self._chains:
+        for chain in self.chains:
             yield from chain.parts()
 
 
@@ -207,19 +207,22 @@ class Dropout(Layer):
 
     def __init__(self, rate: float, dimensions: int | None = None) -> None:
         self.rate, self.dimensions = rate, dimensions
+        self.layout = "last"  # how images lie in torch's network; see `note_layouts`
         self.streams: Sequence[torch.Generator] = ()  # one for each client; without them nothing is dropped
         self.counts: Sequence[int] = ()  # examples of each client's minibatch; the others are padding
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`."""
+        if x.ndim == 5 and self.dimensions is None and self.layout == "unknown":
+            raise ValueError("dropout of single pixels draws its numbers in an order that is not known there")
         if not self.streams:
             return x
         if self.dimensions is not None:
             self._noise = x.new_zeros(*x.shape[:3], *(1 for _ in x.shape[3:]))
-        elif x.ndim == 5:  # numbers are drawn in the order of memory, and torch's images lie channels last
+        elif x.ndim == 5 and self.layout == "last":  # numbers are drawn in the order of torch's memory
             self._noise = torch.zeros_like(x.movedim(2, 4), memory_format=torch.contiguous_format).movedim(4, 2)
         else:
-            self._noise = torch.zeros_like(x)
+            self._noise = torch.zeros_like(x, memory_format=torch.contiguous_format)
         for noise, count, rng in zip(self._noise, self.counts, self.streams, strict=False):
             noise[:count].bernoulli_(1 - self.rate, generator=rng)
         self._noise.div_(1 - self.rate)
@@ -353,8 +356,8 @@ class LayerNorm(Normalisation):
 
     def undo(self, g: Tensor) -> Tensor:
         """See `Normalisation`."""
-        asked = [True, False, False]
-        made: Tensor = aten.native_layer_norm_backward(g, self._x, self._shape, *self._statistics, None, None, asked)[0]
+        mask = [True, False, False]
+        made: Tensor = aten.native_layer_norm_backward(g, self._x, self._shape, *self._statistics, None, None, mask)[0]
         return made
 
     def wide(self, value: Tensor, x: Tensor) -> Tensor:
@@ -366,13 +369,15 @@ class GroupNorm(Normalisation):
     """A normalisation over groups of channels.
 
     Args:
-        groups: their number.
+        groups: their number; None: as many as channels.
         eps: added to the variance.
         parameters: torch's.
         dimensions: of minibatches; None: any.
     """
 
-    def __init__(self, groups: int, eps: float, *parameters: Tensor | None, dimensions: int | None = None) -> None:
+    def __init__(
+        self, groups: int | None, eps: float, *parameters: Tensor | None, dimensions: int | None = None
+    ) -> None:
         super().__init__(*parameters)
         self._groups, self._eps, self.dimensions = groups, eps, dimensions
 
@@ -380,15 +385,18 @@ class GroupNorm(Normalisation):
         """See `Normalisation`."""
         images = self._images(x)
         examples, channels, *sides = images.shape
-        self._sizes = examples, channels, prod(sides), self._groups * channels // x.shape[2]
+        if self._groups is None and prod(sides) == 1:
+            raise ValueError("instance normalisation needs more than one pixel")
+        groups = self._groups or x.shape[2]
+        self._sizes = examples, channels, prod(sides), groups * channels // x.shape[2]
         y, *self._statistics = torch.native_group_norm(images, None, None, *self._sizes, self._eps)
         self._x = images
         return apart(y, len(x))
 
     def undo(self, g: Tensor) -> Tensor:
         """See `Normalisation`."""
-        asked = [True, False, False]
-        made = aten.native_group_norm_backward(self._images(g), self._x, *self._statistics, None, *self._sizes, asked)
+        mask = [True, False, False]
+        made = aten.native_group_norm_backward(self._images(g), self._x, *self._statistics, None, *self._sizes, mask)
         return apart(made[0], len(g))
 
     def _images(self, x: Tensor) -> Tensor:
@@ -427,9 +435,9 @@ class Convolution(Trained):
         for (at, images), (_, gradient) in zip(self._calls, _calls(g), strict=True):
             weight, *bias = self._filters(at)
             count = at.stop - at.start
-            asked = [further, True, bool(bias)]
+            mask = [further, True, bool(bias)]
             shape = [len(weight)] if bias else None, *self._form, self._groups * count
-            gx, *found = aten.convolution_backward(gradient, images, weight, *shape, asked)
+            gx, *found = aten.convolution_backward(gradient, images, weight, *shape, mask)
             made.append(gx)
             for number, by in enumerate(found[: len(self.values)]):
                 self.write(number, by.view(count, -1, *by.shape[1:]), at.start)
@@ -484,6 +492,29 @@ class Mean(Layer):
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`."""
         return torch.empty_like(self._x).copy_(g / prod(self._x.shape[3:]))
+
+
+def note_layouts(layers: Sequence[Layer], layout: str, of_convolutions: str) -> str:
+    """Note for dropout how images lie in torch's network, whose order its numbers have, and return how they do at last.
+
+    Args:
+        layers: of a chain.
+        layout: of their inputs: channels "last", in "rows", or "unknown".
+        of_convolutions: of what they make.
+    """
+    for layer in layers:
+        if isinstance(layer, Dropout):
+            layer.layout = layout
+        elif isinstance(layer, Convolution):
+            layout = of_convolutions
+        elif isinstance(layer, Linear | LayerNorm):
+            layout = "rows"
+        elif isinstance(layer, Exchange | Maximum):
+            layout = "unknown"
+        elif isinstance(layer, Branches):
+            ends = {note_layouts(chain.layers, layout, of_convolutions) for chain in layer.chains}
+            layout = ends.pop() if len(ends) == 1 else "unknown"
+    return layout
 
 
 def separate(x: Tensor) -> bool:
@@ -580,7 +611,7 @@ def _dropout(part: Any, dimensions: int | None = None) -> list[Layer]:
 def _instance_norm(part: Any, dimensions: int) -> list[Layer]:
     if part.track_running_stats:
         raise ValueError("an instance normalisation tracks statistics")
-    return [GroupNorm(part.num_features, part.eps, part.weight, part.bias, dimensions=dimensions)]
+    return [GroupNorm(None, part.eps, part.weight, part.bias, dimensions=dimensions)]
 
 
 def _flatten(part: Any) -> list[Layer]:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +62,7 @@ class LocalOptimizer(LocalTraining):
         _ = self.minibatches  # which checks its own settings
         checks = (
             (self.warmup >= 0, f"warmup must be at least 0, got {self.warmup}"),
+            (self.precision in get_args(Precision), f"precision must be float32 or bfloat16, got {self.precision!r}"),
             (self.parts >= 1, f"parts must be at least 1, got {self.parts}"),
         )
         if problems := [message for fine, message in checks if not fine]:

@@ -75,6 +75,7 @@ class PrivateSGD(LocalTraining):
                 self.training.clip_norm is None,
                 "PrivateSGD clips the gradient of each example to clip; leave training.clip_norm out",
             ),
+            (self.training.precision == "float32", "PrivateSGD computes in float32; leave training.precision out"),
         )
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
@@ -111,6 +112,10 @@ class PrivateSGD(LocalTraining):
                 f"Clients that train by PrivateSGD cannot be {which}, and train one at a time by Opacus: "
                 f"training.{which} has no effect.",
                 stacklevel=2,
+            )
+        if self.training.precision != "float32":
+            raise ValueError(
+                "Clients that train by PrivateSGD compute in float32. Set training.training.precision to it."
             )
         return PrivateTrainer(model, self._plain(), seed, task, self)
 

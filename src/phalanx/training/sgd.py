@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -138,6 +138,7 @@ class LocalSGD(LocalTraining):
             (0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, got {self.weight_decay}"),
             (self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be positive, got {self.clip_norm}"),
             (0 <= self.proximal < math.inf, f"proximal must be at least 0, got {self.proximal}"),
+            (self.precision in get_args(Precision), f"precision must be float32 or bfloat16, got {self.precision!r}"),
             (not (self.stacked and self.compiled), "clients can be stacked or compiled, not both"),
             (
                 not self.stacked or self.precision == "float32",

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.module import _has_any_global_hook
 
 from phalanx.core import InfeasibleError, Vector
 from phalanx.data import Dataset
 from phalanx.rng import generator
-from phalanx.training.layers import Dropout, Trained, stack_of
+from phalanx.training.layers import Dropout, Trained, note_layouts, stack_of
 from phalanx.training.local import LocalTask, LocalTrainer
 from phalanx.training.task import Classification, Task
 from phalanx.training.vector import FlatModule
@@ -56,6 +58,7 @@ class StackedTrainer(LocalTrainer):
         parts = [*self._chain.parts()]
         self._trained = [layer for layer in parts if isinstance(layer, Trained)]
         self._dropouts = [layer for layer in parts if isinstance(layer, Dropout)]
+        note_layouts(self._chain.layers, model.layout, model.layout)
         width, cached, self._room = (WIDTH, CACHED, MADE) if model.device.type == "cpu" else ON_GPU
         self.width = max(1, min(width, cached // (model.size * model.values.itemsize)))
         self._numbers = dict[torch.Size, int]()  # that layers make of an example, by its shape
@@ -69,6 +72,9 @@ class StackedTrainer(LocalTrainer):
             raise ValueError("it has parameters or buffers outside of its layers, or layers that share some")
         if type(self.task) is not Classification:
             raise ValueError("the task has other losses")
+        dropped = [part for part in self.model.module.modules() if isinstance(part, _DropoutNd) and part.p]
+        if len(dropped) != sum(isinstance(layer, Dropout) for layer in self._chain.parts()):
+            raise ValueError("its chain has other dropout")
 
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`."""
@@ -81,11 +87,20 @@ class StackedTrainer(LocalTrainer):
         for task in tasks:
             if not len(data[task.client]):
                 task.row.zero_()
+        self._check_examples([data[task.client] for task in working])
         found, width = dict[int, float](), self._width([data[task.client] for task in working])
         for some in (working[at : at + width] for at in range(0, len(working), width)):
             losses = self._train(some, [data[task.client] for task in some])
             found.update(zip((task.client for task in some), losses, strict=True))
         return [found.get(task.client, math.nan) for task in tasks]
+
+    def _check_examples(self, held: Sequence[Dataset]) -> None:
+        """Raise `ValueError` for what would be misread: hooks, and clients whose examples differ."""
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]
+            raise ValueError("Torch has hooks of all modules, which stacked training leaves out. Remove them.")
+        if len(kinds := {(tensor(data).shape[1:], tensor(data).dtype) for data in held}) > 1:
+            shown = " and ".join(sorted(f"{tuple(shape)} in {dtype}" for shape, dtype in kinds))
+            raise ValueError(f"Clients that train together need examples of one shape and type, got {shown}.")
 
     def try_out(self, few: Dataset) -> None:
         """See `LocalTrainer`: compare the outputs with those of the module, in case it names another chain."""
@@ -97,8 +112,8 @@ class StackedTrainer(LocalTrainer):
             wanted = self.model.outputs(few.x)
         try:
             found = self._outputs(few.x)[0]
-        except ValueError as error:
-            raise InfeasibleError(REFUSED.format(error)) from error
+        except (ValueError, TypeError, IndexError, RuntimeError) as error:
+            raise InfeasibleError(REFUSED.format(str(error).partition("\n")[0].rstrip("."))) from error
         nearly = SAME * float(wanted.abs().max().nan_to_num())
         if found.shape != wanted.shape or not torch.allclose(found, wanted, SAME, nearly, equal_nan=True):
             raise InfeasibleError(REFUSED.format("the module and its `as_chain` have other outputs"))
@@ -248,5 +263,5 @@ def _gathered(held: Sequence[Dataset], chosen: Sequence[Tensor], dtype: torch.dt
         torch.index_select(tensor(data), 0, indices, out=x[row, :count])
         torch.index_select(data.y, 0, indices, out=y[row, :count])
         weights[row, :count] = 1 / count
-        x[row, count:] = 0
+        x[row, count:] = x[row, count - 1]  # its weight is 0; zeros can have no variance
     return x, y, weights

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
 
@@ -193,6 +194,7 @@ class Regression(Task):
 
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """See `Task`; (B, 1) is as good as (B,)."""
+        outputs = outputs.float() if outputs.dtype == torch.bfloat16 else outputs  # which rounds 1001 to 1000
         return outputs.reshape(y.shape), y.to(outputs.dtype)
 
 

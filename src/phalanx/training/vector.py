@@ -18,7 +18,7 @@ from phalanx.numerics.memory import check_fits, room
 from phalanx.wording import shown
 
 BufferPolicy = Literal["refuse", "average", "freeze"]
-# Torch 2.13 computes false gradients of instance normalisation of one image where images lie channels last, and crashes
+# Torch 2.13 computes wrong gradients of instance normalisation of one image where images lie channels last, and crashes
 # in group normalisation of such images that need no gradient.
 INSTANCES = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 COPIES = 3  # of a model, at least, that training takes: parameters, gradient, and what the server holds
@@ -89,21 +89,30 @@ class FlatModule:
         self.convolutional = any(p.ndim == 4 for p in parameters.values())
         self.values = torch.empty(sum(t.numel() for t in tensors), dtype=self.dtype, device=self.device)
         self.gradient = torch.zeros(self.trainable, dtype=self.dtype, device=self.device)
-        last = not any(isinstance(part, INSTANCES) for part in self.module.modules())
-        self._in_rows = not last or any(isinstance(part, nn.GroupNorm) for part in self.module.modules())
-        views = _bind([*shared, *own, *travelling], self.values, self.gradient, last=last)
+        kinds = [type(part) for part in self.module.modules()]
+        self._in_rows = any(issubclass(kind, INSTANCES) for kind in kinds)
+        self._watched = any(issubclass(kind, nn.GroupNorm) for kind in kinds)
+        self.layout = "rows" if self._in_rows else "last"  # of images in the module: channels last, or row-major
+        views = _bind([*shared, *own, *travelling], self.values, self.gradient, last=not self._in_rows)
         self._entries = _numbered([*views[: len(shared)], *views[len(parameters) :], *views[len(shared) :][: len(own)]])
         self._own = torch.cat([self.values[:0], *(p.detach().flatten() for p in own)])
-        self._plain = not own and not (last and any(t.ndim == 4 for t in tensors))  # the values lie as in a sent vector
+        self._plain = not own and (
+            self._in_rows or all(t.ndim != 4 for t in tensors)
+        )  # the values lie as in a sent vector
         self._frozen = [
             (b, b.clone()) for b in self.module.buffers() if buffers == "freeze" or not b.is_floating_point()
         ]
 
     def outputs(self, x: Tensor | Mapping[str, Tensor]) -> Any:
         """Return the outputs for a batch; several inputs are keyword arguments."""
-        if not isinstance(x, Tensor):
-            return self.module(**x)
-        return self.module(x.contiguous() if self._in_rows else x)
+        if isinstance(x, Tensor):
+            return self.module(self._arranged_input(x))
+        return self.module(**{name: self._arranged_input(part) for name, part in x.items()})
+
+    def _arranged_input(self, x: Tensor) -> Tensor:
+        if self._in_rows:
+            return x.contiguous().flatten().view(x.shape)  # with the strides of rows, also of one channel
+        return x.detach().requires_grad_() if self._watched and x.is_floating_point() and torch.is_grad_enabled() else x
 
     def load(self, vector: Served) -> None:
         """Set all parameters, and reset the buffers that are not part of the vector.
