@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn.modules.dropout import _DropoutNd
+from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from phalanx.core import InfeasibleError, Vector
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 WIDTH, CACHED, MADE = 12, 1 << 22, 1 << 24  # of a stack: clients, bytes of parameters and of activations, at most
 ON_GPU = 64, 1 << 30, 1 << 30  # the same where no cache is to be kept
 REFUSED = "Clients cannot be stacked: {}. Set training.stacked to false."
+DROPOUT = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
 SAME = 0.01  # difference of outputs by rounding, as a share of the largest, at most
 
 
@@ -72,7 +72,7 @@ class StackedTrainer(LocalTrainer):
             raise ValueError("it has parameters or buffers outside of its layers, or layers that share some")
         if type(self.task) is not Classification:
             raise ValueError("the task has other losses")
-        dropped = [part for part in self.model.module.modules() if isinstance(part, _DropoutNd) and part.p]
+        dropped = [part for part in self.model.module.modules() if isinstance(part, DROPOUT) and part.p]
         if len(dropped) != sum(isinstance(layer, Dropout) for layer in self._chain.parts()):
             raise ValueError("its chain has other dropout")
 
