@@ -5,6 +5,7 @@ Every tensor has a first dimension for the clients, C; activations are (C, B, *s
 rows of a matrix (C, d), one row a client.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from math import prod
@@ -21,7 +22,7 @@ from phalanx.training.vector import channels_last
 aten = torch.ops.aten
 
 
-class Layer:
+class Layer(ABC):
     """A layer without parameters; a subclass overrides what it does."""
 
     parameters: Sequence[Tensor] = ()  # torch's, whose shapes those of each client have
@@ -29,13 +30,13 @@ class Layer:
     inplace = False  # whether torch's changes its inputs
     made = 0  # numbers within it, of the last minibatches
 
+    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs for the first len(x) clients, and keep what the gradient needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """Return the gradient by the inputs (if it is needed further on), and write that by the parameters."""
-        raise NotImplementedError
 
     def parts(self) -> "Iterator[Layer]":
         """Yield the layers that it consists of, in their order; itself, if it is a single one."""
@@ -324,17 +325,17 @@ class Normalisation(Trained):
             self.write(number, gradient.view(self.values[number][: len(g)].shape))
         return self.undo(gx) if further else g
 
+    @abstractmethod
     def normalise(self, x: Tensor) -> Tensor:
         """Return the inputs with mean 0 and variance 1, and keep what the gradient needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def undo(self, g: Tensor) -> Tensor:
         """Return the gradient by the inputs of `normalise`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wide(self, value: Tensor, x: Tensor) -> Tensor:
         """Return a parameter (C, ...) with dimensions of size 1 where it is the same for all numbers of x."""
-        raise NotImplementedError
 
 
 class LayerNorm(Normalisation):
