@@ -12,7 +12,7 @@ typechecking.check("phalanx")
 
 
 def pytest_collection_finish():
-    """Let Python's garbage collector pass over ten thousand tests, and come less often: it took a tenth of the time."""
+    """Let Python's garbage collector pass over ten thousand tests, and come less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
