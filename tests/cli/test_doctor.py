@@ -57,18 +57,26 @@ def test_where_all_is_well_it_says_so_and_exits_with_0(folder, capsys, monkeypat
 
 @pytest.mark.slow
 def test_rules_that_were_compiled_are_not_compiled_again(tmp_path):
-    """A process that comes later finds the code of the median, with and without weights, on the disk."""
+    """A process that comes later finds the code of rules on the disk: with and without weights, in both precisions."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    script = "from phalanx.cli.doctor import compile_rules; print(compile_rules())"
+    script = "from phalanx.cli.doctor import compile_rules, compile_training as train; print(compile_rules()); train()"
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) >= 15
     stored = {path.name for path in tmp_path.rglob("*.nb[ic]")}
     later = """
 import torch
 from phalanx.aggregators import MDA, Krum, Median, TrimmedMean
+from phalanx import Run, Until, simulate
+from phalanx.algorithms import ByzantineCFL, FedAvg
+from phalanx.training import LocalSGD
 for rule in (Median(), TrimmedMean(), Krum(f=1), MDA(f=1)):
-    rule(torch.rand(10, 4000))
-    rule(torch.rand(10, 4000), torch.arange(1.0, 11))
+    for dtype in (torch.float32, torch.float64):
+        rule(torch.rand(10, 4000, dtype=dtype))
+        rule(torch.rand(10, 4000, dtype=dtype), torch.arange(1.0, 11))
+        rule.influence(torch.rand(10, 4000, dtype=dtype))
+for algorithm in (FedAvg(aggregate=Median()), ByzantineCFL()):
+    for compiled in (False, True):
+        simulate(Run(algorithm=algorithm, training=LocalSGD(compiled=compiled), until=Until(steps=2)))
 """
     subprocess.run([sys.executable, "-c", later], env=environment, check=True)
     assert stored == {path.name for path in tmp_path.rglob("*.nb[ic]")}

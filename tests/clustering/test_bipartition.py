@@ -335,6 +335,19 @@ def test_ten_thousand_items():
 
 
 @pytest.mark.parametrize("linkage", ["complete", "average"])
+@pytest.mark.parametrize("m", [3, 4, 23, 60])
+def test_what_is_below_the_diagonal_does_not_count(m, linkage):
+    """In a matrix that is not symmetric, nearest neighbours may form a circle, and a chain of them would not end."""
+    for seed in range(20):
+        alpha = torch.rand(m, m, generator=torch.Generator().manual_seed(seed))
+        above = alpha.triu(1)
+        assert bipartition(alpha, linkage) == bipartition(above + above.T, linkage)
+    circle = torch.eye(m).roll(1, 1)  # each item's nearest neighbour is the next one, the last one's the first
+    above = circle.triu(1)
+    assert bipartition(circle, linkage) == bipartition(above + above.T, linkage)
+
+
+@pytest.mark.parametrize("linkage", ["complete", "average"])
 def test_a_chain_of_neighbours_goes_on_where_the_last_merge_left_it(linkage):
     """With ever smaller gaps the first chain has all items; started again after each merge, they take O(m^3)."""
 

@@ -78,22 +78,33 @@ def doctor_command(options: Options, console: Console) -> int:
 def compile_rules() -> int:
     """Call each rule once, so that Numba compiles what it needs and stores that on the disk; return their number.
 
-    What is stored already is only loaded.  `Chain` is made of the others.
+    What is stored already is only loaded.  Each is called with and without weights, in both precisions, and asked for
+    its influence; `Chain` is made of the others.
     """
     import torch  # noqa: PLC0415  (slow to import, and needed here only)
 
     import phalanx.aggregators as rules  # noqa: PLC0415
+    from phalanx.clustering import bipartition  # noqa: PLC0415
+    from phalanx.numerics import linalg  # noqa: PLC0415
 
-    rows, weights, called = torch.rand(ROWS, COLUMNS), torch.arange(1.0, ROWS + 1), 0
-    for kind in map(partial(getattr, rules), rules.__all__):
-        if isinstance(kind, type) and issubclass(kind, rules.Aggregator) and not isabstract(kind):
-            given = signature(kind).parameters.values()
-            needed = [parameter.name for parameter in given if parameter.default is Parameter.empty]
-            if needed in ([], ["f"]):
-                rule = kind(**dict.fromkeys(needed, 2))
-                rule(rows)
-                rule(rows, weights)
-                called += 1
+    weights, called = torch.arange(1.0, ROWS + 1), 0
+    for dtype in (torch.float32, torch.float64):
+        rows = torch.rand(ROWS, COLUMNS, dtype=dtype)
+        for kind in map(partial(getattr, rules), rules.__all__):
+            if isinstance(kind, type) and issubclass(kind, rules.Aggregator) and not isabstract(kind):
+                given = signature(kind).parameters.values()
+                needed = [parameter.name for parameter in given if parameter.default is Parameter.empty]
+                if needed in ([], ["f"]):
+                    rule = kind(**dict.fromkeys(needed, 2))
+                    for each in (None, weights):
+                        rule(rows, each)
+                        rule.influence(rows, each)
+                    called += dtype == torch.float32
+        linalg.product(torch.rand(3, ROWS, dtype=dtype), rows)
+        linalg.scaled(rows, weights)
+        linalg.shortened(torch.rand(linalg.SHARES, COLUMNS, dtype=dtype), 1.0)
+        for linkage in ("single", "average"):
+            bipartition(torch.eye(ROWS, dtype=dtype), linkage)
     return called
 
 
@@ -108,12 +119,15 @@ def compile_training() -> None:
     from phalanx.training.task import CLASSIFICATION  # noqa: PLC0415
 
     network = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(9, 2))
-    model, few = FlatModule(network), Dataset(torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64), 2)
     loop = LocalSGD(steps=1, batch_size=4)
-    with suppress(ValueError):  # torch's BLAS may not be called, or the processor does not multiply in bfloat16
-        for recipe in (loop, replace(loop, compiled=True), replace(loop, compiled=True, precision="bfloat16")):
-            start = model.read()
-            recipe.trainer(model, CLASSIFICATION, 0).train(LocalTask(0, 0, 0, start, torch.empty_like(start)), few)
+    recipes = (loop, replace(loop, compiled=True), replace(loop, compiled=True, precision="bfloat16"))
+    for dtype in (torch.float32, torch.float64):
+        model = FlatModule(network.to(dtype))
+        few = Dataset(torch.zeros(4, 1, 8, 8, dtype=dtype), torch.zeros(4, dtype=torch.int64), 2)
+        with suppress(ValueError):  # torch's BLAS may not be called, or bfloat16 is not there
+            for recipe in recipes:
+                start = model.read()
+                recipe.trainer(model, CLASSIFICATION, 0).train(LocalTask(0, 0, 0, start, torch.empty_like(start)), few)
 
 
 def doctor(

@@ -58,7 +58,8 @@ def bipartition(similarity: Float[Tensor, "m m"], linkage: Linkage = "single") -
     groups, such as an attacker's that lies between them, moves it little, where it decides single linkage.
 
     Args:
-        similarity: (m, m), symmetric (not checked), finite; the diagonal does not count.
+        similarity: (m, m), symmetric, finite; the diagonal does not count. Symmetry is not checked: by complete and
+            average linkage the entries above the diagonal count.
         linkage: "single", as in the paper, or "complete", as in the authors' notebook; or "average".
 
     Returns:

@@ -90,7 +90,8 @@ def linkage_by_chains(alpha, joined, average):
     Joining these two gives the same groups as always joining the most similar pair, in O(m^2) instead of O(m^3) time.
 
     Args:
-        alpha: (m, m), similarities; overwritten.
+        alpha: (m, m), similarities; overwritten.  Of two mirrored entries the one above the diagonal counts: in a
+            matrix that is not symmetric a chain might never end, and would be written beyond its end.
         joined: (m,), receives for each item the lower index to which its group was joined; two items keep their own.
         average: whether groups are as similar as their items are on average; as their least similar ones if not.
 
@@ -102,6 +103,8 @@ def linkage_by_chains(alpha, joined, average):
         if not _finite(alpha[i]):
             return False
         alpha[i, i] = -np.inf
+        for j in range(i):
+            alpha[i, j] = alpha[j, i]
         joined[i] = i
     alone = np.ones(m, np.bool_)  # the item of the lowest index represents its group
     items = np.ones(m, np.int64)
