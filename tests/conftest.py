@@ -1,6 +1,7 @@
 """What holds for every test: types and shapes are checked while it runs."""
 
 import gc
+import logging
 import os
 
 import pytest
@@ -12,7 +13,14 @@ typechecking.check("phalanx")
 
 
 def pytest_collection_finish():
-    """Let Python's garbage collector pass over ten thousand tests, and come less often."""
+    """Let Python's garbage collector pass over ten thousand tests, and come less often.
+
+    The same for pytest's record of messages, which is hung in and taken out of each logger that keeps its messages to
+    itself, three times a test: torch has 50 of them.
+    """
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch") and isinstance(logger, logging.Logger):
+            logger.propagate = True
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -78,8 +78,8 @@ def doctor_command(options: Options, console: Console) -> int:
 def compile_rules() -> int:
     """Call each rule once, so that Numba compiles what it needs and stores that on the disk; return their number.
 
-    What is stored already is only loaded.  Each is called with and without weights, in both precisions, and asked for
-    its influence; `Chain` is made of the others.
+    What is stored already is only loaded.  Each is called in both precisions, without weights and with such as take 16,
+    32 and 64 bits, and asked for its influence; `Chain` is made of the others.
     """
     import torch  # noqa: PLC0415  (slow to import, and needed here only)
 
@@ -87,7 +87,7 @@ def compile_rules() -> int:
     from phalanx.clustering import bipartition  # noqa: PLC0415
     from phalanx.numerics import linalg  # noqa: PLC0415
 
-    weights, called = torch.arange(1.0, ROWS + 1), 0
+    sizes, called = torch.arange(1.0, ROWS + 1), 0
     for dtype in (torch.float32, torch.float64):
         rows = torch.rand(ROWS, COLUMNS, dtype=dtype)
         for kind in map(partial(getattr, rules), rules.__all__):
@@ -96,12 +96,12 @@ def compile_rules() -> int:
                 needed = [parameter.name for parameter in given if parameter.default is Parameter.empty]
                 if needed in ([], ["f"]):
                     rule = kind(**dict.fromkeys(needed, 2))
-                    for each in (None, weights):
-                        rule(rows, each)
-                        rule.influence(rows, each)
+                    for weights in (None, sizes, 1000 * sizes, sizes.double() / 7):
+                        rule(rows, weights)
+                        rule.influence(rows, weights)
                     called += dtype == torch.float32
         linalg.product(torch.rand(3, ROWS, dtype=dtype), rows)
-        linalg.scaled(rows, weights)
+        linalg.scaled(rows, sizes)
         linalg.shortened(torch.rand(linalg.SHARES, COLUMNS, dtype=dtype), 1.0)
         for linkage in ("single", "average"):
             bipartition(torch.eye(ROWS, dtype=dtype), linkage)

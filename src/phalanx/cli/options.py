@@ -315,7 +315,7 @@ DOCTOR = "Look whether what a run or a federation needs is there, and say the re
 def doctor() -> Parser:
     """Return the parser of `phalanx doctor`."""
     parser = Parser("phalanx doctor", DOCTOR)
-    help_ = "Compile rules and local training now, one or two minutes after an installation, so that no run waits for that."
+    help_ = "Compile rules and training now, one or two minutes after an installation, so that no run waits for that."
     parser.add_argument("--compile", action="store_true", help=help_)
     help_ = "Of a coordinator or a client: certificates, keys, roster."
     parser.add_argument("--folder", type=path, help=help_)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ from phalanx.runs.files import target
 from phalanx.wording import plural
 
 if TYPE_CHECKING:
+    import jinja2
+
     from phalanx.runs.record import Record
 
 OPEN = 2  # reports of up to this number of runs show every run unfolded
@@ -117,6 +120,20 @@ def render(records: "Sequence[Record]", title: str) -> str:
 
 def filled(template: str, **values: object) -> str:
     """Return a template of Jinja with these values, and those that all pages have: style, script, policy, dash."""
+    from markupsafe import Markup  # noqa: PLC0415
+
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    return _compiled(template).render(
+        dash=NONE,
+        style=Markup(files("phalanx.report").joinpath("style.css").read_text(encoding="utf-8")),
+        script=Markup(SCRIPT),  # a constant of this file
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
+        **values,
+    )
+
+
+@cache
+def _compiled(template: str) -> "jinja2.Template":
     import jinja2  # noqa: PLC0415
     from markupsafe import Markup  # noqa: PLC0415
 
@@ -125,14 +142,7 @@ def filled(template: str, **values: object) -> str:
     )
     environment.filters["ids"] = ids
     environment.filters["svg"] = Markup
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    return environment.from_string(template).render(
-        dash=NONE,
-        style=Markup(files("phalanx.report").joinpath("style.css").read_text(encoding="utf-8")),
-        script=Markup(SCRIPT),  # a constant of this file
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
-        **values,
-    )
+    return environment.from_string(template)
 
 
 def styles(records: "Sequence[Record]") -> list[Style]:
