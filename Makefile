@@ -56,6 +56,6 @@ $(VENV)/user: $(VENV)/python pyproject.toml constraints.txt
 $(VENV)/developer: $(VENV)/user
 	@echo "Installing what the tests need"
 	$(PIP) --editable ".[dev]"
-	@echo "Compiling loops, once"
+	@echo "Compiling loops, once (a minute or two)"
 	-$(BIN)/phalanx doctor --compile
 	@touch $@
