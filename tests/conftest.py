@@ -16,7 +16,7 @@ def pytest_collection_finish():
     """Let Python's garbage collector pass over ten thousand tests, and come less often.
 
     The same for pytest's record of messages, which is hung in and taken out of each logger that keeps its messages to
-    itself, three times a test: torch has 50 of them.
+    itself, three times a test: torch has 39 of them.
     """
     for name, logger in logging.root.manager.loggerDict.items():
         if name.startswith("torch") and isinstance(logger, logging.Logger):

@@ -73,6 +73,7 @@ for rule in (Median(), TrimmedMean(), Krum(f=1), MDA(f=1)):
     for dtype in (torch.float32, torch.float64):
         rule(torch.rand(10, 4000, dtype=dtype))
         rule(torch.rand(10, 4000, dtype=dtype), 1_000 * torch.arange(1.0, 11))
+        rule(torch.rand(10, 4000, dtype=dtype), torch.arange(1.0, 11).double() / 7)
         rule.influence(torch.rand(10, 4000, dtype=dtype))
 for algorithm in (FedAvg(aggregate=Median()), ByzantineCFL()):
     for compiled in (False, True):
