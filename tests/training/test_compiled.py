@@ -16,8 +16,9 @@ from torch import nn
 
 from phalanx import Run, Until, simulate
 from phalanx.algorithms import SCAFFOLD
+from phalanx.attacks import LabelFlip
 from phalanx.core import Correction
-from phalanx.data import Dataset
+from phalanx.data import Dataset, PermutedLabels
 from phalanx.models import (
     MLP,
     CharLSTM,
@@ -36,7 +37,7 @@ from phalanx.numerics.blas_kernels import A_TURNED, B_TURNED, PLAIN, gemm, multi
 from phalanx.rng import borrowed
 from phalanx.training import Ditto, FedPer, LocalOptimizer, LocalSGD, compiled
 from phalanx.training import chain_kernels as kernels
-from phalanx.training.compiled import CompiledTrainer
+from phalanx.training.compiled import PART, CompiledNetwork, CompiledTrainer
 from phalanx.training.local import LocalTask
 from phalanx.training.sgd import ExponentialLR, Trainer
 from phalanx.training.task import CLASSIFICATION, Regression
@@ -206,6 +207,47 @@ def test_networks_drawn_at_random_agree(seed):
     held = clients(shape, sizes=rnd.choices((1, 2, 7, 9, 16, 33), k=2))
     ours, theirs = (trained(kind, lambda: deepcopy(module), recipe, held)[0] for kind in (CompiledTrainer, Trainer))
     assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_outputs_are_those_of_the_module_in_evaluation(name):
+    """Of one example, of a part and of several parts with a remainder; dropout does nothing."""
+    module, shape = MODULES[name]
+    model = FlatModule(module().double().eval())
+    network = CompiledNetwork(model)
+    for vector in (model.read(), torch.randn(model.size, dtype=torch.float64)):
+        model.load(vector)
+        for n in (1, PART, 2 * PART + 3):
+            x = torch.randn(n, *shape, dtype=torch.float64)
+            assert torch.allclose(network(x), model.outputs(x), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("model", "shape"), LIBRARY, ids=repr)
+def test_outputs_of_the_library_agree(model, shape):
+    flat, x = FlatModule(model.build(shape, 10).eval()), torch.randn(40, *shape)
+    network = CompiledNetwork(flat)
+    found, wanted = network(x), flat.outputs(x)
+    assert torch.allclose(found, wanted, atol=2e-5)
+    assert wanted.std() > 1e-3
+    assert torch.equal(network(x[:7]), CompiledNetwork(flat)(x[:7])), "nothing is left of what was there before"
+    assert torch.equal(network(x), found)
+
+
+def test_a_compiled_run_is_evaluated_by_the_compiled_loop(monkeypatch):
+    """But for rounding to the same figures, and by group and on the goal of an attack as well."""
+    plan = Run(
+        clients=6, model=MLP((16,)), training=LocalSGD(compiled=True), until=Until(2), attack=LabelFlip(0, 1),
+        byzantine=1, groups=PermutedLabels(2),
+    )  # fmt: skip
+    ours = simulate(plan).history[-1].metrics
+    called = list[int]()
+    plain = lambda self, x: called.append(len(x)) or self.model.outputs(x)  # noqa: E731
+    monkeypatch.setattr(CompiledNetwork, "__call__", plain)
+    theirs = simulate(plan).history[-1].metrics
+    assert called
+    assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
+    assert ours.group_loss == pytest.approx(theirs.group_loss, rel=1e-5)
+    assert ours.attack_success == pytest.approx(theirs.attack_success, abs=0.01)
 
 
 def test_equal_pixels_are_pooled_as_torch_does():
@@ -595,6 +637,7 @@ from training import test_compiled as tests
 assert tests.kernels.BYTES == 32
 for name in ("rows", "pooled", "dropped channels"):
     tests.test_it_learns_what_autograd_learns(name, tests.RECIPES[0])
+    tests.test_outputs_are_those_of_the_module_in_evaluation(name)
 tests.test_models_of_the_library_agree_with_autograd(tests.CoxCNN(), (1, 28, 28))
 print("agreed")
 """

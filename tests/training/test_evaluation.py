@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +14,17 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import IFCA, RFFL, FedAvg, Standalone
 from phalanx.attacks import AllLabelsTo, LabelFlip
 from phalanx.data import NO_LABEL, Dataset, Dirichlet, InMemory, PermutedLabels, Shards
-from phalanx.models import MLP, CharLSTM
+from phalanx.models import (
+    MLP,
+    CharLSTM,
+    CoxCNN,
+    LeNet,
+    SattlerCifarCNN,
+    SattlerCNN,
+    SattlerVGG,
+    XuLyuCifarCNN,
+    XuLyuMnistCNN,
+)
 from phalanx.rng import stream
 from phalanx.runs.checkpoint import Checkpoint
 from phalanx.runs.federation import Federation
@@ -96,6 +108,55 @@ def test_several_models_are_evaluated_as_one_at_a_time(batch, monkeypatch):
         assert torch.equal(score.by_class[:3], alone.by_class[:3])
         right = (score.by_class[:3] * data.label_counts()[:3]).sum()
         assert score.accuracy == pytest.approx(float(right) / 30)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (CoxCNN(), (1, 28, 28)),
+        (LeNet(), (1, 28, 28)),
+        (SattlerCNN(), (1, 28, 28)),
+        (SattlerCifarCNN(), (3, 32, 32)),
+        (SattlerVGG(), (3, 32, 32)),
+        (XuLyuMnistCNN(), (1, 28, 28)),
+        (XuLyuCifarCNN(), (3, 32, 32)),
+    ],
+    ids=repr,
+)
+def test_images_in_parts_have_the_bits_of_all_together(model, shape, monkeypatch):
+    """Also where a part of one or a few examples would be left, whose products torch computes in another order."""
+    flat = FlatModule(model.build(shape, 10))
+    seen, outputs = list[int](), flat.outputs
+    monkeypatch.setattr(flat, "outputs", lambda x: seen.append(len(x)) or outputs(x))
+    for n in (3, evaluation.PART, evaluation.PART + 1, 3 * evaluation.PART + 2):
+        data = Dataset(torch.randn(n, *shape), torch.randint(10, (n,)), 10)
+        parts = evaluate(flat, flat.read(), data)
+        with monkeypatch.context() as whole:
+            whole.setattr(evaluation, "PART", n)
+            together = evaluate(flat, flat.read(), data)
+        assert repr(parts.loss) == repr(together.loss)
+        assert torch.equal(parts.by_class.nan_to_num(), together.by_class.nan_to_num())
+    assert seen == [3, 3, 40, 40, 41, 41, 40, 40, 42, 122]
+
+
+class Conv(nn.Conv2d):
+    """A convolution that returns more than a tensor, or outputs that are not one for each example."""
+
+    form: Callable[[torch.Tensor], Any]
+
+    def forward(self, x):
+        return self.form(super().forward(x).flatten(1))
+
+
+@pytest.mark.parametrize("form", [lambda z: {"scores": z}, torch.mean, lambda z: z[:1]], ids=["dict", "mean", "one"])
+def test_other_outputs_of_a_convolution_come_of_all_examples_together(form):
+    module, x = Conv(1, 3, 4), torch.randn(100, 1, 4, 4)
+    module.form = form
+    flat = FlatModule(module)
+    found, wanted = evaluation._outputs(flat, x), flat.outputs(x)
+    assert type(found) is type(wanted)
+    pairs = zip(*(o.values() if isinstance(o, dict) else [o] for o in (found, wanted)), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
 
 
 def test_no_models_have_no_scores():

@@ -109,12 +109,13 @@ def compile_rules() -> int:
 
 
 def compile_training() -> None:
-    """Train a tiny network by all loops, so that Numba compiles what they need and stores that on the disk."""
+    """Train and evaluate a tiny network by all loops, so that Numba compiles and stores what they need."""
     import torch  # noqa: PLC0415  (slow to import, and needed here only)
     from torch import nn  # noqa: PLC0415
 
     from phalanx.data import Dataset  # noqa: PLC0415
     from phalanx.training import FlatModule, LocalSGD  # noqa: PLC0415
+    from phalanx.training.compiled import CompiledNetwork  # noqa: PLC0415
     from phalanx.training.local import LocalTask  # noqa: PLC0415
     from phalanx.training.task import CLASSIFICATION  # noqa: PLC0415
 
@@ -125,6 +126,7 @@ def compile_training() -> None:
         model = FlatModule(network.to(dtype))
         few = Dataset(torch.zeros(4, 1, 8, 8, dtype=dtype), torch.zeros(4, dtype=torch.int64), 2)
         with suppress(ValueError):  # torch's BLAS may not be called, or bfloat16 is not there
+            CompiledNetwork(model)(few.x)
             for recipe in recipes:
                 start = model.read()
                 recipe.trainer(model, CLASSIFICATION, 0).train(LocalTask(0, 0, 0, start, torch.empty_like(start)), few)

@@ -21,6 +21,7 @@ from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRe
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
+from phalanx.training.compiled import CompiledNetwork
 from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate_each, least_loss, metrics_of
 from phalanx.training.sgd import ServerTraining
 from phalanx.training.vector import FlatModule, check_size
@@ -79,6 +80,7 @@ class Federation:
         trainer = plan.training.trainer(self.model, plan.task, plan.seed)
         self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
         trainer.try_out(self.few)
+        self.network = CompiledNetwork(self.model) if plan.training.engine == "compiled" else None
         epochs = plan.evaluation.local_epochs
         self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, plan.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
@@ -183,9 +185,9 @@ class Federation:
         scores, aims = dict[tuple[int, int], Score](), dict[tuple[int, int], float]()
         for group in dict.fromkeys(g for _, g in distinct):
             its = {key: vector for key, vector in distinct.items() if key[1] == group}
-            scores |= zip(its, evaluate_each(self.model, its.values(), self.tests[group], self.plan.task), strict=True)
+            scores |= zip(its, self._scores(its.values(), self.tests[group]), strict=True)
             if (goal := self.goals[group]) is not None:
-                reached = evaluate_each(self.model, its.values(), goal, self.plan.task)
+                reached = self._scores(its.values(), goal)
                 aims |= zip(its, (score.accuracy for score in reached), strict=True)
         wishes = [aims[key] for key in distinct if key in aims]
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
@@ -193,6 +195,9 @@ class Federation:
         accuracy, loss = self._by_group(by_client)
         found = metrics_of(by_client, self.holdings, success)
         return msgspec.structs.replace(found, group_accuracy=accuracy, group_loss=loss, chosen=chosen)
+
+    def _scores(self, models: Collection[Vector], data: Dataset) -> list[Score]:
+        return evaluate_each(self.model, models, data, self.plan.task, self.network)
 
     def _by_group(self, scores: Mapping[int, Score]) -> tuple[dict[int, float], dict[int, float]]:
         """Return accuracy and loss of each group of clients, the means over its honest ones; empty without groups."""

@@ -280,7 +280,7 @@ def _add_dots(z, at, by_filter, z_row, count, x, shift, x_row, table, first, tap
 
 @no_type_check
 @compiled
-def train(  # noqa: PLR0912  (its loops are not functions of their own, since LLVM optimises all that one calls again)
+def train(
     address, table, taps, values, gradient, x, y, order, size, count, lr, clip, decay, proximal, received, added, pull,
     momentum, velocity, shape, pad, noise, outputs, backward, which, scratch, offsets, begun, halves,
 ):  # fmt: skip
@@ -334,25 +334,10 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
         chosen = order[begin:end]
         if len(chosen) != m:  # the borders of images lie elsewhere
             m = len(chosen)
-            used = (table[last, AT] + table[last, INPUTS] + classes) * m + (last + 2) * BEYOND
-            outputs[:used] = 0
-            backward[:used] = 0
-            for k in range(0, len(taps), 2):
-                offsets[k], offsets[k + 1] = taps[k], taps[k + 1] * m
-        if not in_rows:
-            _gather(x, chosen, shape, pad, outputs[_begin(table[0], 0, m) :])
-        now = drawn
-        for number in range(last + 1):
-            row = table[number]
-            at, to = _begin(row, number, m), _end(table, number, m)
-            if row[TALL]:
-                _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scratch, halves)
-            elif number or not in_rows:
-                _apply(address, row, values, outputs, at, to, m, noise, now)
-            else:
-                _apply_to_rows(row, values, x, chosen, begun, outputs, to, noise, now)
-            now += m * row[NOISE]
-        drawn = now
+            backward[: _clear(table, taps, classes, m, outputs, offsets)] = 0
+        now = drawn = _forward(
+            address, table, values, x, chosen, shape, pad, noise, drawn, outputs, which, scratch, offsets, begun, halves
+        )
         at = _end(table, last, m)
         z, g = outputs[at : at + m * classes], backward[at : at + m * classes]
         loss = _cross_entropies(z, y, chosen, classes, g)
@@ -378,6 +363,62 @@ def train(  # noqa: PLR0912  (its loops are not functions of their own, since LL
                 values[: len(gradient)], gradient, lr, clip, decay, proximal, received, added, pull, momentum, velocity
             )
     return total, True
+
+
+@no_type_check
+@compiled
+def predict(
+    address, table, taps, values, x, order, size, shape, pad, noise, outputs, which, scratch, offsets, begun, scores
+):  # fmt: skip
+    """Write the scores of examples, of one after the other; the arguments are those of `train`, without dropout."""
+    m, last = ZERO, len(table) - 1
+    classes = table[last, OUTPUTS]
+    for begin in range(0, len(order), size):
+        chosen = order[begin : begin + size]
+        if len(chosen) != m:
+            m = len(chosen)
+            _clear(table, taps, classes, m, outputs, offsets)
+        _forward(
+            address, table, values, x, chosen, shape, pad, noise, ZERO, outputs, which, scratch, offsets, begun, None
+        )
+        at = _end(table, last, m)
+        for n in range(m):
+            for c in range(classes):
+                scores[begin + n, c] = outputs[at + c * m + n]
+
+
+@no_type_check
+@compiled
+def _clear(table, taps, classes, m, outputs, offsets):
+    """Prepare for minibatches of m examples, whose borders are zeros, and return how much room they take."""
+    last = len(table) - 1
+    used = (table[last, AT] + table[last, INPUTS] + classes) * m + (last + 2) * BEYOND
+    outputs[:used] = 0
+    for k in range(0, len(taps), 2):
+        offsets[k], offsets[k + 1] = taps[k], taps[k + 1] * m
+    return used
+
+
+@no_type_check
+@compiled
+def _forward(
+    address, table, values, x, chosen, shape, pad, noise, now, outputs, which, scratch, offsets, begun, halves
+):  # fmt: skip
+    """Write the outputs of all layers for a minibatch, and return where the factors of dropout for the next one are."""
+    in_rows, m = read_in_rows(table[0], values.itemsize), len(chosen)
+    if not in_rows:
+        _gather(x, chosen, shape, pad, outputs[_begin(table[0], 0, m) :])
+    for number in range(len(table)):
+        row = table[number]
+        at, to = _begin(row, number, m), _end(table, number, m)
+        if row[TALL]:
+            _convolve(row, values, offsets, outputs, at, to, m, noise, now, which, scratch, halves)
+        elif number or not in_rows:
+            _apply(address, row, values, outputs, at, to, m, noise, now)
+        else:
+            _apply_to_rows(row, values, x, chosen, begun, outputs, to, noise, now)
+        now += m * row[NOISE]
+    return now
 
 
 @no_type_check
@@ -671,7 +712,7 @@ def _activate(activation, z):
 
 @no_type_check
 @compiled
-def _convolve_back(  # noqa: PLR0912  (as `train`)
+def _convolve_back(  # noqa: PLR0912  (its loops are no functions, since LLVM optimises all that one calls again)
     row, further, values, gradient, offsets, steps, outputs, backward, at, to, m, noise, now, which, scratch, lr, halves
 ):  # fmt: skip
     """Write the gradient by the filters, and that by the inputs of a convolution if it is needed further on.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
 
-from phalanx.data import Dataset
+from phalanx.data.dataset import Dataset, Inputs
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.rng import generator
 from phalanx.training import chain_kernels as kernels
@@ -27,6 +27,60 @@ from phalanx.training.vector import FlatModule
 
 if TYPE_CHECKING:
     from phalanx.training.sgd import LocalSGD
+
+PART = 32  # examples whose outputs are computed at once
+
+
+class CompiledNetwork:
+    """A network's outputs by a compiled loop, for evaluation.
+
+    Args:
+        model: the module, bound to its vector.
+
+    Raises:
+        ValueError: the network has no compiled form.
+    """
+
+    def __init__(self, model: FlatModule) -> None:
+        self.model, self.chain = model, Chain(model)
+        address = None if self.chain.why else gemm(model.values.numpy().dtype)
+        why = self.chain.why or ("" if address else "this build of torch does not share its matrix products")
+        if why or address is None:
+            raise ValueError(f"Training has no compiled form: {why}. Set training.compiled to false.")
+        self.gemm, self._values = address, model.values.numpy()
+        self._room: Room | None = None
+        self._shape: torch.Size | None = None  # of examples that fit
+
+    def __call__(self, x: Inputs) -> Tensor:
+        """Return the scores of all classes for a batch, an (n, classes) tensor; dropout does nothing.
+
+        Raises:
+            ValueError: the network does not take such examples.
+        """
+        examples, shape = self.examples(x)
+        if self._room is None or self._room.shape != shape:
+            self._room = Room(self.chain, shape, PART, self._values.dtype)
+        scores = self.model.values.new_empty((len(examples) // math.prod(shape), self.chain.outputs))
+        self._room.predict(self.gemm, self._values, examples, scores.numpy())
+        return scores
+
+    def examples(self, x: Inputs) -> tuple[NDArray[np.floating], tuple[int, ...]]:
+        """Return the numbers of some inputs, one example after the other, and the shape of an example.
+
+        Raises:
+            ValueError: the network does not take them.
+        """
+        fits = isinstance(x, Tensor) and (x.shape[1:] == self._shape or self.chain.takes(tuple(x.shape[1:])))
+        if not isinstance(x, Tensor) or not fits:
+            got = f"of shape {tuple(x.shape[1:])}" if isinstance(x, Tensor) else "that are several tensors"
+            raise ValueError(f"The first layer takes {self.chain.wanted()} for each example, got inputs {got}.")
+        if x.dtype != self.model.dtype:
+            raise ValueError(f"Compiled training takes inputs in {self.model.dtype}, as the model is, got {x.dtype}.")
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]  # of all modules, which may have come since
+            raise ValueError("Torch has hooks of all modules, which compiled training leaves out. Remove them.")
+        self._shape = x.shape[1:]
+        found: NDArray[np.floating] = x.detach().reshape(-1).numpy()
+        return found, tuple(self._shape)
 
 
 class CompiledTrainer(CorrectableTrainer):
@@ -44,30 +98,25 @@ class CompiledTrainer(CorrectableTrainer):
 
     def __init__(self, model: FlatModule, recipe: "LocalSGD", seed: int, task: Task) -> None:
         super().__init__(model, task)
-        chain = Chain(model)
-        why = chain.why
-        if not why and type(task) is not Classification:
-            why = "the task has other losses"
-        address = None if why else gemm(model.values.numpy().dtype)
-        if not why and address is None:
-            why = "this build of torch does not share its matrix products"
+        network, why = CompiledNetwork(model), ""
         self._half = recipe.precision == "bfloat16"
-        if not why and self._half and model.dtype != torch.float32:
+        if type(task) is not Classification:
+            why = "the task has other losses"
+        elif self._half and model.dtype != torch.float32:
             why = f"the model is in {model.dtype}, and precision is bfloat16"
-        if not why and self._half and not any(any(stage.filters) for stage in chain.stages):
+        elif self._half and not any(any(stage.filters) for stage in network.chain.stages):
             why = "it has no convolution, and compiled training computes nothing else in bfloat16"
-        if not why and self._half and not kernels.BFLOAT16:
+        elif self._half and not kernels.BFLOAT16:
             why = "this processor has no instructions for products in bfloat16 (AVX512_BF16)"
-        if why or address is None:
+        if why:
             raise ValueError(f"Training has no compiled form: {why}. Set training.compiled to false.")
-        self.recipe, self.seed, self._chain, self._gemm = recipe, seed, chain, address
+        self.recipe, self.seed, self._network, self._chain = recipe, seed, network, network.chain
         self._values, self._gradient = model.values.numpy(), model.gradient.numpy()
         held = model.values.new_empty
         self._received = held(model.trainable if recipe.proximal else 0).numpy()
         self._velocity = held(model.trainable if recipe.momentum else 0).numpy()
         self._none = held(0).numpy()
         self._room: Room | None = None
-        self._shape: torch.Size | None = None  # of examples that fit
 
     def reach(self, held: int, version: int) -> float:
         """See `CorrectableTrainer`."""
@@ -79,7 +128,12 @@ class CompiledTrainer(CorrectableTrainer):
         if not len(data):
             task.row.zero_()
             return math.nan
-        x, shape = self._examples(data)
+        x, shape = self._network.examples(data.x)
+        if data.y.dtype != torch.int64 or data.y.ndim != 1:
+            raise ValueError(
+                f"Compiled training takes one label of torch.int64 for each example, got labels of shape "
+                f"{tuple(data.y.shape)} in {data.y.dtype}."
+            )
         size, count = recipe.examples(len(data)), recipe.count(len(data))
         model.load(task.start)
         if recipe.proximal:
@@ -98,7 +152,7 @@ class CompiledTrainer(CorrectableTrainer):
             recipe.momentum, self._velocity,
         )  # fmt: skip
         noise = self._noise(task, len(data))
-        total, known = self._room.train(self._gemm, self._values, self._gradient, settings, noise)
+        total, known = self._room.train(self._network.gemm, self._values, self._gradient, settings, noise)
         if not known:
             raise ValueError(f"Labels must be below {self._chain.outputs}, the number of the model's outputs.")
         model.write_change(task.start, task.row)
@@ -125,28 +179,6 @@ class CompiledTrainer(CorrectableTrainer):
                 kept = self.model.values.new_empty(shape).bernoulli_(1 - stage.dropout, generator=rng)
                 found.append(kept.div_(1 - stage.dropout).flatten())
         return torch.cat(found).numpy()
-
-    def _examples(self, data: Dataset) -> tuple[NDArray[np.floating], tuple[int, ...]]:
-        """Return the inputs, one example after the other, and the shape of an example.
-
-        Raises:
-            ValueError: they cannot be trained on.
-        """
-        x, y = data.x, data.y
-        fits = isinstance(x, Tensor) and (x.shape[1:] == self._shape or self._chain.takes(tuple(x.shape[1:])))
-        if not isinstance(x, Tensor) or not fits:
-            got = f"of shape {tuple(x.shape[1:])}" if isinstance(x, Tensor) else "that are several tensors"
-            raise ValueError(f"The first layer takes {self._chain.wanted()} for each example, got inputs {got}.")
-        if x.dtype != self.model.dtype or y.dtype != torch.int64 or y.ndim != 1:
-            raise ValueError(
-                f"Compiled training takes inputs in {self.model.dtype}, as the model is, and one label of torch.int64 "
-                f"for each example, got {x.dtype} and labels of shape {tuple(y.shape)} in {y.dtype}."
-            )
-        if _has_any_global_hook():  # type: ignore[no-untyped-call]  # of all modules, which may have come since the trainer was made
-            raise ValueError("Torch has hooks of all modules, which compiled training leaves out. Remove them.")
-        self._shape = x.shape[1:]
-        found: NDArray[np.floating] = x.detach().reshape(-1).numpy()
-        return found, tuple(self._shape)
 
 
 class Room:
@@ -190,6 +222,8 @@ class Room:
                 scratch = max(scratch, SCRATCH // kind.itemsize, two)
             at += stage.inputs * (lines * line if tall else 1)
         self._table, self._taps = np.array(rows, np.int64), np.concatenate(taps).ravel()
+        self._still = self._table.copy()  # without dropout
+        self._still[:, kernels.NOISE] = 0
         self._offsets = np.empty_like(self._taps)
         self._begun = np.empty(
             2 * max(size, *(stage.outputs * stage.filters[0] for stage in chain.stages), 1), np.int64
@@ -217,6 +251,13 @@ class Room:
             self._halves,
         )  # fmt: skip
         return found
+
+    def predict(self, address: int, values: NDArray[Any], x: NDArray[Any], scores: NDArray[Any]) -> None:
+        """Write the scores of examples; see `kernels.predict`."""
+        kernels.predict(
+            address, self._still, self._taps, values, x, np.arange(len(scores)), self.size, self._example, self._pad,
+            values[:0], self._outputs, self._which, self._scratch, self._offsets, self._begun, scores,
+        )  # fmt: skip
 
 
 def tile(count: int) -> int:

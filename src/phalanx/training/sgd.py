@@ -232,17 +232,17 @@ def _joined(x: Inputs, last: Inputs) -> Inputs:
     return {name: torch.cat([x[name], last[name]]) for name in x}
 
 
-def batches(data: Dataset, size: int) -> Iterator[tuple[Inputs, Tensor]]:
-    """Return the examples in their order, `size` at a time; images are channels last, the fastest layout."""
-    return zip(split(data.x, size), _split(data.y, size), strict=True)
+def batches(data: Dataset, size: int, *, last: bool = True) -> Iterator[tuple[Inputs, Tensor]]:
+    """Return the examples in their order, `size` at a time; images are channels last, the fastest layout of torch."""
+    return zip(split(data.x, size, last=last), _split(data.y, size), strict=True)
 
 
-def split(x: Inputs, size: int) -> Iterator[Inputs]:
-    """Yield the inputs, `size` examples at a time; images are channels last."""
+def split(x: Inputs, size: int, *, last: bool = True) -> Iterator[Inputs]:
+    """Yield the inputs, `size` examples at a time; images are channels last, unless that is not wanted."""
     if isinstance(x, Tensor):
-        yield from _split(channels_last(x) if x.ndim == 4 else x, size)
+        yield from _split(channels_last(x) if last and x.ndim == 4 else x, size)
     else:
-        parts = zip(*(split(part, size) for part in x.values()), strict=True)
+        parts = zip(*(split(part, size, last=last) for part in x.values()), strict=True)
         yield from (dict(zip(x, part, strict=True)) for part in parts)
 
 
