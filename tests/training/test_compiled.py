@@ -603,7 +603,8 @@ def test_tiles_of_products_are_those_of_numpy(kind, shape, count, taps, vectors)
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize(
-    ("count", "taps", "rows", "vectors"), [(1, 1, 1, 1), (4, 6, 2, 3), (9, 25, 3, 1), (5, 13, 1, 7)]
+    ("count", "taps", "rows", "vectors"),
+    [(1, 1, 1, 1), (4, 6, 2, 3), (9, 25, 3, 1), (5, 13, 1, 7), (6, 7, 5, 30), (5, 7, 2, 150)],
 )
 def test_tiles_of_dots_are_those_of_numpy(kind, count, taps, rows, vectors):
     rng, length = np.random.default_rng(taps), vectors * kernels.BYTES // np.dtype(kind).itemsize
@@ -617,6 +618,12 @@ def test_tiles_of_dots_are_those_of_numpy(kind, count, taps, rows, vectors):
     kernels._add_dots(*of_z, *of_x, np.int64(rows), np.int64(length), d, kernels.ZERO, np.int64(taps))
     assert np.array_equal(d[: count * taps].reshape(count, taps), 7 + np.einsum("irp,krp->ik", z, seen))
     assert np.array_equal(d[count * taps :], np.full(taps, 7)), "nothing beyond the last filter"
+
+
+def test_runs_of_dots_are_read_in_pieces():
+    """Some rows of the test above together, and parts of others: else it would not test both."""
+    assert 5 * 30 * kernels.BYTES > kernels.SEGMENT > 2 * 30 * kernels.BYTES or kernels.BYTES < 64
+    assert 150 * kernels.BYTES > 2 * kernels.SEGMENT or kernels.BYTES < 64
 
 
 def test_tanh_is_that_of_torch_up_to_rounding():

@@ -34,6 +34,8 @@ CANCELLED = 1 / 16  # a squared distance below this share of the squared norms h
 TINY, HUGE = 1e-24, 1e34  # squared norms outside of this range may have underflowed or overflowed in float32
 
 compiled = njit(nogil=True, cache=True, boundscheck=False)
+# Here a division by 0 gives what it gives in NumPy: a check of each would keep the compiler from using vectors.
+unchecked = njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 # Here the compiler may reorder sums, to vectorise them; NaN and infinities keep their meaning, as `finite` needs.
 reordered = njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract"})
 

@@ -32,7 +32,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from phalanx.numerics.blas_kernels import A_TURNED, B_TURNED, PLAIN, multiply
-from phalanx.numerics.kernels import BYTES, WIDE, _named, _vector, compiled, reordered
+from phalanx.numerics.kernels import BYTES, WIDE, _named, _vector, compiled, reordered, unchecked
 
 NO_ACTIVATION, RELU, TANH = 0, 1, 2
 # Numba compiles a function again for each literal number that it is given; these are none.
@@ -46,6 +46,7 @@ BFLOAT16 = WIDE and bool(get_host_cpu_features().get("avx512bf16"))  # whether t
 # Of the tiles of `_products`: filters, and vectors of positions.  Their sums and operands fill the vector registers.
 SHAPES = {8: 3, 6: 4, 5: 5} if WIDE else {4: 3, 6: 2, 5: 2}
 DOTS = (4, (6, 5)) if WIDE else (3, (4, 3))  # of those of `_dots`: filters, and taps
+SEGMENT = 1 << 12  # bytes of a run that `_add_dots` reads at a time: those of a tile fit the first cache
 SCRATCH = 1 << 19  # bytes of the rows of pixels that a convolution computes at a time, unless two rows take more
 BEYOND = BYTES * 6  # entries that may be read or written beyond an array, rounded up
 
@@ -268,14 +269,23 @@ def _add_products(shape, a, at, by_filter, count, b, shift, table, first, taps, 
 def _add_dots(z, at, by_filter, z_row, count, x, shift, x_row, table, first, taps, rows, length, d, to, step):
     """Add the products of the runs of all filters and taps, in tiles; see `_dots`."""
     few = -(-taps // FEWER) * FEWER < -(-taps // MANY) * MANY  # tiles with which fewer are computed twice
-    for i in range(0, count, CROWD):
-        left, fro, put = min(CROWD, count - i), at + i * by_filter, to + i * step
-        for k in range(0, taps, FEWER if few else MANY):
-            no, some = first + k, taps - k
-            if few:
-                _fewer(z, fro, by_filter, z_row, left, x, shift, x_row, table, no, some, rows, length, d, put + k, step)
-            else:
-                _many(z, fro, by_filter, z_row, left, x, shift, x_row, table, no, some, rows, length, d, put + k, step)
+    lanes, pieces = BYTES // z.itemsize, -(-length * z.itemsize // SEGMENT)
+    piece, together = -(-length // (pieces * lanes)) * lanes, max(1, SEGMENT // (length * z.itemsize))
+    for r in range(0, rows, together):
+        for p in range(0, length, piece):
+            down, wide, over = min(together, rows - r), min(piece, length - p), shift + r * x_row + p
+            for k in range(0, taps, FEWER if few else MANY):  # their runs overlap, and serve all filters
+                no, some = first + k, taps - k
+                for i in range(0, count, CROWD):
+                    left, fro, put = min(CROWD, count - i), at + i * by_filter + r * z_row + p, to + i * step + k
+                    if few:
+                        _fewer(
+                            z, fro, by_filter, z_row, left, x, over, x_row, table, no, some, down, wide, d, put, step,
+                        )  # fmt: skip
+                    else:
+                        _many(
+                            z, fro, by_filter, z_row, left, x, over, x_row, table, no, some, down, wide, d, put, step,
+                        )  # fmt: skip
 
 
 @no_type_check
@@ -686,7 +696,7 @@ def _copy(source, target):
 
 
 @no_type_check
-@compiled
+@unchecked
 def _activate(activation, z):
     """Apply the function after a layer in place; NaN stays NaN."""
     kind = z.dtype.type
