@@ -80,7 +80,8 @@ class Federation:
         trainer = plan.training.trainer(self.model, plan.task, plan.seed)
         self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
         trainer.try_out(self.few)
-        self.network = CompiledNetwork(self.model) if plan.training.engine == "compiled" else None
+        fast = plan.training.engine == "compiled" and self.model.convolutional  # of others torch's is nearly as fast
+        self.network = CompiledNetwork(self.model) if fast else None
         epochs = plan.evaluation.local_epochs
         self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, plan.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
