@@ -125,22 +125,24 @@ def test_several_models_are_evaluated_as_one_at_a_time(batch, monkeypatch):
 )
 def test_images_in_parts_have_the_bits_of_all_together(model, shape, monkeypatch):
     """Also where a part of one or a few examples would be left, whose products torch computes in another order."""
-    flat = FlatModule(model.build(shape, 10))
-    seen, outputs = list[int](), flat.outputs
+    flat, seen = FlatModule(model.build(shape, 10)), list[int]()
+    outputs, vector = flat.outputs, torch.randn(flat.size) / flat.size**0.5
     monkeypatch.setattr(flat, "outputs", lambda x: seen.append(len(x)) or outputs(x))
-    for n in (3, evaluation.PART, evaluation.PART + 1, 3 * evaluation.PART + 2):
+    for n in (3, 79, 80, 81, 3 * evaluation.PART + 2):
         data = Dataset(torch.randn(n, *shape), torch.randint(10, (n,)), 10)
-        parts = evaluate(flat, flat.read(), data)
+        evaluate(flat, vector, data)
+        seen.clear()
+        parts = evaluate(flat, vector, data)
+        assert seen == {80: [40, 40], 81: [40, 41], 122: [40, 40, 42]}.get(n, [n])
         with monkeypatch.context() as whole:
             whole.setattr(evaluation, "PART", n)
-            together = evaluate(flat, flat.read(), data)
+            together = evaluate(flat, vector, data)
         assert repr(parts.loss) == repr(together.loss)
         assert torch.equal(parts.by_class.nan_to_num(), together.by_class.nan_to_num())
-    assert seen == [3, 3, 40, 40, 41, 41, 40, 40, 42, 122]
 
 
 class Conv(nn.Conv2d):
-    """A convolution that returns more than a tensor, or outputs that are not one for each example."""
+    """A convolution that returns something else than scores of each example by itself."""
 
     form: Callable[[torch.Tensor], Any]
 
@@ -148,15 +150,35 @@ class Conv(nn.Conv2d):
         return self.form(super().forward(x).flatten(1))
 
 
-@pytest.mark.parametrize("form", [lambda z: {"scores": z}, torch.mean, lambda z: z[:1]], ids=["dict", "mean", "one"])
-def test_other_outputs_of_a_convolution_come_of_all_examples_together(form):
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda z: {"scores": z},
+        torch.mean,
+        lambda z: z[:1],
+        lambda z: z @ z.T,
+        lambda z: z - z.mean(0),
+        lambda z: nn.functional.batch_norm(z, None, None, training=True),
+    ],
+    ids=["dict", "mean", "one", "pairs", "centred", "batch norm"],
+)
+def test_images_that_do_not_pass_one_by_one_are_evaluated_together(form):
     module, x = Conv(1, 3, 4), torch.randn(100, 1, 4, 4)
     module.form = form
     flat = FlatModule(module)
-    found, wanted = evaluation._outputs(flat, x), flat.outputs(x)
-    assert type(found) is type(wanted)
-    pairs = zip(*(o.values() if isinstance(o, dict) else [o] for o in (found, wanted)), strict=True)
-    assert all(torch.equal(*pair) for pair in pairs)
+    for _ in range(2):
+        found, wanted = evaluation._outputs(flat, x), flat.outputs(x)
+        assert type(found) is type(wanted)
+        pairs = zip(*(o.values() if isinstance(o, dict) else [o] for o in (found, wanted)), strict=True)
+        assert all(torch.equal(*pair) for pair in pairs)
+    assert flat.separable == {100: False}
+
+
+def test_a_model_of_nan_passes_in_parts():
+    flat, x = FlatModule(LeNet().build((1, 28, 28), 10)), torch.randn(100, 1, 28, 28)
+    flat.load(torch.full((flat.size,), math.nan))
+    assert evaluation._outputs(flat, x).isnan().all()
+    assert flat.separable == {100: True}
 
 
 def test_no_models_have_no_scores():

@@ -14,6 +14,7 @@ from phalanx.core import ClientReport, Vector
 from phalanx.data.dataset import Dataset, Inputs
 from phalanx.rng import stream
 from phalanx.training.compiled import CompiledNetwork
+from phalanx.training.gradient import same_bits
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import batches
 from phalanx.training.task import CLASSIFICATION, Measures, Task
@@ -21,7 +22,7 @@ from phalanx.training.vector import FlatModule
 
 BATCH = 1000  # examples evaluated at once, at most
 # Examples that pass a convolutional network at once on a processor, at least, and less than twice as many: few enough
-# for its caches, and for memory that is kept; what is larger is mapped and cleared again in each layer.
+# for its caches, and for memory that is kept, where larger tensors are mapped and cleared anew in each layer.
 PART = 40
 SCORES = 2**24  # scores computed at once, at most (64 MiB), unless a single example has more
 CLASSES = 100  # largest number of classes whose accuracies are recorded one by one
@@ -90,14 +91,27 @@ def evaluate_each(
 
 
 def _outputs(model: FlatModule, x: Inputs) -> Any:
-    """Return the outputs for a batch: of a convolutional network on a processor in parts, to the same bits."""
-    if not model.convolutional or model.device.type != "cpu" or not isinstance(x, Tensor):
+    """Return the outputs for a batch: of a convolutional network on a processor in parts.
+
+    The first batch of each size passes it whole as well, and all others do where the bits differ.
+    """
+    if not isinstance(x, Tensor) or not model.convolutional or model.device.type != "cpu" or len(x) < 2 * PART:
         return model.outputs(x)
-    parts = x.tensor_split([*range(PART, len(x) - PART + 1, PART)])
-    found = [model.outputs(part) for part in parts]
-    if all(isinstance(o, Tensor) and o.ndim and len(o) == len(part) for o, part in zip(found, parts, strict=True)):
+    known = model.separable.get(len(x))
+    whole = None if known else model.outputs(x)
+    if known is False:
+        return whole
+    found = [model.outputs(part) for part in x.tensor_split([*range(PART, len(x) - PART + 1, PART)])]
+    if known:
         return torch.cat(found)
-    return model.outputs(x)
+    model.separable[len(x)] = _make_up(found, whole)
+    return whole
+
+
+def _make_up(parts: list[Any], whole: Any) -> bool:
+    """Return whether the outputs of parts of a batch are those of the whole, to the bit."""
+    tensors = all(isinstance(one, Tensor) and one.ndim for one in (*parts, whole))
+    return tensors and {one.shape[1:] for one in parts} == {whole.shape[1:]} and same_bits(torch.cat(parts), whole)
 
 
 def report(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLASSIFICATION) -> ClientReport:

@@ -87,6 +87,7 @@ class FlatModule:
         self.trainable = sum(p.numel() for p in parameters.values())
         self.dtype, self.device = tensors[0].dtype, tensors[0].device
         self.convolutional = any(p.ndim == 4 for p in parameters.values())
+        self.separable = dict[int, bool]()  # by size of a batch: whether outputs in parts have the bits of the whole
         self.values = torch.empty(sum(t.numel() for t in tensors), dtype=self.dtype, device=self.device)
         self.gradient = torch.zeros(self.trainable, dtype=self.dtype, device=self.device)
         kinds = [type(part) for part in self.module.modules()]
