@@ -28,6 +28,7 @@ import torch
 
 from phalanx import Run, simulate
 from phalanx.core import Progress
+from phalanx.numerics.memory import keep_freed_memory
 from phalanx.reproduce.experiment import reproductions
 from phalanx.runs.federation import Federation
 
@@ -133,6 +134,7 @@ def main() -> None:
     parser.add_argument("--longest", type=float, default=4.0, help="seconds for each kind, after which it stops")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the command line does
     where = os.environ.get("PHALANX_DATA")
     data_dir = Path(where) if where else None
     known, total = dict[str, tuple[float, str]](), 0.0
