@@ -19,6 +19,7 @@ from phalanx.core import InfeasibleError
 from phalanx.reproduce import Trace, experiment
 from phalanx.reproduce.experiment import chosen, reproductions
 from phalanx.reproduce.published import published
+from phalanx.runs.engines import Preferred
 from phalanx.runs.provenance import NUMERICS
 
 PACKAGE = "toy_papers"
@@ -203,6 +204,10 @@ def test_two_experiments_of_one_name_are_an_error(tmp_path, monkeypatch):
             "No cell has a name like 'mode*'. There are: mean, none; mean, noise; median",
         ),
         ("toy-paper figure1 --folder file", "--folder file: file is a file."),
+        (
+            "toy-paper figure1 --engine fast",
+            "argument --engine: invalid choice: 'fast' (choose from 'stacked', 'compiled')",
+        ),
         ("--package nowhere.at_all", "There is no package nowhere.at_all."),
         ("--package phalanx.core", "phalanx.core is a module. Give the import path of a package"),
         ("--package toy_papers.other", "toy_papers.other holds no papers."),
@@ -440,6 +445,40 @@ def test_a_record_that_came_later_is_not_on_the_page_of_the_manifest(capsys, fin
     assert (folder / "figure1-quick.md").read_bytes() == page
     assert reproduce(capsys, "toy-paper figure1 --no_training --seeds 2")[0] == 0
     assert (folder / "figure1-quick.md").read_bytes() != page
+
+
+def test_another_engine_has_records_and_pages_of_its_own(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path) / "toy-paper"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"}
+    command = "toy-paper figure1 --engine compiled"
+    status, out, _ = reproduce(capsys, f"{command} --no_training")
+    assert status == 2
+    status, out, _ = reproduce(capsys, command)
+    assert (status, "0 of 4 records are in" in out) == (0, True), out
+    page = (folder / "figure1-quick-compiled.md").read_text()
+    assert "figure1 --scale quick --seeds 1 --engine compiled` from 4 runs, 4 of them by the engine compiled," in page
+    assert "(figure1-quick-compiled.svg)" in page
+    assert {path: path.read_bytes() for path in before} == before
+    new = {path.stem: Trace.load(path) for path in folder.glob("records/*.json") if path not in before}
+    assert [trace.provenance.engine for trace in new.values()] == ["compiled"] * 4
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["figure1-quick"], manifest["figure1-quick-compiled"]) == ({"seeds": [0, 1]}, {"seeds": [0]})
+
+    status, out, _ = reproduce(capsys, f"{command} --no_training")
+    assert (status, "4 of 4 records are in" in out) == (0, True)
+    assert (folder / "figure1-quick-compiled.md").read_text() == page
+    status, out, _ = reproduce(capsys, "toy-paper --engine compiled")
+    assert re.search(r"figure1 .*4 runs, [^,]*, 4 done", out)
+    status, out, _ = reproduce(capsys, "toy-paper figure1 --engine compiled --verify 4")
+    assert (status, "4 of 4 records came out again to the bit." in out) == (0, True)
+
+
+def test_where_no_network_has_the_engine_the_runs_are_those_of_the_loop(capsys, finished, tmp_path, monkeypatch):
+    folder = copied(finished, tmp_path) / "toy-paper"
+    monkeypatch.setattr(Preferred, "_has", lambda *_: False)
+    status, out, _ = reproduce(capsys, "toy-paper figure1 --seeds 2 --engine compiled")
+    assert (status, "8 of 8 records are in" in out) == (0, True)
+    assert "from 8 runs, 0 of them by the engine compiled," in (folder / "figure1-quick-compiled.md").read_text()
 
 
 def test_a_damaged_manifest_is_named(capsys, finished, tmp_path):

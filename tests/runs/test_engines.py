@@ -13,7 +13,7 @@ from phalanx.core import InfeasibleError
 from phalanx.data import Dirichlet
 from phalanx.models import MLP, GivenModule
 from phalanx.runs.card import card
-from phalanx.runs.engines import BUDGET, ENGINES, Bench, Choice, fastest, with_engine
+from phalanx.runs.engines import BUDGET, ENGINES, Bench, Choice, Preferred, fastest, with_engine
 from phalanx.runs.federation import Federation
 from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
@@ -219,3 +219,43 @@ def test_the_record_names_the_engine(tmp_path):
     assert adam.engine == "LocalOptimizer"
     without = {name: value for name, value in adam.form.items() if name != "engine"}
     assert Provenance.read(without).engine is None, "of an older record"
+
+
+GELU = GivenModule(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.Linear(8, 10)))
+
+
+@pytest.mark.parametrize(
+    ("change", "has"),
+    [
+        ({}, {"stacked", "compiled"}),
+        ({"training": Ditto(LocalSGD())}, {"compiled"}),
+        ({"model": GELU}, {"stacked"}),
+        ({"algorithm": SCAFFOLD()}, {"compiled"}),
+        ({"training": LocalSGD(precision="bfloat16")}, set()),
+        ({"training": PrivateSGD()}, set()),
+    ],
+    ids=["perceptron", "Ditto", "GELU", "SCAFFOLD", "bfloat16 without convolutions", "PrivateSGD"],
+)
+def test_of_many_runs_those_that_have_an_engine_get_it(change, has):
+    plan = replace(SMALL, **change)
+    for engine in ENGINES[1:]:
+        wanted = with_engine(plan, engine) if engine in has else plan
+        assert Preferred(engine)(plan).identity == wanted.identity
+        assert simulate(wanted).summary.status == "finished"
+
+
+def test_runs_that_differ_in_what_does_not_matter_are_tried_once(monkeypatch):
+    tried = list[Run]()
+    monkeypatch.setattr(Preferred, "_has", lambda self, form: not tried.append(form))
+    preferred = Preferred("compiled")
+    for seed in range(3):
+        for algorithm in (FedAsync(), SCAFFOLD()):
+            plan = replace(SMALL, seed=seed, algorithm=algorithm)
+            assert preferred(plan) == with_engine(plan, "compiled")
+    assert len(tried) == 2
+    assert preferred(tried[0]) is tried[0], "it has the engine already"
+
+
+def test_a_run_that_cannot_begin_is_no_run_without_the_engine():
+    with pytest.raises(ValueError, match="scores for each of"):
+        Preferred("compiled")(replace(SMALL, model=GivenModule(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))))

@@ -208,6 +208,11 @@ def reproduce() -> Parser:
     )
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
     parser.add_argument("--only", help=help_)
+    help_ = (
+        "Train by this engine where the network has it: faster, with other bits. Records and pages are others than "
+        "those of the experiments' own engine, the loop, which is taken if not given."
+    )
+    parser.add_argument("--engine", choices=["stacked", "compiled"], help=help_)
     help_ = "Where papers are looked for: the import path of a package; papers if not given."
     parser.add_argument("--package", help=help_)
     _add_data_dir(parser)

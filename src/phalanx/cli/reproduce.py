@@ -30,15 +30,17 @@ from phalanx.reproduce.experiment import (
     Reproduction,
     Scale,
     chosen,
+    form_of,
     named,
     reproductions,
 )
 from phalanx.reproduce.files import shortened, write
 from phalanx.reproduce.manifest import Manifest, Page
-from phalanx.reproduce.needed import Needed, Traces
+from phalanx.reproduce.needed import Form, Needed, Traces, as_it_is
 from phalanx.reproduce.output import flat
 from phalanx.reproduce.results import Rendering
 from phalanx.reproduce.verify import Stored, conditions, differences, stored
+from phalanx.runs.engines import Preferred
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
 from phalanx.studies.carrying_out import carry_out
@@ -75,6 +77,7 @@ class Options:
         within: draw records only of runs that took at most so many seconds; None: all.
         draw: which random choice of records.
         only: which cells to carry out, as a pattern with * and ?; None: all. Tables show whatever there is.
+        engine: that runs train by where they have it, on pages of their own; None: the experiments' own.
     """
 
     paper: str | None = None
@@ -94,6 +97,7 @@ class Options:
     within: float | None = None
     draw: int = 0
     only: str | None = None
+    engine: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
@@ -127,6 +131,7 @@ class Options:
         words += ["--device", self.device] if self.device != "cpu" else []
         words += ["--package", self.package] if self.package != PACKAGE else []
         words += ["--only", self.only] if self.only else []
+        words += ["--engine", self.engine] if self.engine else []
         words += ["--mixed"] if self.mixed else []
         return shlex.join(words)
 
@@ -162,7 +167,8 @@ def reproduce(options: Options, console: Console) -> int:
     )
     pages = _pages(experiments, manifest, options)
     experiments = [e for e in experiments if e.name in pages]
-    needed = Needed.by(experiments, options.scale, pages)
+    form = _form(options, store, trains=not options.no_training)
+    needed = Needed.by(experiments, options.scale, pages, form)
     again = needed.like(options.only) if options.again else set()
     known = _known(needed, again, store, console)
     new = set() if options.no_training else needed.like(options.only) - known.keys()
@@ -174,14 +180,30 @@ def reproduce(options: Options, console: Console) -> int:
         raise InfeasibleError(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
     for experiment in experiments:
         records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
-        context = Context(options.scale, pages[experiment.name].seeds, reproduction.published, options.data_dir)
+        seeds = pages[experiment.name].seeds
+        context = Context(options.scale, seeds, reproduction.published, options.data_dir, options.engine)
         with styled():
             rendering = experiment.exhibit.render(records, context)
             files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
         if options.seeds is not None or not options.no_training:
-            manifest.keep(experiment.name, options.scale, needed.page(experiment, known))
+            manifest.keep(experiment.name, context.form, needed.page(experiment, known))
         _show(experiment, rendering, files, console)
     return _complain(needed, known, console)
+
+
+def _form(options: Options, store: Store, *, trains: bool) -> Form:
+    """Return what gives a run the engine of the options, if it has it; if nothing trains, if that has a record."""
+    if options.engine is None:
+        return as_it_is
+    preferred = Preferred(options.engine, options.data_dir, options.device)
+
+    def form(plan: Run) -> Run:
+        other = preferred.form(plan)
+        if other is not None and store.path(other).is_file():
+            return other
+        return preferred(plan) if trains else plan
+
+    return form
 
 
 def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: Options) -> dict[str, Page]:
@@ -192,12 +214,12 @@ def _pages(experiments: Sequence[Experiment], manifest: Manifest, options: Optio
     """
     if options.seeds is not None or not options.no_training:
         return {e.name: Page.of(options.seeds or 1) for e in experiments}
-    pages = {e.name: page for e in experiments if (page := manifest.page(e.name, options.scale))}
+    form = form_of(options.scale, options.engine)
+    pages = {e.name: page for e in experiments if (page := manifest.page(e.name, form))}
     if not pages:
         names = shortened([e.name for e in experiments])
         raise InfeasibleError(
-            f"{manifest.path} holds no {options.scale} page of {names}. "
-            "Leave out --no_training to make it, or give --seeds."
+            f"{manifest.path} holds no {form} page of {names}. Leave out --no_training to make it, or give --seeds."
         )
     return pages
 
@@ -338,7 +360,8 @@ def _listed(reproduction: Reproduction, options: Options) -> Table:
 
 def _cost(experiment: Experiment, store: Store, scale: Scale, options: Options) -> str:
     """Return the cost for the seeds of the options, `15 runs, 4.0 min, 3 done`; damaged records are counted."""
-    plans = Needed.by([experiment], scale, {experiment.name: Page.of(options.seeds or 1)}).plans
+    page, form = Page.of(options.seeds or 1), _form(options, store, trains=False)
+    plans = Needed.by([experiment], scale, {experiment.name: page}, form).plans
     if not plans:
         return "no training"
     done = damaged = 0
@@ -387,15 +410,12 @@ def _drawn(found: Mapping[str, Reproduction], options: Options) -> list[Stored]:
     """Return random records among those that the options allow."""
     shown = found.values() if options.paper is None else [named(found, options.paper, "paper")]
     within = math.inf if options.within is None else options.within
-    there = [
-        one
-        for reproduction in shown
-        for one in stored(
-            chosen({reproduction.paper.name: reproduction}, reproduction.paper.name, options.experiment or ALL)[1],
-            Store(options.folder / reproduction.paper.name),
-        )
-        if one.trace.wall_seconds <= within
-    ]
+    there = list[Stored]()
+    for reproduction in shown:
+        name, store = reproduction.paper.name, Store(options.folder / reproduction.paper.name)
+        experiments = chosen({name: reproduction}, name, options.experiment or ALL)[1]
+        records = stored(experiments, store, _form(options, store, trains=False))
+        there += (one for one in records if one.trace.wall_seconds <= within)
     drawn = Random(options.draw).sample(there, min(len(there), options.verify or 0))
     if not drawn:
         raise InfeasibleError(f"{options.folder} holds no such record of a run that took at most {within:g} s.")

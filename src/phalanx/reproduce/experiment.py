@@ -57,6 +57,11 @@ class Paper:
     citation: str
 
 
+def form_of(scale: Scale, engine: str | None) -> str:
+    """Return the end of the names of an experiment's files: the scale, and an engine that is not its own."""
+    return scale if engine is None else f"{scale}-{engine}"
+
+
 @dataclass(frozen=True)
 class Context:
     """The inputs of an experiment's rendering in addition to its records.
@@ -66,12 +71,19 @@ class Context:
         seeds: of its runs. Records of a seed can be missing.
         published: the numbers that the paper publishes.
         data_dir: folder of the data sets; they are downloaded if None.
+        engine: that the runs train by where they have it; None: the experiment's own.
     """
 
     scale: Scale
     seeds: Sequence[int]
     published: PublishedPaper
     data_dir: Path | None = None
+    engine: str | None = None
+
+    @property
+    def form(self) -> str:
+        """See `form_of`."""
+        return form_of(self.scale, self.engine)
 
 
 @dataclass(frozen=True, eq=False)

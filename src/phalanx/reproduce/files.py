@@ -49,7 +49,7 @@ def write(
         The files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / f"{experiment.name}-{context.scale}"
+    stem = folder / f"{experiment.name}-{context.form}"
     drawn = {plot.part: save(plot.figure, _stem(stem, plot)) for plot in rendering.plots}
     page = stem.with_name(stem.name + ".md")
     blocks = [*_blocks(rendering, experiment, drawn), _origin(experiment, context, records), *_gaps(records, missing)]
@@ -78,6 +78,7 @@ def _blocks(rendering: Rendering, experiment: Experiment, drawn: Mapping[str, Se
 def _origin(experiment: Experiment, context: Context, records: Records) -> str:
     """Return the command, and the software and hardware of the runs."""
     options = f"--scale {context.scale} --seeds {len(context.seeds)}"
+    options += "" if context.engine is None else f" --engine {context.engine}"
     command = f"phalanx reproduce {experiment.paper.name} {experiment.name} {options}"
     traces = list(_once(records))
     if not traces:
@@ -87,7 +88,11 @@ def _origin(experiment: Experiment, context: Context, records: Records) -> str:
     used = "; ".join(
         f"{plural(n, 'run')} with {words}" if len(made) > 1 else f"with {words}" for words, n in made.items()
     )
-    return f"Made by `{command}` from {plural(len(traces), 'run')} that took {seconds} of one process in all, {used}."
+    fast = sum(trace.provenance.engine == context.engine for trace in traces)
+    by = "" if context.engine is None else f", {fast} of them by the engine {context.engine},"
+    return (
+        f"Made by `{command}` from {plural(len(traces), 'run')}{by} that took {seconds} of one process in all, {used}."
+    )
 
 
 def _computed_with(trace: Trace) -> str:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phalanx.reproduce.experiment import Scale
-
 
 @dataclass(frozen=True)
 class Page:
@@ -29,7 +27,7 @@ class Page:
 
 
 class Manifest:
-    """The pages of a paper, by experiment and scale.
+    """The pages of a paper, by experiment and form: its scale, and the engine if it is not the experiments' own.
 
     Args:
         folder: of the paper's results.
@@ -38,17 +36,17 @@ class Manifest:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "manifest.json"
 
-    def page(self, experiment: str, scale: Scale) -> Page | None:
+    def page(self, experiment: str, form: str) -> Page | None:
         """Return the records of a page; None if there is no such page.
 
         Raises:
             ValueError: the file holds something else.
         """
-        return self._pages().get(f"{experiment}-{scale}")
+        return self._pages().get(f"{experiment}-{form}")
 
-    def keep(self, experiment: str, scale: Scale, page: Page) -> None:
+    def keep(self, experiment: str, form: str, page: Page) -> None:
         """Write the records of a page, in place of an older entry."""
-        pages = self._pages() | {f"{experiment}-{scale}": page}
+        pages = self._pages() | {f"{experiment}-{form}": page}
         entries = (f" {json.dumps(name)}: {json.dumps(_form(pages[name]))}" for name in sorted(pages))
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
         partial.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """The runs that experiments need, and their existing records."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -14,6 +14,12 @@ from phalanx.runs.provenance import NUMERICS
 from phalanx.studies.trace import Trace
 
 Traces = Mapping[str, Trace]  # by identity
+Form = Callable[[Run], Run]  # of an experiment's run, such as one by another engine
+
+
+def as_it_is(plan: Run) -> Run:
+    """Return the run."""
+    return plan
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,16 @@ class Needed:
     pages: Mapping[str, Page] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, experiments: Sequence[Experiment], scale: Scale, pages: Mapping[str, Page]) -> "Needed":
-        """Return the runs that the pages of experiments need on a scale."""
+    def by(
+        cls, experiments: Sequence[Experiment], scale: Scale, pages: Mapping[str, Page], form: Form = as_it_is
+    ) -> "Needed":
+        """Return the runs that the pages of experiments need on a scale, each in some form."""
         out = cls(pages=pages)
         for experiment in experiments:
             cells = out.cells.setdefault(experiment.name, {})
             for seed in pages[experiment.name].seeds:
-                for cell, plan in experiment.exhibit.runs(scale, seed).items():
+                for cell, own in experiment.exhibit.runs(scale, seed).items():
+                    plan = form(own)
                     out.plans.setdefault(plan.identity, plan)
                     out.names.setdefault(plan.identity, f"{experiment.name}: {cell} (seed {seed})")
                     cells.setdefault(cell, {})[seed] = plan.identity

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from phalanx.reproduce.experiment import SCALES, Experiment, Scale
+from phalanx.reproduce.needed import Form, as_it_is
 from phalanx.runs.plan import Run
 from phalanx.studies.store import Store
 from phalanx.studies.trace import Trace
@@ -23,22 +24,22 @@ class Stored(NamedTuple):
     trace: Trace
 
 
-def stored(experiments: Sequence[Experiment], store: Store) -> Iterator[Stored]:
-    """Yield the records of experiments, each once: by scale, those of seeds from 0 on."""
+def stored(experiments: Sequence[Experiment], store: Store, form: Form = as_it_is) -> Iterator[Stored]:
+    """Yield the records of experiments, each once: by scale, those of seeds from 0 on, and of runs in some form."""
     seen = set[str]()
     for experiment, scale in itertools.product(experiments, SCALES):
-        for cell, seed, plan in _kept(experiment, scale, store):
+        for cell, seed, plan in _kept(experiment, scale, store, form):
             trace = store.find(plan)[0] if plan.identity not in seen else None
             seen.add(plan.identity)
             if trace is not None:
                 yield Stored(f"{experiment.title} {scale}: {cell} (seed {seed})", plan, trace)
 
 
-def _kept(experiment: Experiment, scale: Scale, store: Store) -> Iterator[tuple[str, int, Run]]:
+def _kept(experiment: Experiment, scale: Scale, store: Store, form: Form) -> Iterator[tuple[str, int, Run]]:
     """Yield the runs of an experiment of which there are records, with cell and seed, up to a seed that has none."""
     before = set[str]()
     for seed in itertools.count():
-        plans = experiment.exhibit.runs(scale, seed)
+        plans = {cell: form(plan) for cell, plan in experiment.exhibit.runs(scale, seed).items()}
         there = {cell: plan for cell, plan in plans.items() if store.path(plan).is_file()}
         found = {plan.identity for plan in there.values()}
         if found == before or not found:  # runs without chance are the same for every seed

@@ -144,6 +144,51 @@ def fastest(
     return Choice(plans[chosen], seconds, refused)
 
 
+class Preferred:
+    """An engine for those of many runs that have it.
+
+    Args:
+        engine: its name.
+        data_dir: where data sets lie; they are downloaded if not given.
+        device: where runs compute.
+    """
+
+    def __init__(self, engine: str, data_dir: Path | str | None = None, device: torch.device | str = "cpu") -> None:
+        self.engine, self._device = engine, device
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._known = dict[str, bool]()  # by what decides
+
+    def form(self, plan: Run) -> Run | None:
+        """Return the run with the engine, which its network need not have; None if its training does not go with it."""
+        try:
+            return with_engine(plan, self.engine)
+        except (InfeasibleError, ValueError):
+            return None
+
+    def __call__(self, plan: Run) -> Run:
+        """Return the run with the engine; as it is if its network, training or algorithm does not have it.
+
+        Raises:
+            InfeasibleError: the run cannot even begin.
+            ValueError: the same, for a part that does not fit another.
+        """
+        form = self.form(plan)
+        if form is None or form == plan:
+            return plan
+        kind = repr((plan.data, plan.model, plan.buffers, form.training, plan.task, type(plan.algorithm)))
+        if kind not in self._known:
+            self._known[kind] = self._has(form)
+        return form if self._known[kind] else plan
+
+    def _has(self, form: Run) -> bool:
+        federation = Federation(with_engine(form, "loop"), self._data_dir, self._device)
+        try:
+            _trainer(form, federation).try_out(federation.few)
+        except (InfeasibleError, ValueError):
+            return False
+        return True
+
+
 def _clock(device: torch.device) -> Clock:
     """Return what tells the time: other programs on the machine do not count where that can be had."""
 
