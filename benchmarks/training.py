@@ -2,6 +2,7 @@
 
 python benchmarks/training.py [--keep-freed-memory] [--threads 1] [--repeats 5]
 python benchmarks/training.py --layers          # GFLOP/s of each layer in the compiled loop, forward and backward
+python benchmarks/training.py --evaluation      # ms for 1,000 images: all at once, in parts, and compiled
 python benchmarks/training.py --stacks          # samples per second of stacks of several clients, batches of 16
 python benchmarks/training.py --accuracy        # of compiled training in both precisions, on Fashion-MNIST
 
@@ -54,10 +55,10 @@ from phalanx.models import (
 )
 from phalanx.numerics.blas_kernels import gemm
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.training import Evaluation, stacked
+from phalanx.training import Evaluation, evaluation, stacked
 from phalanx.training import chain_kernels as kernels
 from phalanx.training.chain import Chain
-from phalanx.training.compiled import Room
+from phalanx.training.compiled import CompiledNetwork, Room
 from phalanx.training.local import LocalTask, LocalTraining
 from phalanx.training.sgd import LocalSGD
 from phalanx.training.task import CLASSIFICATION
@@ -228,6 +229,27 @@ def stacks(name: str, model: Model, shape: tuple[int, ...], repeats: int) -> Non
     print(f"{name}: {', '.join(f'{way} {speed:,.0f}' for way, speed in found.items())}", flush=True)
 
 
+def evaluations(model: Model, shape: tuple[int, ...], repeats: int) -> None:
+    """Print the milliseconds of an evaluation, medians of turns, and how many times as fast it is as all at once."""
+    bound = FlatModule(model.build(shape, CLASSES))
+    vector, network = bound.read(), CompiledNetwork(bound)
+    data = Dataset(torch.rand(evaluation.BATCH, *shape), torch.randint(0, CLASSES, (evaluation.BATCH,)), CLASSES)
+    part = evaluation.PART
+    ways = {"at once": (evaluation.BATCH, None), "in parts": (part, None), "compiled": (part, network)}
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(repeats + 1):
+        for way, (evaluation.PART, by) in ways.items():
+            begun = time.process_time()
+            evaluation.evaluate_each(bound, [vector], data, network=by)
+            found[way] += [1e3 * (time.process_time() - begun)] if turn else []
+    evaluation.PART = part
+    shown = [f"{way} {statistics.median(seen):.0f}" for way, seen in found.items()]
+    for way in ("in parts", "compiled"):
+        ratio = statistics.median(a / b for a, b in zip(found["at once"], found[way], strict=True))
+        shown.append(f"{way} {ratio:.2f} times as fast")
+    print(f"{type(model).__name__}: {', '.join(shown)}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
 def epochs(options: argparse.Namespace) -> None:
     most = peak()
     print(
@@ -260,6 +282,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep-freed-memory", action="store_true")
     parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--evaluation", action="store_true")
     parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--accuracy", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
@@ -274,6 +297,9 @@ def main() -> None:
         for model, shape, batch, _ in NETWORKS:
             for half in (False, True)[: 0 if isinstance(model, MLP) else 1 + kernels.BFLOAT16]:
                 layers(model, shape, batch, half=half)
+    elif options.evaluation:
+        for model, shape, *_ in NETWORKS[2:]:
+            evaluations(model, shape, options.repeats)
     elif options.stacks:
         stacked.MADE = 1 << 40  # as wide as asked for
         for name, model, shape in STACKS:
