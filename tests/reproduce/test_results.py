@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from phalanx.cli.reproduce import Options, reproduce
-from phalanx.reproduce.experiment import SCALES, reproductions
+from phalanx.reproduce.experiment import SCALES, form_of, reproductions
 from phalanx.reproduce.manifest import Manifest
 from phalanx.reproduce.verify import conditions, differences, stored
+from phalanx.runs.engines import ENGINES, Preferred
 from phalanx.runs.provenance import NUMERICS
 from phalanx.runs.session import simulate
 from phalanx.studies.store import Store
@@ -22,6 +23,8 @@ DATA = Path(os.environ["PHALANX_DATA"]) if "PHALANX_DATA" in os.environ else Non
 NEED_DATA = {("client-weighting", "figure2-quick")}  # to be rendered
 EACH = 5  # records of a paper that are computed again
 ROUNDING = 1e-5  # a virtual machine does not say on which model of a processor it runs, nor which kernels it takes
+OTHERS = ENGINES[1:]  # than the experiments' own
+FORMS = {form_of(scale, engine): (scale, engine) for scale in SCALES for engine in (None, *OTHERS)}
 TOLERANCE = 0.02  # of final accuracies, where versions or instructions are others
 
 
@@ -33,7 +36,7 @@ def pages():
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_manifest_names_the_pages_that_are_there(paper):
     manifest, folder = Manifest(RESULTS / paper), RESULTS / paper
-    named = {f"{name}-{s}" for name in reproductions()[paper].experiments for s in SCALES if manifest.page(name, s)}
+    named = {f"{name}-{f}" for name in reproductions()[paper].experiments for f in FORMS if manifest.page(name, f)}
     assert named == {path.stem for path in folder.glob("*.md")}
 
 
@@ -48,14 +51,16 @@ def test_every_record_can_be_read_and_is_of_a_known_numerics_version(paper):
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_record_is_of_a_run_that_an_experiment_has(paper):
-    plans = {
-        plan.identity
+    plans = [
+        plan
         for experiment in reproductions()[paper].experiments.values()
         for scale in SCALES
         for seed in range(5)
         for plan in experiment.exhibit.runs(scale, seed).values()
-    }
-    assert {path.stem for path in (RESULTS / paper / "records").glob("*.json")} <= plans
+    ]
+    others = (Preferred(engine).form(plan) for plan in plans for engine in OTHERS)
+    known = {plan.identity for plan in (*plans, *others) if plan is not None}
+    assert {path.stem for path in (RESULTS / paper / "records").glob("*.json")} <= known
 
 
 @pytest.mark.slow
@@ -65,8 +70,11 @@ def test_a_committed_page_is_what_its_records_give(tmp_path, paper, page):
     folder.mkdir()
     shutil.copy(before / "manifest.json", folder)
     (folder / "records").symlink_to(before / "records")
-    name, _, scale = page.rpartition("-")
-    options = Options(paper=paper, experiment=name, scale=scale, no_training=True, folder=tmp_path, data_dir=DATA)
+    form = max((form for form in FORMS if page.endswith(f"-{form}")), key=len)
+    (scale, engine), name = FORMS[form], page.removesuffix(f"-{form}")
+    options = Options(
+        paper=paper, experiment=name, scale=scale, engine=engine, no_training=True, folder=tmp_path, data_dir=DATA
+    )  # fmt: skip
     reproduce(options, Console(quiet=True))
     for path in (path for suffix in (".md", ".csv") if (path := before / f"{page}{suffix}").is_file()):
         assert (folder / path.name).read_bytes() == path.read_bytes()

@@ -162,7 +162,7 @@ class Preferred:
         """Return the run with the engine, which its network need not have; None if its training does not go with it."""
         try:
             return with_engine(plan, self.engine)
-        except (InfeasibleError, ValueError):
+        except ValueError:
             return None
 
     def __call__(self, plan: Run) -> Run:
@@ -184,7 +184,7 @@ class Preferred:
         federation = Federation(with_engine(form, "loop"), self._data_dir, self._device)
         try:
             _trainer(form, federation).try_out(federation.few)
-        except (InfeasibleError, ValueError):
+        except ValueError:
             return False
         return True
 
