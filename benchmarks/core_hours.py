@@ -33,9 +33,9 @@ from phalanx.reproduce.experiment import reproductions
 from phalanx.runs.federation import Federation
 
 ENGINES = ("loop", "stacked", "compiled")
-LEAST_STEPS = 3  # of a run; the first of them is left out
+LEAST_STEPS = 3  # of a run; the first of them is left out, unless they take so long that it is the only one
 LEAST_SHARE = 0.15  # of a run's virtual time, since clients with similar speeds answer in waves
-LONGER = 15  # times as long as other runs may take until that share
+LONGER = 15  # times as long as other runs may take until that share, or for so many steps
 SEEDS = 3  # for which hours are given
 VARIED = ("algorithm", "attack", "byzantine", "additional_byzantine", "byzantine_per_round", "partition", "seed")
 WORTH = Federation.worth
@@ -90,7 +90,8 @@ class Stopwatch:
         self._step = progress.step
         self._marks.append((max(steps, virtual), taken - sum(self._evaluations)))
         wanted = self._longest if not self._asynchronous or virtual >= LEAST_SHARE else LONGER * self._longest
-        if progress.step >= LEAST_STEPS and taken > wanted:
+        enough = LEAST_STEPS if taken < LONGER * self._longest else 1
+        if progress.step >= enough and taken > wanted:
             if progress.step % self._plan.evaluation.every and self._federation is not None:
                 self._federation.worth(progress.state, progress.enrolled)
             raise Enough
@@ -101,6 +102,8 @@ class Stopwatch:
         (first_share, first), (share, last) = moved[0], moved[-1]
         if share >= 1:
             return last + sum(self._evaluations)
+        if share == first_share:
+            first = first_share = 0.0
         rate = (last - first) / (share - (0.0 if self._asynchronous else first_share))
         number = 1 - (-self._step / share // self._plan.evaluation.every)  # before the first step, and after the last
         return last + (1 - share) * rate + number * self._evaluations[-1]
