@@ -3,6 +3,7 @@
 python benchmarks/core_hours.py                         # all papers
 python benchmarks/core_hours.py 'clustered-fl *' 'rffl *'
 python benchmarks/core_hours.py --engine compiled       # as if they trained by another engine, where the network has it
+python benchmarks/core_hours.py --by-tasks 'catalyst figure5'   # where all clients train for a quarter of an hour
 PYTHONPATH=OTHER/src:OTHER python benchmarks/core_hours.py     # by the code of another checkout
 
 One run is timed of each kind, that is of the runs that differ only in the partition, the attack, the attackers, the
@@ -19,7 +20,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,15 @@ from phalanx.core import Progress
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.reproduce.experiment import reproductions
 from phalanx.runs.federation import Federation
+from phalanx.simulation.latency import Workload
+from phalanx.training.evaluation import evaluate
+from phalanx.training.local import LocalTask
 
 ENGINES = ("loop", "stacked", "compiled")
 LEAST_STEPS = 3  # of a run; the first of them is left out, unless they take so long that it is the only one
 LEAST_SHARE = 0.15  # of a run's virtual time, since clients with similar speeds answer in waves
 LONGER = 15  # times as long as other runs may take until that share, or for so many steps
+BATCHES, TESTED = 3, 100  # minibatches and test examples that are timed, of runs that take too long
 SEEDS = 3  # for which hours are given
 VARIED = ("algorithm", "attack", "byzantine", "additional_byzantine", "byzantine_per_round", "partition", "seed")
 WORTH = Federation.worth
@@ -118,6 +123,33 @@ def seconds(plan: Run, data_dir: Path | None, longest: float) -> float:
     return watch.seconds()
 
 
+def seconds_by_tasks(plan: Run, data_dir: Path | None) -> float:
+    """Return the seconds that training and evaluation of a run take, from some examples; the rules are left out."""
+    federation = Federation(plan, data_dir)
+    held, size = federation.data, plan.training.examples(len(federation.data[0]))
+    trainer = replace(plan.training, steps=BATCHES, epochs=1).trainer(federation.model, plan.task, plan.seed)
+    task = LocalTask(0, 0, 0, federation.start, torch.empty_like(federation.start))
+    few = federation.tests[0].of(torch.arange(TESTED))
+    for _ in range(2):  # the first does not count
+        begun = time.process_time()
+        trainer.train(task, held[0])
+        trained = time.process_time()
+        evaluate(federation.model, federation.start, few, plan.task)
+        tested = time.process_time()
+    if plan.algorithm.synchronous:
+        steps, turns = plan.until.limit, dict.fromkeys(range(len(held)), plan.until.limit * plan.participation)
+    else:
+        delays = (
+            plan.latency.seconds(Workload(i, examples=len(each), clients=len(held)), plan.seed)
+            for i, each in enumerate(held)
+        )
+        turns = {i: plan.until.seconds / delay for i, delay in enumerate(delays)}
+        steps = sum(turns.values())
+    examples = plan.training.epochs * sum(turns[i] * len(each) for i, each in enumerate(held))
+    tests = sum(map(len, federation.tests.values())) * (1 - -steps // plan.evaluation.every)
+    return examples * (trained - begun) / (BATCHES * size) + tests * (tested - trained) / TESTED
+
+
 def seconds_by(plan: Run, engine: str, data_dir: Path | None, longest: float) -> tuple[float, str]:
     """Return the seconds with an engine, and which: the run's own if its network or training has no such form."""
     if engine != "loop":
@@ -134,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pattern", nargs="*", default=["*"], help="names of experiments, as in 'rffl table*'")
     parser.add_argument("--engine", choices=ENGINES, default="loop", help="of local training, where a run has it")
+    parser.add_argument("--by-tasks", action="store_true", help="time minibatches and an evaluation, not steps")
     parser.add_argument("--longest", type=float, default=4.0, help="seconds for each kind, after which it stops")
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -154,7 +187,10 @@ def main() -> None:
             for name, runs in kinds.items():
                 if name not in known:
                     typical = sorted(runs, key=lambda run: run.clients)[len(runs) // 2]
-                    known[name] = seconds_by(typical, asked.engine, data_dir, asked.longest)
+                    if asked.by_tasks:
+                        known[name] = seconds_by_tasks(typical, data_dir), "loop"
+                    else:
+                        known[name] = seconds_by(typical, asked.engine, data_dir, asked.longest)
             number = sum(len(runs) for runs in kinds.values())
             minutes = sum(len(runs) * known[name][0] for name, runs in kinds.items()) / 60
             others = sum(len(runs) for name, runs in kinds.items() if known[name][1] != asked.engine)
