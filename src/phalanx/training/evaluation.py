@@ -22,7 +22,7 @@ from phalanx.training.vector import FlatModule
 
 BATCH = 1000  # examples evaluated at once, at most
 # Examples that pass a convolutional network at once on a processor, at least, and less than twice as many: few enough
-# for its caches, and for memory that is kept, where larger tensors are mapped and cleared anew in each layer.
+# for its caches, and for memory that is kept, where larger tensors are mapped and cleared again in each layer.
 PART = 40
 SCORES = 2**24  # scores computed at once, at most (64 MiB), unless a single example has more
 CLASSES = 100  # largest number of classes whose accuracies are recorded one by one
