@@ -4,7 +4,7 @@ python benchmarks/core_hours.py                         # all papers
 python benchmarks/core_hours.py 'clustered-fl *' 'rffl *'
 python benchmarks/core_hours.py --engine compiled       # as if they trained by another engine, where the network has it
 python benchmarks/core_hours.py --by-tasks 'catalyst figure5'   # where all clients train for a quarter of an hour
-PYTHONPATH=OTHER/src:OTHER python benchmarks/core_hours.py     # by the code of another checkout
+PYTHONPATH=OTHER/src:OTHER python benchmarks/core_hours.py   # by another checkout whose names are these
 
 One run is timed of each kind, that is of the runs that differ only in the partition, the attack, the attackers, the
 parameters of the algorithm or the seed, and if they are asynchronous in the number of clients: the median is timed.  It
