@@ -125,7 +125,8 @@ class Federation:
         each = self.size(scale).each
         total = int((each + 0.5) * self.clients) if self.split == RAMP and self.data == "MNIST" else each * self.clients
         if self.data == "MNIST":
-            return MNIST(limit=None if self.split == CLASSES else total)
+            limit = None if self.split == CLASSES else total
+            return MNIST(standardize=True, limit=limit, padding=2) if scale == "paper" else MNIST(limit=limit)
         if self.data == "CIFAR-10":
             return CIFAR10(standardize=True, limit=_enough(total, scale) if self.split == CLASSES else total)
         known = {"MR": MR, "SST": SST}[self.data]
@@ -171,7 +172,8 @@ def carried_out(federation: Federation, method: str, scale: Scale, seed: int, en
 def algorithm(method: str, clients: int, size: Size, attackers: int = 0) -> Algorithm:
     """Return a method with its settings for these numbers of participants and attackers."""
     if method == BY_CLASS:
-        return RFFL(agreement=ByClass.of(size.model, (1, 28, 28), 10), probation=10)  # of MNIST, which alone has one
+        side = 32 if isinstance(size.model, XuLyuMnistCNN) else 28  # of MNIST's images, which alone have this method
+        return RFFL(agreement=ByClass.of(size.model, (1, side, side), 10), probation=10)
     n = clients + attackers
     krum = MultiKrum(f=n - round(0.8 * n), m=round(0.8 * n))
     known: dict[str, Algorithm] = {

@@ -167,6 +167,23 @@ def test_standardize_uses_the_whole_train_part(tmp_path):
     np.testing.assert_allclose(test.x[:, 0], (others / 255 - exact.mean()) / exact.std(), atol=1e-5)
 
 
+def test_padding_is_black_and_counts_for_the_moments(tmp_path):
+    pixels, _ = write_idx(tmp_path / "mnist")
+    wide = np.pad(pixels.astype(np.float64), ((0, 0), (2, 2), (2, 2))) / 255
+    plain, test = MNIST(padding=2).load(tmp_path)
+    np.testing.assert_allclose(plain.x[:, 0], wide, atol=1e-7)
+    assert test.x.shape[1:] == (1, 32, 32)
+    scaled, _ = MNIST(standardize=True, padding=2).load(tmp_path)
+    np.testing.assert_allclose(scaled.x[:, 0], (wide - wide.mean()) / wide.std(), atol=1e-5)
+    assert scaled.x[0, 0, 0, 0] == scaled.x.min() < 0  # the border is as black as the ground
+
+
+@pytest.mark.parametrize("padding", [-1, 15])
+def test_padding_out_of_range(padding):
+    with pytest.raises(ValueError, match=f"padding must be between 0 and 14 pixels, got {padding}"):
+        MNIST(padding=padding)
+
+
 def test_standardize_of_constant_pixels_is_zero(tmp_path):
     write_idx(tmp_path / "mnist", replaced={IDX[0]: idx(np.full((12, 28, 28), 7))})
     assert MNIST(standardize=True).load(tmp_path)[0].x.abs().max() < 1e-6

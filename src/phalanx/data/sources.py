@@ -86,6 +86,8 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 # --- MNIST, Fashion-MNIST, CIFAR-10 -----------------------------------------------------------------------------------
 
+WIDEST_PADDING = 14  # as wide as half of an image
+
 
 @dataclass(frozen=True)
 class MNIST(Source):
@@ -94,19 +96,29 @@ class MNIST(Source):
     The four IDX files, gzipped or not, are expected in `mnist/` and `MNIST/raw/` of the data folder.
 
     Args:
-        standardize: whether to subtract the mean and divide by the standard deviation of all published train pixels.
+        standardize: whether to subtract the mean and divide by the standard deviation of all published train pixels,
+            those of `padding` included.
         limit: largest number of train examples, at least 1; the first ones are taken. All if not given.
+        padding: rows and columns of black pixels on each side, 0 to 14; 2 makes images of 32 x 32.
     """
 
     standardize: bool = False
     limit: int | None = None
+    padding: int = 0
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
+        if not 0 <= self.padding <= WIDEST_PADDING:
+            raise ValueError(f"padding must be between 0 and {WIDEST_PADDING} pixels, got {self.padding}.")
 
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """Return the train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
+        """Return the train and test part.
+
+        x is float32, in [0, 1] unless standardized, of shape (n, 1, 28 + 2 padding, 28 + 2 padding).
+        """
         parts = read_idx("MNIST", ("mnist", "MNIST/raw"), data_dir)
+        if self.padding:
+            parts = (_padded(parts[0], self.padding), _padded(parts[1], self.padding))
         return _datasets(*parts, self.standardize, self.limit)
 
 
@@ -159,6 +171,11 @@ class CIFAR10(Source):
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, or None for all train examples, got {limit}.")
+
+
+def _padded(part: Bytes, padding: int) -> Bytes:
+    """Return the images with black rows and columns on each side."""
+    return Bytes(torch.nn.functional.pad(part.pixels, (padding,) * 4), part.labels)
 
 
 def _datasets(train: Bytes, test: Bytes, standardize: bool, limit: int | None) -> tuple[Dataset, Dataset]:

@@ -18,9 +18,9 @@ class XuLyuMnistCNN(Model):
 
     Conv 1->64 3x3, tanh, pool, conv 64->16 7x7, tanh, pool, fully connected 256->200, tanh, 200->classes; pooling is
     the maximum over 2x2.  It is defined for 32x32 images: 28x28 ones are padded with two rows or columns of zeros on
-    every side, which is `padding=2` of the first convolution.  The authors pad images in [0, 1] and standardise
-    afterwards, so that the border stays black; to reproduce this, pass 32x32 images prepared in that way.  The border
-    of 28x28 images is black if they are in [0, 1], and the mean grey if they are standardised.
+    every side, which is `padding=2` of the first convolution.  The authors pad first and standardise afterwards, so
+    that the border is as black as the ground: `MNIST(standardize=True, padding=2)`.  On images in [0, 1] at the paper's
+    learning rate, most hidden units saturate, and about half of the models never learn.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
