@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from papers.clustered_fl.setting import leaves
 from phalanx.algorithms import ClusteredFL, FedAvg
@@ -64,8 +65,8 @@ class Toy(Source):
         if self.problem not in get_args(Problem):
             raise ValueError(f"problem must be one of {', '.join(get_args(Problem))}, got {self.problem!r}.")
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
-        """See `Source`."""
         return self._points("train", CLIENTS * EACH), self._points("test", TESTS)
 
     def _points(self, part: str, count: int) -> Dataset:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from phalanx.data import MNIST, Dataset, Groups, Partition, Source
 from phalanx.data.partition import Ints
@@ -35,6 +36,7 @@ class Subset(Source):
     tests: int | None = None
     seed: int = 0
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """See `Source`.
 
@@ -72,6 +74,7 @@ class LabelsEach(Partition):
         if self.labels < 1:
             raise ValueError(f"labels must be at least 1, got {self.labels}.")
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Deal the shuffled examples of one label after another to its holders.
 
@@ -121,6 +124,7 @@ class RareLabels(Partition):
     rare: tuple[int, ...] = (8, 9)
     holders: int = 8
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Deal the shuffled examples of both kinds in turn.
 
@@ -153,10 +157,11 @@ class LabelGroups(Groups):
     holders: int = 8
 
     @property
+    @override
     def number(self) -> int:
-        """See `Groups`."""
         return 2
 
+    @override
     def of(self, clients: int) -> tuple[int, ...]:
         """Return the group of each client: the last ones are of group 1.
 
@@ -166,8 +171,8 @@ class LabelGroups(Groups):
         _check_holders(self.holders, clients)
         return (COMMON,) * (clients - self.holders) + (ALL,) * self.holders
 
+    @override
     def seen_by(self, group: int, data: Dataset) -> Dataset:
-        """See `Groups`."""
         if group == ALL:
             return data
         rare = torch.isin(data.y, torch.tensor(self.rare, device=data.y.device))
@@ -200,7 +205,7 @@ class LateOnes(Latency):
         if not 1 <= self.factor < float("inf"):
             raise ValueError(f"factor must be at least 1, got {self.factor}.")
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         slow = task.client >= task.clients - self.late
         return self.latency.seconds(task, seed) * (self.factor if slow else 1.0)

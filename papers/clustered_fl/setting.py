@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from papers.clustered_fl.watching import Alternating, Watched
 from phalanx.algorithms import ClusteredFL
@@ -50,6 +51,7 @@ class Drawn(Source):
     balanced: bool = False
     seed: int = 0
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """See `Source`.
 

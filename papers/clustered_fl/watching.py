@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.algorithms import ClusteredFL
 from phalanx.algorithms.clustered_fl import ClusteredFLState
@@ -37,8 +38,8 @@ class Alternating(Schedule):
         if not 0 < self.least < self.lr:
             raise ValueError(f"least must be positive and below lr, got {self.least} and {self.lr}.")
 
+    @override
     def __call__(self, version: int) -> float:
-        """See `Schedule`."""
         return self.least if version % 2 else self.lr
 
 
@@ -85,21 +86,21 @@ class Watched(Algorithm[WatchedState]):
     groups: Groups = SwappedLabels()
     gradients: bool = False
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[WatchedState, Set[int]]:
-        """See `Algorithm`."""
         inner, ready = self.algorithm.init(model, sizes)
         return WatchedState(0, inner, {}, {}, {}, {0: self.groups.number}, 0, {}), ready
 
+    @override
     def download(self, state: WatchedState, client: int) -> Vector:
-        """See `Algorithm`."""
         return self.algorithm.download(state.inner, client)
 
+    @override
     def candidate_models(self, state: WatchedState, client: int) -> Mapping[int, Vector]:
-        """See `Algorithm`."""
         return self.algorithm.candidate_models(state.inner, client)
 
+    @override
     def step(self, state: WatchedState, updates: Updates) -> tuple[WatchedState, Set[int]]:
-        """See `Algorithm`."""
         seen = self._seen(state.inner, updates)
         gaps = {v: separation_gap(alpha, parts) for v, (alpha, parts) in seen.items()}
         if self.gradients and state.version % 2:

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from phalanx.numerics.memory import keep_freed_memory
 from phalanx.pool import Died, Done, Failed, Message, Pool, Ready, Said
@@ -46,8 +47,8 @@ class Processes(Pool):
             self.stop(connection)
         self.workers.clear()
 
+    @override
     def start(self, wanted: int) -> None:
-        """See `Pool`."""
         while len(self.processes) < min(wanted, self.count):
             assert self.task is not None
             self.begin(self.task)
@@ -62,13 +63,13 @@ class Processes(Pool):
         self.processes[here] = process
         return here
 
+    @override
     def give(self, worker: Connection, number: int, job: Any) -> None:
-        """See `Pool`."""
         with suppress(BrokenPipeError, ConnectionResetError):  # it has died already; the next wait reports it
             worker.send((number, job))
 
+    @override
     def wait(self, seconds: float) -> Sequence[Message]:
-        """See `Pool`."""
         return [self._next(found) for found in wait(self.processes, seconds) if isinstance(found, Connection)]
 
     def _next(self, connection: Connection) -> Message:
@@ -80,6 +81,7 @@ class Processes(Pool):
             return Died(connection, _death(self.stop(connection)))
         return Ready(connection) if isinstance(message, Ready) else message
 
+    @override
     def stop(self, worker: Connection) -> int | None:
         """See `Pool`; return how the process ended."""
         process = self.processes.pop(worker)
@@ -89,6 +91,7 @@ class Processes(Pool):
         code: int | None = process.exitcode
         return code
 
+    @override
     def surrender(self, deaths: int, why: str) -> Exception:
         """See `Pool`: a job that ended its process would most likely end the next one."""
         return ConnectionError(why)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 from phalanx.wording import shown
 
@@ -87,6 +88,7 @@ class _Loader(yaml.SafeLoader):
         self._depth, self._most = 0, most
         self._sizes = dict[int, int]()  # of a node with all in it, by its identity
 
+    @override
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Return the next node, or the one of an alias."""
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -102,6 +104,7 @@ class _Loader(yaml.SafeLoader):
             raise _refused(f"more than {self._most:,} values", event)
         return node
 
+    @override
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of a node."""
         keys = [key.value for key, _ in node.value]

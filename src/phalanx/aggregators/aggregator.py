@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators.influence import NOTHING, UNBOUNDED, UNKNOWN, Influence, Spread, audited, current_audit
 from phalanx.aggregators.points import Mixture, Points
@@ -175,15 +176,16 @@ class Selection(Aggregator):
     """A rule whose result is a weighted sum of whole rows."""
 
     @abstractmethod
+    @override
     def choose(self, points: Points) -> Choice:
         """Return the share of each row in the result; each rule defines this."""
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         return points.combine(self.choose(points).shares)
 
+    @override
     def apply(self, points: Points) -> tuple[Vector, Choice | None]:
-        """See `Aggregator`."""
         choice = self.choose(points)
         return points.combine(choice.shares), choice
 
@@ -252,18 +254,19 @@ class Steps(PreAggregator):
     steps: tuple[PreAggregator, ...]
 
     @property
+    @override
     def title(self) -> str:
-        """See `PreAggregator`."""
         return " >> ".join(step.title for step in self.steps)
 
     @property
+    @override
     def spread(self) -> Spread:
         """See `PreAggregator`: the worst of its steps."""
         kinds = {step.spread for step in self.steps}
         return "all" if "all" in kinds else "clipped" if "clipped" in kinds else "one"
 
+    @override
     def mix(self, points: Points) -> Points:
-        """See `PreAggregator`."""
         for step in self.steps:
             points = step.mix(points)
         return points
@@ -282,20 +285,21 @@ class Chain(Aggregator):
     rule: Aggregator
 
     @property
+    @override
     def title(self) -> str:
-        """See `Aggregator`."""
         return f"{self.before.title} >> {self.rule.title}"
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         return self.rule.aggregate(self.before.mix(points))
 
+    @override
     def apply(self, points: Points) -> tuple[Vector, Choice | None]:
-        """See `Aggregator`."""
         mixed = self.before.mix(points)
         vector, choice = self.rule.apply(mixed)
         return vector, self._traced(points, mixed, choice)
 
+    @override
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.  Known where an attacker's row changes one of the rows that the rule receives."""
         mixed, spread = self.before.mix(points), self.before.spread

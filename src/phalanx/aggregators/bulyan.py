@@ -17,6 +17,7 @@ Where the paper leaves a choice:
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, require
 from phalanx.aggregators.krum import ROUNDING, Neighbours, krum_scores
@@ -49,8 +50,8 @@ class Bulyan(Aggregator):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         n, f = len(points), self.f
         require(self, n, 4 * f + 3, "4f + 3")
         taken = self._chosen(points)

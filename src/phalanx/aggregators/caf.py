@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from math import frexp, inf, ldexp
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
@@ -91,8 +92,8 @@ class CAF(Selection):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         start = points.share

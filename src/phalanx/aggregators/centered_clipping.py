@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, Choice
 from phalanx.aggregators.influence import Influence, spectral
@@ -55,14 +56,15 @@ class CenteredClipping(Aggregator):
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         return self.apply(points)[0]
 
+    @override
     def apply(self, points: Points) -> tuple[Vector, Choice]:
-        """See `Aggregator`."""
         return self._clipped(points, 0)[:2]
 
+    @override
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
 from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest
@@ -51,15 +52,17 @@ class CTMA(Selection):
         if not 0 <= self.share < 0.5:
             raise ValueError(f"share must lie in [0, 0.5), got {self.share}: attackers must be fewer than the honest.")
 
+    @override
     def breakdown_point(self) -> float | None:
         """See `Aggregator`: the smaller of `share` and that of the rule."""
         tolerated = self.rule.breakdown_point()
         return None if tolerated is None else min(self.share, tolerated)
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         return self._nearest(points, self.rule.aggregate(points))
 
+    @override
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.  Attackers who are kept are no farther from the new centre than rows that stay."""
         centre, _, influence = self.rule.audit(points, f)

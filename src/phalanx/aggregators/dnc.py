@@ -17,6 +17,7 @@ projection on all of its singular vectors.  Rows with the same s_i on the bounda
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.caf import principal
@@ -71,8 +72,8 @@ class DnC(Selection):
         if self.coordinates < 1:
             raise ValueError(f"coordinates must be at least 1, got {self.coordinates}.")
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         m, share = len(points), points.share
         require(self, m, 2 * self.f + 1, "2f + 1")
         if self.c * self.f >= m:

@@ -18,6 +18,7 @@ Where the paper leaves room:
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.median import Median
@@ -42,8 +43,8 @@ class DensestMajority(Selection):
         tensor([3., 0.])
     """
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         admitted = list(densest_majority(angular_distances(points), points.weights))
         shares = torch.zeros(len(points), dtype=torch.float64)
         shares[admitted] = points.weights[admitted] / points.weights[admitted].sum()
@@ -87,18 +88,19 @@ class FLAMEFilter(Selection):
         if not 0 <= self.noise < float("inf"):
             raise ValueError(f"noise must be at least 0 and finite, got {self.noise}.")
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         return self.apply(points)[0]
 
+    @override
     def apply(self, points: Points) -> tuple[Vector, Choice]:
-        """See `Aggregator`."""
         choice = self.choose(points)
         vector = points.combine(choice.shares)
         if self.noise > 0:
             vector = disturbed(vector, self.noise * self._limit(points), self.seed, points.turn)
         return vector, choice
 
+    @override
     def choose(self, points: Points) -> Choice:
         """See `Selection`; the noise is not included."""
         shares, among, reasons = DensestMajority().choose(points)

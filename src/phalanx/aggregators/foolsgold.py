@@ -19,6 +19,7 @@ Where the paper is silent or the authors' code says more:
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.points import Points
@@ -50,8 +51,8 @@ class FoolsGoldWeights(Selection):
         tensor([1., 2.])
     """
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         if len(points) == 1:
             return Choice(points.share, [1.0], [""])
         cs = points.cosines.clone().fill_diagonal_(0)

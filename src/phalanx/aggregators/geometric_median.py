@@ -29,6 +29,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import BELOW_HALF, Choice, Selection
 from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Influence, largest
@@ -76,12 +77,12 @@ class GeometricMedian(Selection):
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
 
+    @override
     def breakdown_point(self) -> float:
-        """See `Aggregator`."""
         return BELOW_HALF
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         products, w = points.centred_products, points.share
         shares = _median_rows(products.numpy(), np.sqrt(points.squared_distances.numpy()), w.numpy())
         if shares is None:
@@ -89,8 +90,8 @@ class GeometricMedian(Selection):
         far = _distances_from(shares.numpy(), products.numpy(), w.numpy()) * points.unit
         return Choice(shares, far.tolist())
 
+    @override
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
-        """See `Aggregator`."""
         held = largest(points.share, f)
         if choice is None or held >= 0.5:
             return UNBOUNDED if held >= 0.5 else UNKNOWN

@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.influence import (
@@ -69,8 +70,8 @@ class Krum(Selection):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         _require_majority(self, len(points))
         scores = krum_scores(points.squared_distances, points.weights, self.f, self.neighbours)
         winner = int(scores.argmin())
@@ -80,6 +81,7 @@ class Krum(Selection):
         reasons = ["" if k == winner else why.format(score) for k, score in enumerate(scores.tolist())]
         return Choice(shares, scores.tolist(), reasons)
 
+    @override
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
         """See `Aggregator`.  The new result is near a row whose neighbourhood can get a smallest score."""
         assert choice is not None
@@ -121,6 +123,7 @@ class MultiKrum(Selection):
         if self.m is not None and self.m < 1:
             raise ValueError(f"m must be at least 1, got {self.m}.")
 
+    @override
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
         """See `Aggregator`.  Attackers who are chosen are near a row; honest rows take the places of others."""
         assert choice is not None
@@ -132,8 +135,8 @@ class MultiKrum(Selection):
         chosen = Chosen(points.share, choice.shares, products, kept)
         return chosen.influence(f, reach.attacker, reach.possible).times(points.unit)
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         n = len(points)
         _require_majority(self, n)
         m = n - self.f if self.m is None else self.m

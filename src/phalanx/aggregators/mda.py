@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
@@ -66,8 +67,8 @@ class MDA(Selection):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         distances, share = points.squared_distances.numpy(), points.share.numpy()

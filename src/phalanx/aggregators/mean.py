@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.influence import UNBOUNDED, Influence, largest
@@ -22,10 +23,11 @@ class Mean(Selection):
         tensor([1., 2.])
     """
 
+    @override
     def breakdown_point(self) -> float:
-        """See `Aggregator`."""
         return 0.0
 
+    @override
     def aggregate(self, points: Points) -> Vector:
         """See `Aggregator`.  In float64 the sum is divided at the end, so that the mean of integers is exact."""
         if points.base.dtype == torch.float64:
@@ -34,16 +36,17 @@ class Mean(Selection):
                 return mean
         return super().aggregate(points)
 
+    @override
     def apply(self, points: Points) -> tuple[Vector, Choice]:
-        """See `Aggregator`."""
         return self.aggregate(points), self.choose(points)
 
+    @override
     def influence_of(self, points: Points, vector: Vector, choice: Choice | None, f: int) -> Influence:
         """See `Aggregator`.  Of clipped rows, each moves the mean by its share of the radius and its length."""
         if isinstance(points, Shortened):
             return Influence.bound(largest(points.share * (points.radius + points.norms), f))
         return UNBOUNDED
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         return Choice(points.share)

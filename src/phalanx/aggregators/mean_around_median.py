@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, require
 from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
@@ -43,8 +44,8 @@ class MeaMed(Aggregator):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         return mean_around_median(points, points.mass * (1 - self.f / m))

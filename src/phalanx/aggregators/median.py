@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator, Choice
 from phalanx.aggregators.columns import (
@@ -58,14 +59,15 @@ class Median(Aggregator):
         tensor([0.5000])
     """
 
+    @override
     def breakdown_point(self) -> float:
-        """See `Aggregator`."""
         return BELOW_HALF
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         return weighted_median(points)
 
+    @override
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.  Attackers move the middle by their weight, up or down."""
         held = largest(points.weights, f)

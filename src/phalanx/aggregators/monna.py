@@ -7,6 +7,7 @@ of a client that trusts only itself.
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
@@ -73,8 +74,8 @@ class MoNNA(Selection):
         if self.reference < 0:
             raise ValueError(f"reference must be the index of a row, at least 0, got {self.reference}.")
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         m, there = len(points), points.there
         require(self, m, 2 * self.f + 1, "2f + 1")
         if self.reference >= len(there):

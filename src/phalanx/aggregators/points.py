@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.core import Matrix, Vector, Weights
 from phalanx.numerics.linalg import (
@@ -273,24 +274,26 @@ class Mixture(Points):
         self.points, self.coefficients, self.there = points, coefficients, (True,) * len(weights)
 
     @cached_property
+    @override
     def matrix(self) -> Float[Tensor, "k d"]:
         """The rows."""
         return self.write(None)
 
     @property
+    @override
     def unchecked(self) -> Matrix:
-        """See `Points`."""
         return self.matrix
 
     @cached_property
+    @override
     def unit(self) -> float:
-        """See `Points`."""
         return unit(self.matrix) if self._geometry is None else self.points.unit
 
+    @override
     def refuse(self) -> NoReturn:
-        """See `Points`."""
         self.points.refuse()
 
+    @override
     def write(self, out: Float[Tensor, "k d"] | None) -> Float[Tensor, "k d"]:
         """Return the rows, in `out` or a new matrix."""
         if out is not None and out.data_ptr() == self.base.data_ptr():  # the rows are read until the last sum is done
@@ -298,27 +301,27 @@ class Mixture(Points):
         return self.points.sums(self.coefficients, out)
 
     @cached_property
+    @override
     def products(self) -> Square:
-        """See `Points`."""
         if self._geometry is None:
             return gram(self.in_units(self.matrix)).cpu()
         squares = self._geometry[-1, :-1]
         return (squares[:, None] + squares - self._geometry[:-1, :-1]) / 2
 
     @cached_property
+    @override
     def squared_distances(self) -> Square:
-        """See `Points`."""
         if self._geometry is None:
             return squared_distances(self.in_units(self.matrix), self.products.to(self.base.device)).cpu()
         return self._geometry[:-1, :-1]
 
+    @override
     def squared_distances_from(self, row: int) -> Weights:
-        """See `Points`."""
         return self.squared_distances[row]
 
     @cached_property
+    @override
     def norms(self) -> Weights:
-        """See `Points`."""
         return norms(self.matrix).cpu() if self._geometry is None else root(self._geometry[-1, :-1]) * self.unit
 
     @cached_property
@@ -343,8 +346,8 @@ class Mixture(Points):
             return torch.where(equal, 0.0, distances)
         return None
 
+    @override
     def combine(self, coefficients: Weights) -> Vector:
-        """See `Points`."""
         return self.points.combine(self.traced(coefficients))
 
     def traced(self, coefficients: Float[Tensor, "k"]) -> Weights:
@@ -370,19 +373,21 @@ class Shortened(Mixture):
         return shortening(self.radius, self.points.norms)
 
     @cached_property
+    @override
     def coefficients(self) -> Square:  # type: ignore[override]
-        """See `Mixture`."""
         return torch.diag(self.factors)
 
+    @override
     def traced(self, coefficients: Weights) -> Weights:
-        """See `Mixture`."""
         return coefficients * self.factors
 
     @cached_property
+    @override
     def matrix(self) -> Matrix:
         """The clipped rows; the rows themselves, not a copy, if none is clipped."""
         return self.points.matrix if bool((self.factors == 1).all()) else self.write(None)
 
+    @override
     def write(self, out: Matrix | None) -> Matrix:
         """Return the rows, in `out` or a new matrix."""
         if self.points.knows_norms:
@@ -393,8 +398,8 @@ class Shortened(Mixture):
         return made
 
     @cached_property
+    @override
     def norms(self) -> Weights:
-        """See `Points`."""
         return self.points.norms * self.factors
 
 

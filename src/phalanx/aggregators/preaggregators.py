@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import PreAggregator, require
 from phalanx.aggregators.influence import Spread
@@ -36,12 +37,12 @@ class Clip(PreAggregator):
             raise ValueError(f"radius must be positive, got {self.radius}.")
 
     @property
+    @override
     def spread(self) -> Spread:
-        """See `PreAggregator`."""
         return "clipped"
 
+    @override
     def mix(self, points: Points) -> Points:
-        """See `PreAggregator`."""
         return points.shortened(self.radius)
 
 
@@ -70,8 +71,8 @@ class AdaptiveClip(PreAggregator):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def mix(self, points: Points) -> Points:
-        """See `PreAggregator`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         # ROUNDING, so that a whole number is not rounded down to the next one.
@@ -107,8 +108,8 @@ class NearestNeighborMixing(PreAggregator):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def mix(self, points: Points) -> Points:
-        """See `PreAggregator`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         near = points.squared_distances.numpy().copy()
@@ -144,12 +145,12 @@ class Bucketing(PreAggregator):
             raise ValueError(f"s must be at least 1, got {self.s}.")
 
     @property
+    @override
     def spread(self) -> Spread:
-        """See `PreAggregator`."""
         return "one"
 
+    @override
     def mix(self, points: Points) -> Points:
-        """See `PreAggregator`."""
         m = len(points)
         order = torch.from_numpy(numpy_generator(self.seed, "bucketing", points.turn).permutation(m))
         inside = torch.zeros(-(-m // self.s), m, dtype=torch.float64)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, Choice
 from phalanx.aggregators.columns import BLOCK, ROUNDING, entrywise, equal
@@ -35,10 +36,11 @@ class SignMajority(Aggregator):
         tensor([ 1., -1.,  0.])
     """
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         return self._vote(points, 0)[0]
 
+    @override
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.  An attacker who changes sides moves the count by twice its weight."""
         vector, squares = self._vote(points, f)

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Choice, Selection, TooManyRowsError, require
 from phalanx.aggregators.columns import ROUNDING, equal
@@ -68,8 +69,8 @@ class SMEA(Selection):
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
 
+    @override
     def choose(self, points: Points) -> Choice:
-        """See `Selection`."""
         m = len(points)
         require(self, m, 2 * self.f + 1, "2f + 1")
         kept = self._candidates(points)

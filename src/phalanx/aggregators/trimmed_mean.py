@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators.aggregator import Aggregator, Choice
 from phalanx.aggregators.columns import (
@@ -72,12 +73,13 @@ class TrimmedMean(Aggregator):
                 f"beta must lie in [0, 0.5), got {self.beta}: beyond that, nothing is left between the two ends."
             )
 
+    @override
     def breakdown_point(self) -> float:
         """See `Aggregator`; nothing is proven for the form "strict"."""
         return self.beta if self.form == "weight" else 0.0
 
+    @override
     def aggregate(self, points: Points) -> Vector:
-        """See `Aggregator`."""
         weights, m = points.weights, len(points)
         if not has_kernel(points.base):
             return by_column(points.matrix, lambda block: self._by_torch(block, weights))
@@ -93,6 +95,7 @@ class TrimmedMean(Aggregator):
             points, kernels.trimmed_mean, sorting_network(m), counted(weights), low, high, ROUNDING * total
         )
 
+    @override
     def audit(self, points: Points, f: int) -> tuple[Vector, Choice | None, Influence]:
         """See `Aggregator`.  Attackers move both ends by their weight, up or down."""
         held = largest(points.weights, f)

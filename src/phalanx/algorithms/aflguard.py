@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.algorithms.arrivals import one_by_one
 from phalanx.algorithms.zeno import own_change
@@ -65,12 +66,12 @@ class AFLGuard(Algorithm[AFLGuardState]):
         if self.reference_every < 1:
             raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AFLGuardState, Set[int]]:
-        """See `Algorithm`."""
         return AFLGuardState(0, model, {}), sizes.keys()
 
+    @override
     def step(self, state: AFLGuardState, updates: Updates) -> tuple[AFLGuardState, Set[int]]:
-        """See `Algorithm`."""
         g_s, verdicts = own_change(self, updates), dict[int, Verdict]()
         theta, t = state.model, state.version
         for i, _, _, g_i in one_by_one(updates):

@@ -28,6 +28,7 @@ from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Choice, Points
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
@@ -80,13 +81,13 @@ class AsyncFilter(Weighted[AsyncFilterState]):
         if not 0 < self.server_lr < float("inf"):
             raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AsyncFilterState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         return AsyncFilterState(0, model, sizes, weights, {}, {}), weights.keys()
 
+    @override
     def step(self, state: AsyncFilterState, updates: Updates) -> tuple[AsyncFilterState, Set[int]]:
-        """See `Algorithm`."""
         averages = dict(state.averages)
         scores, why = [0.0] * len(updates), [""] * len(updates)
         for version in sorted(set(updates.versions)):

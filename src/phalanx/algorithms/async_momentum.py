@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
@@ -83,14 +84,14 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
             raise ValueError("; ".join(problems) + ".")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AsyncMomentumState, Set[int]]:
-        """See `Algorithm`."""
         if self.start is not None and self.start > len(sizes):
             raise InfeasibleError(
                 f"start = {self.start} clients must have answered before the first step, and there are {len(sizes)}. "
@@ -99,24 +100,26 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
         check_rows(self.aggregate, self._start(len(sizes)), "start")
         return AsyncMomentumState(0, model, frozenset(sizes), {}, {}, None, {}), sizes.keys()
 
+    @override
     def join(self, state: AsyncMomentumState, client: int, size: int) -> AsyncMomentumState:
-        """See `Algorithm`."""
         return state._replace(clients=state.clients | {client})
 
+    @override
     def weights(self, state: AsyncMomentumState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: s_i."""
         if self.weight_by == "clients":
             return dict.fromkeys(clients, 1.0)
         return {i: float(max(1, state.answers.get(i, 0))) for i in clients}
 
+    @override
     def step(self, state: AsyncMomentumState, updates: Updates) -> tuple[AsyncMomentumState, Set[int]]:
-        """See `Algorithm`."""
         verdicts = dict[int, Verdict]()
         for arrival in one_by_one(updates):
             state = self._receive(state, arrival)
             verdicts |= state.verdicts
         return state._replace(verdicts=verdicts), set(updates.clients)
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: the clients that have answered when the first step is taken."""
         start = self._start(population)

@@ -30,6 +30,7 @@ from statistics import median
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.reputation import (
@@ -120,22 +121,24 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
     # Role: server
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def weights(self, state: AsyncRFFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: reputations."""
         return {i: state.reputation.get(i, 0.0) for i in clients}
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[AsyncRFFLState, Set[int]]:
-        """See `Algorithm`."""
         self.allocation.parts(len(model))
         accounts = dict.fromkeys(sizes, Account(0.0, 0, None, 0.0, model, model))
         equal = dict.fromkeys(sizes, 1 / len(sizes))
         state = AsyncRFFLState(0, model, accounts, equal, self.threshold / len(sizes), {})
         return self._kept_running(state), sizes.keys()
 
+    @override
     def part(self, state: AsyncRFFLState, clients: Mapping[int, int]) -> tuple[AsyncRFFLState, Set[int]]:
         """See `Algorithm`: everybody keeps its model and its account, and reputations keep their ratios."""
         rest = {i: r for i, r in state.reputation.items() if i in clients}
@@ -149,12 +152,13 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         )
         return self._kept_running(new), rest.keys()
 
+    @override
     def download(self, state: AsyncRFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
         return state.accounts[client].paid
 
+    @override
     def step(self, state: AsyncRFFLState, updates: Updates) -> tuple[AsyncRFFLState, Set[int]]:
-        """See `Algorithm`."""
         verdicts = dict[int, Verdict]()
         for i, delta in zip(updates.clients, updates.deltas, strict=True):
             if i in state.reputation:

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import check_rows
@@ -132,14 +133,14 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
         return cls(2 * f + 1, Median(), fresh_only=True, first_only=True, forgets_first=True)
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[BASGDState, Set[int]]:
-        """See `Algorithm`."""
         if len(sizes) < self.buffers:
             raise InfeasibleError(
                 f"BASGD with {self.buffers} buffers needs at least {self.buffers} clients, got {len(sizes)}: an empty "
@@ -151,17 +152,19 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
         weights = self.preprocess.enrolled(sizes)
         return BASGDState(0, model, assigned, empty, 0, frozenset(), 0, None, {}, sizes, weights), sizes.keys()
 
+    @override
     def join(self, state: BASGDState, client: int, size: int) -> BASGDState:
         """See `Algorithm`.  The new client gets the next rank."""
         assigned = {**state.assigned, client: len(state.assigned) % self.buffers}
         return super().join(state, client, size)._replace(assigned=assigned)
 
+    @override
     def weights(self, state: BASGDState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: the rule's rows are buffers, which have equal weights."""
         return dict.fromkeys(clients, 1.0)
 
+    @override
     def step(self, state: BASGDState, updates: Updates) -> tuple[BASGDState, Set[int]]:
-        """See `Algorithm`."""
         verdicts = dict[int, Verdict]()
         for arrival in one_by_one(updates):
             state = self._receive(state, arrival)
@@ -221,6 +224,7 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
             verdicts=self._verdicts(state, choice),
         )
 
+    @override
     def lose_round(self, state: BASGDState, updates: Updates, why: str) -> tuple[BASGDState, Set[int]]:
         """See `Algorithm`: the buffers are emptied."""
         verdicts = lost_verdicts({s for buffer in state.buffers for s in buffer.counts} | set(updates.clients), why)
@@ -228,6 +232,7 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
         new = state._replace(buffers=empty, filled=0, senders=frozenset(), arrivals=0, verdicts=verdicts)
         return new, set(updates.clients)
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: one client for each buffer."""
         return SmallestSet(self.buffers, "set of buffers", "raise buffers", self.buffers)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms.byzantine_cfl import AboveNoise, IfUnlike, resolved_threshold
@@ -118,6 +119,7 @@ class BenignClusters(Algorithm[BenignClustersState]):
             raise ValueError(f"threshold must lie in [-1, 1), got {self.threshold}: it is compared with a cosine.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
         """See `Algorithm`: that within each cluster."""
         return self.regular.aggregate
@@ -134,16 +136,16 @@ class BenignClusters(Algorithm[BenignClustersState]):
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[BenignClustersState, Set[int]]:
-        """See `Algorithm`."""
         self.check_round(len(sizes), len(sizes))
         regular, ready = self.within.init(model, sizes)
         return BenignClustersState(
             regular, {}, {}, resolved_threshold(self.threshold, len(sizes), len(model)), {}
         ), ready
 
+    @override
     def step(self, state: BenignClustersState, updates: Updates) -> tuple[BenignClustersState, Set[int]]:
-        """See `Algorithm`."""
         updates = updates.of(set(updates.clients) - state.excluded.keys())
         deficits, out = dict(state.deficits), dict[int, Verdict]()
         for leaf in state.regular.tree.leaves.values():
@@ -169,29 +171,33 @@ class BenignClusters(Algorithm[BenignClustersState]):
         )
         return new, state.regular.sizes.keys() - new.excluded.keys()
 
+    @override
     def download(self, state: BenignClustersState, client: int) -> Vector:
         """See `Algorithm`: the model of the client's cluster; the root's for excluded clients."""
         return state.model if client in state.excluded else self.within.download(state.regular, client)
 
+    @override
     def candidate_models(self, state: BenignClustersState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`: the models on the client's path; the root's for excluded clients."""
         return {0: state.model} if client in state.excluded else self.within.candidate_models(state.regular, client)
 
+    @override
     def weights(self, state: BenignClustersState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client; none for excluded clients."""
         used = self.within.weights(state.regular, [i for i in clients if i not in state.excluded])
         return {i: used.get(i, 0.0) for i in clients}
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: a cluster."""
         return self.within.smallest_set(m, population)
 
+    @override
     def join(self, state: BenignClustersState, client: int, size: int) -> BenignClustersState:
-        """See `Algorithm`."""
         return state._replace(regular=self.within.join(state.regular, client, size))
 
+    @override
     def check_round(self, m: int, population: int) -> None:
-        """See `Algorithm`."""
         if m < 2 * self.f + 1:
             raise InfeasibleError(
                 f"{plural(self.f, 'attacker')} can be half of {plural(m, 'client')}. Lower f, or have at least "

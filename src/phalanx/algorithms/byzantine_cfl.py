@@ -40,6 +40,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import verdicts_of, weights_of
@@ -214,19 +215,19 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
             raise ValueError(f"retest_after must be at least 1 round, or None for never, got {self.retest_after}.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ByzantineCFLState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         threshold = resolved_threshold(self.threshold, len(sizes), len(model))
         benign = frozenset(sizes)
         return ByzantineCFLState(0, model, dict(sizes), weights, benign, {}, None, None, threshold, {}), benign
 
+    @override
     def step(self, state: ByzantineCFLState, updates: Updates) -> tuple[ByzantineCFLState, Set[int]]:
-        """See `Algorithm`."""
         t = state.version + 1
         tested, updates = updates.of(self._due(state)), updates.of(state.benign)
         if not len(updates):
@@ -258,13 +259,14 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         )
         return new, benign | self._due(new)
 
+    @override
     def weights(self, state: ByzantineCFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: none for excluded clients."""
         used = self.preprocess.among(state.weights, [i for i in clients if i in state.benign])
         return {i: used.get(i, 0.0) for i in clients}
 
+    @override
     def check_round(self, m: int, population: int) -> None:
-        """See `Algorithm`."""
         if 2 * m <= population:
             raise InfeasibleError(
                 f"ByzantineCFL excludes nobody unless more than half of all enrolled clients go on, and a round of {m} "
@@ -272,10 +274,12 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
                 "clients take part in each round."
             )
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: those who are left when as many as can be were removed."""
         return SmallestSet(min(m, population // 2 + 1), "benign cluster", "expect fewer attackers", m)
 
+    @override
     def join(self, state: ByzantineCFLState, client: int, size: int) -> ByzantineCFLState:
         """See `Algorithm`: a new client is assumed to be benign until its update is not."""
         sizes = {**state.sizes, client: size}

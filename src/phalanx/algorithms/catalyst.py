@@ -45,6 +45,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
@@ -82,8 +83,8 @@ from phalanx.wording import plural
 class Inverse(Staleness):
     """s(tau) = 1 / tau, and 1 for fresh updates."""
 
+    @override
     def __call__(self, age: int) -> float:
-        """See `Staleness`."""
         return 1 / max(age, 1)
 
 
@@ -211,12 +212,13 @@ class Catalyst(Weighted[CatalystState]):
         return max(2, 2 * self.f + 1) if self.quorum is None else self.quorum
 
     @property
+    @override
     def rule(self) -> Aggregator:
         """See `Algorithm`: the rule for clipped updates."""
         return Mean() if self.f == 0 and self.aggregate == DensestMajority() else self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[CatalystState, Set[int]]:
-        """See `Algorithm`."""
         n, q = len(sizes), self.needed
         if n < q:
             formula = "" if self.quorum else "max(2, 2f + 1) = " if self.f == 0 else "2f + 1 = "
@@ -228,17 +230,18 @@ class Catalyst(Weighted[CatalystState]):
         weights = self.preprocess.enrolled(sizes)
         return CatalystState(0, model, dict(sizes), weights, {}, {}, {}, None, {}), weights.keys()  # lines 3 and 4
 
+    @override
     def quorum_status(self, state: CatalystState) -> QuorumStatus:
-        """See `Algorithm`."""
         wanted = max(self.needed, state.waiting + 1)  # more than the quorum while a step is held back
         return QuorumStatus(wanted, state.waiting, "Lower f" if self.quorum is None else "Lower quorum")
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: the quorum."""
         return SmallestSet(self.needed, "quorum", "raise quorum", self.needed)
 
+    @override
     def step(self, state: CatalystState, updates: Updates) -> tuple[CatalystState, Set[int]]:
-        """See `Algorithm`."""
         verdicts, ready = dict[int, Verdict](), set[int]()
         for c in updates.clients:
             state, now = self._receive(state, c, alone(updates, c))
@@ -273,6 +276,7 @@ class Catalyst(Weighted[CatalystState]):
             why = f"held back with {len(pending[a])}, waits for more: {error}"
             return state._replace(verdicts={c: Verdict(True, 0.0, None, why, waits=True)}), set()
 
+    @override
     def lose_round(self, state: CatalystState, updates: Updates, why: str) -> tuple[CatalystState, Set[int]]:
         """See `Algorithm`: all who have answered the present model are asked again; late updates go on waiting."""
         lost = state.pending.get(state.version, {}).keys() | set(updates.clients)

@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from phalanx.aggregators import Mean
 from phalanx.algorithms.fedavg import FedAvg
@@ -82,6 +83,7 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
     count_noise: float = 0.05
     seed: int | None = 0
 
+    @override
     def __post_init__(self) -> None:
         checks = (
             (0 < self.clip < math.inf, f"clip must be positive and finite, got {self.clip}"),
@@ -99,18 +101,20 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
         _check_mean(self.algorithm)
 
     @property
+    @override
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
         """See `Algorithm`: the algorithm's, and the norm."""
         return (*self.algorithm.observed, "norm")
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[CentrallyPrivateState, Set[int]]:
-        """See `Algorithm`."""
         self.check_round(len(sizes), len(sizes))
         inner, ready = self.algorithm.init(model, sizes)
         return CentrallyPrivateState(inner, self.clip), ready
 
+    @override
     def check_round(self, m: int, population: int) -> None:
         """See `Algorithm`: the noise on the count must leave some of z for the mean."""
         z, rest = self.noise_multiplier, 2 * self.count_noise * m
@@ -122,8 +126,8 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
             )
         self.algorithm.check_round(m, population)
 
+    @override
     def step(self, state: CentrallyPrivateState, updates: Updates) -> tuple[CentrallyPrivateState, Set[int]]:
-        """See `Algorithm`."""
         self.check_round(n := len(updates), n)
         weights = self.algorithm.weights(state.inner, updates.clients)
         share, lengths = max(weights.values()) / sum(weights.values()), norms(updates.deltas)

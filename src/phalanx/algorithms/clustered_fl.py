@@ -62,6 +62,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.algorithms.rounds import verdicts_of, weights_of
@@ -308,24 +309,27 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
     # Role: server
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ClusteredFLState, Set[int]]:
-        """See `Algorithm`."""
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
         tree = Tree.rooted(sizes, model)  # line 3
         return ClusteredFLState(0, tree, dict(sizes), {}, {}, 0.0, {}, {}, {}), sizes.keys()
 
+    @override
     def download(self, state: ClusteredFLState, client: int) -> Vector:
         """See `Algorithm`: the model of the client's cluster, or of the node that a new client has reached."""
         return state.tree.nodes[state.node_of(client)].model
 
+    @override
     def candidate_models(self, state: ClusteredFLState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`: the models on the client's path, from the root's to that of its cluster, by cluster."""
         return state.candidate_models(client)
 
+    @override
     def step(self, state: ClusteredFLState, updates: Updates) -> tuple[ClusteredFLState, Set[int]]:
         """See `Algorithm`.
 
@@ -363,11 +367,13 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         )
         return new, state.sizes.keys()
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: a cluster."""
         rounds = 1 + self.memory.reuse if self.memory else 1
         return SmallestSet(min(self.min_part_size, m), "cluster", "raise min_part_size", m, rounds)
 
+    @override
     def join(self, state: ClusteredFLState, client: int, size: int) -> ClusteredFLState:
         """See `Algorithm`.
 
@@ -478,6 +484,7 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         n = self._within(state, members, e.clients)
         return torch.tensor([n[i] for i in e.clients], dtype=torch.float64, device=e.deltas.device)
 
+    @override
     def weights(self, state: ClusteredFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client; none for new clients on their way to one."""
         used = dict[int, float]()

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
@@ -69,12 +70,13 @@ class DeMoA(Weighted[DeMoAState]):
             raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
     # Role: client
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the momentum, which is what is remembered."""
         past = torch.zeros_like(delta) if memory is None else memory
@@ -83,18 +85,19 @@ class DeMoA(Weighted[DeMoAState]):
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[DeMoAState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         check_rows(self.aggregate, len(sizes), "clients")
         return DeMoAState(0, model, sizes, weights, {}, None, {}), weights.keys()
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: all clients, whoever takes part."""
         return SmallestSet(population, "set of momenta", "have more clients", population)
 
+    @override
     def step(self, state: DeMoAState, updates: Updates) -> tuple[DeMoAState, Set[int]]:
-        """See `Algorithm`."""
         sent = dict(zip(updates.clients, updates.deltas.clone(), strict=True))
         momenta = {**state.momenta, **sent}
         clients = sorted(state.weights)

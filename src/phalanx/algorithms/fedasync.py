@@ -16,6 +16,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from typing_extensions import override
+
 from phalanx.algorithms.arrivals import age_in_words, one_by_one
 from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
 from phalanx.algorithms.staleness import Polynomial, Staleness
@@ -56,12 +58,12 @@ class FedAsync(Weighted[FedAsyncState]):
             raise ValueError(f"mixing must lie in (0, 1], got {self.mixing}.")
         check_scope(self.preprocess, "FedAsync")
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAsyncState, Set[int]]:
-        """See `Algorithm`."""
         return FedAsyncState(0, model, {}, sizes, self.preprocess.enrolled(sizes)), sizes.keys()
 
+    @override
     def step(self, state: FedAsyncState, updates: Updates) -> tuple[FedAsyncState, Set[int]]:
-        """See `Algorithm`."""
         x, t, verdicts = state.model, state.version, dict[int, Verdict]()
         share = relative_weights(state.weights, updates.clients)
         for i, version, base, delta in one_by_one(updates):

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import Updates, Vector, Verdict
@@ -46,17 +48,17 @@ class FedAvg(Weighted[FedAvgState]):
             raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         return FedAvgState(0, model, sizes, weights, None, {}), weights.keys()
 
+    @override
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
-        """See `Algorithm`."""
         n = weights_of(self.weights(state, updates.clients), updates)
         delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
         new = state._replace(

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Mean
 from phalanx.aggregators.aggregator import check_rows
@@ -88,12 +89,12 @@ class FedBuff(Weighted[FedBuffState]):
             raise ValueError(f"server_lr must be positive and finite, got {self.server_lr}.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedBuffState, Set[int]]:
-        """See `Algorithm`."""
         if self.distinct and len(sizes) < self.size:
             raise InfeasibleError(
                 f"A buffer of {self.size} clients needs as many, got {len(sizes)}. Lower size, or have more clients."
@@ -102,8 +103,8 @@ class FedBuff(Weighted[FedBuffState]):
         check_rows(self.aggregate, self.size, "size")
         return FedBuffState(0, model, sizes, weights, (), 0, None, {}), sizes.keys()
 
+    @override
     def step(self, state: FedBuffState, updates: Updates) -> tuple[FedBuffState, Set[int]]:
-        """See `Algorithm`."""
         verdicts = dict[int, Verdict]()
         for arrival in one_by_one(updates):
             state = self._receive(state, arrival)
@@ -142,11 +143,13 @@ class FedBuff(Weighted[FedBuffState]):
             verdicts=_verdicts(buffer, n, choice, self.preprocess.remark(state.weights, {w.client for w in buffer})),
         )
 
+    @override
     def lose_round(self, state: FedBuffState, updates: Updates, why: str) -> tuple[FedBuffState, Set[int]]:
         """See `Algorithm`: the buffer is emptied."""
         verdicts = lost_verdicts({waiting.client for waiting in state.buffer} | set(updates.clients), why)
         return state._replace(buffer=(), filled=0, verdicts=verdicts), set(updates.clients)
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: the buffer, which one client can fill if it is fast."""
         if self.distinct:

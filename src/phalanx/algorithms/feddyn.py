@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
@@ -63,45 +64,48 @@ class FedDyn(Weighted[FedDynState]):
             raise ValueError(f"alpha must be positive and finite, got {self.alpha}.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
     # Role: client
 
     @property
+    @override
     def reads_training(self) -> bool:
-        """See `Algorithm`."""
         return False
 
+    @override
     def correction(self, local: Local | None, download: Vector, reach: float) -> Correction:
         """See `Algorithm`: the gradients of the two terms."""
         h = torch.zeros_like(download) if local is None or local.memory is None else local.memory
         return Correction(-h, self.alpha)
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the change; h_i is what is remembered."""
         return delta, (-self.alpha * delta if memory is None else memory - self.alpha * delta)
 
     @property
+    @override
     def remembers(self) -> bool:
-        """See `Algorithm`."""
         return True
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedDynState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         return FedDynState(0, model, sizes, weights, None, torch.zeros_like(model), {}), weights.keys()
 
+    @override
     def part(self, state: FedDynState, clients: Mapping[int, int]) -> tuple[FedDynState, Set[int]]:
         """See `Algorithm`: H stays, as the clients keep their h_i."""
         new, ready = self.init(state.model, clients)
         return new._replace(total=state.total), ready
 
+    @override
     def step(self, state: FedDynState, updates: Updates) -> tuple[FedDynState, Set[int]]:
-        """See `Algorithm`."""
         n = weights_of(self.weights(state, updates.clients), updates)
         delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
         total = state.total + len(updates) / len(state.weights) * delta

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import FedAvgState
@@ -47,10 +48,11 @@ class FedNova(Weighted[FedAvgState]):
     preprocess: Preprocess = AsReported()
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def check_training(self, training: LocalTraining) -> None:
         """See `Algorithm`: steps and momentum must be those that divide the updates."""
         counted, real = self.training, training.base
@@ -63,8 +65,8 @@ class FedNova(Weighted[FedAvgState]):
                 "to that of the run, which must be LocalSGD."
             )
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         return FedAvgState(0, model, sizes, weights, None, {}), weights.keys()
 
@@ -73,8 +75,8 @@ class FedNova(Weighted[FedAvgState]):
         tau, rho = self.training.count(size), self.training.momentum
         return (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
 
+    @override
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
-        """See `Algorithm`."""
         n = weights_of(self.weights(state, updates.clients), updates)
         lengths = torch.tensor([self.length(state.sizes[i]) for i in updates.clients], dtype=torch.float64)
         rows = scaled(updates.deltas, 1 / lengths)

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import weighs_rows
@@ -101,16 +102,18 @@ class FLAME(Weighted[FLAMEState]):
         return self.noise if self.epsilon is None else math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
 
     @property
+    @override
     def rule(self) -> FLAMEFilter:
         """See `Algorithm`: that of one round, with its noise."""
         return FLAMEFilter(self.sigma, self.seed)
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLAMEState, Set[int]]:
-        """See `Algorithm`."""
         self.check_round(len(sizes), len(sizes))
         weights = self.preprocess.enrolled(sizes)
         return FLAMEState(0, model, dict(sizes), weights, None, {}), weights.keys()
 
+    @override
     def step(self, state: FLAMEState, updates: Updates) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`; lines by Algorithm 2 of Cox et al."""
         self.check_round(len(updates), len(state.sizes))
@@ -128,8 +131,8 @@ class FLAME(Weighted[FLAMEState]):
         )
         return new, state.weights.keys()
 
+    @override
     def check_round(self, m: int, population: int) -> None:
-        """See `Algorithm`."""
         if m < (least := 2 * self.f + 1):
             raise InfeasibleError(
                 f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or have more clients."

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
@@ -123,33 +124,37 @@ class FLHC(Algorithm[FLHCState]):
         check_stop(self.clusters, None if self.clusters is not None else self.max_distance)
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLHCState, Set[int]]:
-        """See `Algorithm`."""
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
         members = {JOINT: frozenset(sizes)}
         return FLHCState(0, {JOINT: model}, dict(sizes), members, {}, {}, {JOINT: 0}, {}, {}), sizes.keys()
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: a cluster."""
         return smallest_cluster(m)
 
+    @override
     def join(self, state: FLHCState, client: int, size: int) -> FLHCState:
-        """See `Algorithm`."""
         members = {**state.members, JOINT: state.members[JOINT] | {client}}
         return state._replace(sizes={**state.sizes, client: size}, members=members)
 
+    @override
     def download(self, state: FLHCState, client: int) -> Vector:
         """See `Algorithm`: the model of the client's cluster; the joint one before it is in any."""
         return state.models[state.cluster_of(client)]
 
+    @override
     def candidate_models(self, state: FLHCState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`: the joint model, and that of the client's cluster."""
         return {v: state.models[v] for v in sorted({JOINT, state.cluster_of(client)})}
 
+    @override
     def weights(self, state: FLHCState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client."""
         used = dict[int, float]()
@@ -158,6 +163,7 @@ class FLHC(Algorithm[FLHCState]):
                 used |= self.preprocess.within(state.sizes, who, there)
         return used
 
+    @override
     def step(self, state: FLHCState, updates: Updates) -> tuple[FLHCState, Set[int]]:
         """See `Algorithm`.
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Points
 from phalanx.algorithms.zeno import own_change
@@ -59,16 +60,16 @@ class FLTrust(Algorithm[FLTrustState]):
         if self.reference_every < 1:
             raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLTrustState, Set[int]]:
-        """See `Algorithm`."""
         return FLTrustState(0, model, frozenset(sizes), {}), sizes.keys()
 
+    @override
     def join(self, state: FLTrustState, client: int, size: int) -> FLTrustState:
-        """See `Algorithm`."""
         return state._replace(clients=state.clients | {client})
 
+    @override
     def step(self, state: FLTrustState, updates: Updates) -> tuple[FLTrustState, Set[int]]:
-        """See `Algorithm`."""
         g_0 = own_change(self, updates)
         points = Points.of(updates.deltas)
         lengths, length = points.norms, float(torch.linalg.vector_norm(g_0.double()))

@@ -34,6 +34,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators.foolsgold import learning_rates
 from phalanx.aggregators.points import Points
@@ -83,8 +84,8 @@ class FoolsGold(Algorithm[FoolsGoldState]):
         if not self.server_lr > 0:
             raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FoolsGoldState, Set[int]]:
-        """See `Algorithm`."""
         if self.last is not None and self.last > len(model):
             raise InfeasibleError(
                 f"FoolsGold is to compare the last {self.last:,} parameters, and the model has {len(model):,}. "
@@ -92,12 +93,12 @@ class FoolsGold(Algorithm[FoolsGoldState]):
             )
         return FoolsGoldState(0, model, frozenset(sizes), {}, {}, {}), sizes.keys()
 
+    @override
     def join(self, state: FoolsGoldState, client: int, size: int) -> FoolsGoldState:
-        """See `Algorithm`."""
         return state._replace(clients=state.clients | {client})
 
+    @override
     def step(self, state: FoolsGoldState, updates: Updates) -> tuple[FoolsGoldState, Set[int]]:
-        """See `Algorithm`."""
         sums = self._remembered(state.sums, updates)
         known = sorted(sums)
         cs = cosine_similarity(torch.stack([sums[i] for i in known])).cpu().fill_diagonal_(0)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm, Correction, Local, Vector
@@ -67,18 +68,18 @@ class Hidden(Wrapper):
     def revealed(self, vector: Vector) -> Vector:
         """Return P^-1 y: the model, or the change to one, that the server sees as y."""
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
         return self.algorithm.init(self.hidden(model), sizes)
 
     # Role: client
 
+    @override
     def integrate(self, local: Local | None, download: Vector) -> Vector:
-        """See `Algorithm`."""
         return self.algorithm.integrate(self._revealed_local(local), self.revealed(download))
 
+    @override
     def correction(self, local: Local | None, download: Vector, reach: float) -> Correction | None:
-        """See `Algorithm`."""
         if not self.corrects:
             return None
         return self.algorithm.correction(self._revealed_local(local), self.revealed(download), reach)
@@ -88,8 +89,8 @@ class Hidden(Wrapper):
             return local
         return local._replace(delta=self.revealed(local.delta))
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`."""
         sent, memory = self.algorithm.upload(delta, memory)
         return self.hidden(sent), memory
 
@@ -125,12 +126,12 @@ class Permuted(Hidden):
         seed: of the permutation; known to the clients only.
     """
 
+    @override
     def hidden(self, vector: Vector) -> Vector:
-        """See `Hidden`."""
         return vector[permutation(self.seed, len(vector))[0].to(vector.device)]
 
+    @override
     def revealed(self, vector: Vector) -> Vector:
-        """See `Hidden`."""
         return vector[permutation(self.seed, len(vector))[1].to(vector.device)]
 
 
@@ -152,16 +153,16 @@ class Rotated(Hidden):
         seed: of the transform; known to the clients only.
     """
 
+    @override
     def hidden(self, vector: Vector) -> Vector:
-        """See `Hidden`."""
         first, *others = self._mixers(vector)
         y = first.mix(vector.double())
         for mixer in others:
             y = mixer.mix(hartley(y))
         return y.to(vector.dtype)
 
+    @override
     def revealed(self, vector: Vector) -> Vector:
-        """See `Hidden`."""
         *others, last = self._mixers(vector)
         x = last.unmix(vector.double())
         for mixer in reversed(others):

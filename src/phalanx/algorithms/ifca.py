@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
@@ -118,21 +119,23 @@ class IFCA(Algorithm[IFCAState]):
             raise ValueError("; ".join(problems) + ".")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[IFCAState, Set[int]]:
-        """See `Algorithm`."""
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
         models = tuple(self._initial(model, j) for j in range(self.k))
         cohort = self._drawn(sizes, 0)
         return IFCAState(0, models, dict(sizes), {}, 0, 0, cohort, {}, {}, {}), cohort
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: a cluster."""
         return smallest_cluster(m)
 
+    @override
     def join(self, state: IFCAState, client: int, size: int) -> IFCAState:
         """See `Algorithm`: it takes part from now on."""
         return state._replace(sizes={**state.sizes, client: size}, cohort=state.cohort | {client})
@@ -142,16 +145,19 @@ class IFCA(Algorithm[IFCAState]):
         own = state.chosen.get(client, 0)
         return [own, *(j for j in range(self.k) if j != own)]
 
+    @override
     def download(self, state: IFCAState, client: int) -> Vector:
         """See `Algorithm`: the broadcast, one model at a time."""
         return state.models[self._next(state, client)]
 
+    @override
     def candidate_models(self, state: IFCAState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`: all k models."""
         last = self._next(state, client)
         others = {j: model for j, model in enumerate(state.models) if j != last}
         return {**others, last: state.models[last]}
 
+    @override
     def weights(self, state: IFCAState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client."""
         used = dict[int, float]()
@@ -160,6 +166,7 @@ class IFCA(Algorithm[IFCAState]):
                 used |= self.preprocess.within(state.sizes, members, there)
         return {i: used.get(i, 1.0) for i in clients}
 
+    @override
     def step(self, state: IFCAState, updates: Updates) -> tuple[IFCAState, Set[int]]:
         """See `Algorithm`.
 

@@ -49,6 +49,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Median
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
@@ -174,8 +175,8 @@ class Kardam(Weighted[KardamState]):
         """
         return cls(f, Exponential(a), math.exp(-a), compared="own", frequency="each", interpolate=True, mixing=True)
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[KardamState, Set[int]]:
-        """See `Algorithm`."""
         if len(sizes) <= 3 * self.f:
             raise InfeasibleError(
                 f"Kardam against f = {self.f} attackers needs at least 3f + 1 = {3 * self.f + 1} clients, got "
@@ -185,6 +186,7 @@ class Kardam(Weighted[KardamState]):
         self._check_weights(weights)
         return KardamState(0, model, frozenset(sizes), {}, (), (), (), None, 0, {}, sizes, weights, {}), sizes.keys()
 
+    @override
     def join(self, state: KardamState, client: int, size: int) -> KardamState:
         """See `Algorithm`.  If clients are compared with their "own" last gradient, the first one is not used."""
         joined = super().join(state, client, size)
@@ -207,8 +209,8 @@ class Kardam(Weighted[KardamState]):
                 "Ignore."
             )
 
+    @override
     def step(self, state: KardamState, updates: Updates) -> tuple[KardamState, Set[int]]:
-        """See `Algorithm`."""
         verdicts = dict[int, Verdict]()
         for arrival in one_by_one(updates):
             state = self._receive(state, arrival)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import FedAvgState
@@ -108,17 +109,17 @@ class LowRankProducts(Weighted[FedAvgState]):
         return cls(tuple(found), **options)
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
     @property
+    @override
     def knows_layout(self) -> bool:
-        """See `Algorithm`."""
         return bool(self.adapters)
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FedAvgState, Set[int]]:
-        """See `Algorithm`."""
         if any(max(p.a + p.rank * p.inputs, p.b + p.rank * p.outputs) > len(model) for p in self.adapters):
             raise InfeasibleError(
                 f"The adapters are those of another model: this one has {len(model):,} parameters. Use "
@@ -127,8 +128,8 @@ class LowRankProducts(Weighted[FedAvgState]):
         weights = self.preprocess.enrolled(sizes)
         return FedAvgState(0, model, sizes, weights, None, {}), weights.keys()
 
+    @override
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
-        """See `Algorithm`."""
         n, parts = weights_of(self.weights(state, updates.clients), updates), self._parts(updates)
         lengths = [part.shape[1] for part in parts]
         together, choice = self.aggregate.explained(torch.cat(parts, 1), n, turn=state.version)

@@ -1,6 +1,7 @@
 """The client role of algorithms whose clients send a momentum: m <- beta m + (1 - beta) delta, first m = delta."""
 
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.core import Algorithm, State, Vector
 
@@ -11,10 +12,11 @@ class MomentumClient(Algorithm[State]):
     momentum: float
 
     @property
+    @override
     def remembers(self) -> bool:
-        """See `Algorithm`."""
         return self.momentum > 0
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the momentum, which is what is remembered."""
         if not self.momentum:

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.wrapper import Wrapper
@@ -159,6 +160,7 @@ class PerCluster(Wrapper):
         check_not_central("PerCluster", self.algorithm)
 
     @property
+    @override
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
         """See `Algorithm`: the tree, what was seen of each cluster, and reputations where there are some."""
         own = ("clusters", "parents", "born", "newcomers", "separation")
@@ -166,19 +168,21 @@ class PerCluster(Wrapper):
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[PerClusterState, Set[int]]:
-        """See `Algorithm`."""
         inner, ready = self.algorithm.init(model, sizes)
         root = Cluster(inner, frozenset(ready), 0, (), {}, 0, {})
         tree, nobody = Tree.rooted(sizes, model), frozenset[int]()
         return PerClusterState(0, tree, {0: root}, dict(sizes), {}, {}, nobody, nobody, 0, {}), ready
 
+    @override
     def download(self, state: PerClusterState, client: int) -> Download:
         """See `Algorithm`: what the client's cluster sends it, or the model of the node that it has come to."""
         if client in state.newcomers:
             return self._uncorrected(state.tree.nodes[state.newcomers[client]].model)
         return self.algorithm.download(state.trained[state.tree.leaf_of(client)].inner, client)
 
+    @override
     def candidate_models(self, state: PerClusterState, client: int) -> Mapping[int, Download]:
         """See `Algorithm`: the models on the client's path, from the root's to what its cluster sends it."""
         path = state.tree.path(state.node_of(client))
@@ -190,6 +194,7 @@ class PerCluster(Wrapper):
         size = self.algorithm.download_size(len(model))
         return model if size == len(model) else torch.cat((model, model.new_zeros(size - len(model))))
 
+    @override
     def weights(self, state: PerClusterState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client; none for new clients on their way to one."""
         used = dict.fromkeys(clients, 0.0)
@@ -198,15 +203,18 @@ class PerCluster(Wrapper):
             used |= self.algorithm.weights(cluster.inner, members) if members else {}
         return used
 
+    @override
     def carried(self, state: PerClusterState) -> tuple[int, Vector | None]:
         """See `Algorithm`: clusters have results of their own."""
         return state.version, None
 
+    @override
     def quorum_status(self, state: PerClusterState) -> QuorumStatus | None:
         """See `Algorithm`: that of the cluster that lacks least."""
         found = [self.algorithm.quorum_status(cluster.inner) for cluster in state.trained.values()]
         return min((status for status in found if status), key=lambda s: s.wanted - s.there, default=None)
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: that of a smallest cluster."""
         whole, least = self.algorithm.smallest_set(m, population), self.min_part_size
@@ -215,6 +223,7 @@ class PerCluster(Wrapper):
             return whole
         return SmallestSet(part.size, "cluster", "raise min_part_size", whole.full)
 
+    @override
     def lose_round(self, state: PerClusterState, updates: Updates, why: str) -> tuple[PerClusterState, Set[int]]:
         """See `Algorithm`: in each cluster that reported."""
         state, ready = state._replace(verdicts={}), set[int]()
@@ -231,10 +240,11 @@ class PerCluster(Wrapper):
         trained = {**state.trained, v: state.trained[v]._replace(inner=inner)}
         return state._replace(trained=trained, verdicts={**state.verdicts, **inner.verdicts}), ready
 
+    @override
     def part(self, state: PerClusterState, clients: Mapping[int, int]) -> tuple[PerClusterState, Set[int]]:
-        """See `Algorithm`."""
         return self.init(state.model, clients)
 
+    @override
     def join(self, state: PerClusterState, client: int, size: int) -> PerClusterState:
         """See `Algorithm`: into the only cluster, or down the tree, by one node whenever it reports (Algorithm 4)."""
         state = state._replace(sizes={**state.sizes, client: size})
@@ -242,6 +252,7 @@ class PerCluster(Wrapper):
             return self._joined(state, 0, client)
         return state._replace(newcomers={**state.newcomers, client: 0})
 
+    @override
     def step(self, state: PerClusterState, updates: Updates) -> tuple[PerClusterState, Set[int]]:
         """See `Algorithm`.
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm, InfeasibleError, Vector
@@ -66,8 +67,8 @@ class Private(Noisy):
                 "what the noise on updates is to hide. Choose an algorithm that does not, or leave Private out."
             )
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`."""
         sent, memory = self.algorithm.upload(delta, memory)
         return self.protected(sent), memory
 

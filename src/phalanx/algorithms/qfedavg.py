@@ -33,6 +33,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from typing_extensions import override
+
 from phalanx.aggregators import Choice
 from phalanx.aggregators.points import Points
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
@@ -80,13 +82,13 @@ class QFedAvg(Weighted[QFedAvgState]):
         if not isinstance(self.lr, Schedule) and not 0 < self.lr < float("inf"):
             raise ValueError(f"lr must be positive and finite, got {self.lr}.")
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QFedAvgState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         return QFedAvgState(0, model, sizes, weights, {}, None, {}), weights.keys()
 
+    @override
     def step(self, state: QFedAvgState, updates: Updates) -> tuple[QFedAvgState, Set[int]]:
-        """See `Algorithm`."""
         lr = self.lr(state.version) if isinstance(self.lr, Schedule) else self.lr
         L, q = 1 / lr, self.q
         points = Points.of(updates.deltas)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from typing_extensions import override
+
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import age_in_words, alone, merged
 from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
@@ -68,14 +70,15 @@ class Quorum(StatefulWrapper):
             raise ValueError(f"k must be at least 1, got {self.k}.")
 
     @property
+    @override
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
         """The fields of the algorithm, and the number of waiting arrivals."""
         return (*self.algorithm.observed, "collected")
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
-        """See `Algorithm`."""
         if len(sizes) < self.k:
             raise InfeasibleError(
                 f"A quorum of {self.k} clients needs as many, got {len(sizes)}. Lower k, or have more clients."
@@ -93,11 +96,13 @@ class Quorum(StatefulWrapper):
         if (rule := self.rule) is not None:
             check_rows(rule, self.k, "k")
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: the quorum, or a part of it, such as a cluster."""
         within = self.algorithm.smallest_set(min(self.k, m), population)
         return within._replace(name="quorum", remedy="raise k") if within.name == "round" else within
 
+    @override
     def quorum_status(self, state: QuorumState) -> QuorumStatus:
         """See `Algorithm`.  More than the quorum are wanted while a step is held back."""
         return QuorumStatus(max(self._needed(state), state.collected + 1), state.collected, "Lower k")
@@ -106,8 +111,8 @@ class Quorum(StatefulWrapper):
         """Return the quorum, or the number of clients left if the algorithm has fewer."""
         return max(1, min(self.k, len(state.served)))
 
+    @override
     def step(self, state: QuorumState, updates: Updates) -> tuple[QuorumState, Set[int]]:
-        """See `Algorithm`."""
         verdicts, ready = dict[int, Verdict](), set[int]()
         for i in updates.clients:
             state, now = self._receive(state, i, alone(updates, i))
@@ -139,11 +144,13 @@ class Quorum(StatefulWrapper):
         }
         return QuorumState(inner, {}, frozenset(ready), verdicts), ready
 
+    @override
     def lose_round(self, state: QuorumState, updates: Updates, why: str) -> tuple[QuorumState, Set[int]]:
         """See `Algorithm`: all who wait are asked again."""
         lost = state.waiting.keys() | set(updates.clients)
         return replace(state, waiting={}, verdicts=lost_verdicts(lost, why)), lost
 
+    @override
     def part(self, state: QuorumState, clients: Mapping[int, int]) -> tuple[QuorumState, Set[int]]:
         """See `Algorithm`: what waits for a quorum is dropped."""
         if len(clients) < self.k:
@@ -151,7 +158,7 @@ class Quorum(StatefulWrapper):
         inner, ready = self.algorithm.part(state.inner, clients)
         return QuorumState(inner, {}, frozenset(ready), {}), ready
 
+    @override
     def join(self, state: QuorumState, client: int, size: int) -> QuorumState:
-        """See `Algorithm`."""
         inner = self.algorithm.join(state.inner, client, size)
         return replace(state, inner=inner, served=state.served | {client})

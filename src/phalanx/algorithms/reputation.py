@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.core import Algorithm, InfeasibleError, Local, Matrix, State, Vector, Weights
 from phalanx.models import Model
@@ -58,8 +59,8 @@ class Allocation(ABC):
 class Whole(Allocation):
     """The largest entries of the whole vector, wherever they are."""
 
+    @override
     def parts(self, d: int) -> tuple[int, ...]:
-        """See `Allocation`."""
         return (d,)
 
 
@@ -96,8 +97,8 @@ class PerLayer(Allocation):
             module = model.build(shape, classes)
         return cls(tuple(p.numel() for p in module.parameters() if p.requires_grad))
 
+    @override
     def parts(self, d: int) -> tuple[int, ...]:
-        """See `Allocation`."""
         if sum(self.sizes) != d:
             raise InfeasibleError(
                 f"The layers have {sum(self.sizes):,} entries together, and the model has {d:,}. "
@@ -121,21 +122,24 @@ class CumulativeClient(Algorithm[State]):
     allocation: Allocation
 
     @property
+    @override
     def knows_layout(self) -> bool:
         """See `Algorithm`: if quotas are of parts of a model."""
         return not isinstance(self.allocation, Whole)
 
     @property
+    @override
     def reads_training(self) -> bool:
-        """See `Algorithm`."""
         return False
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the local state is the sum of all updates sent."""
         if isinstance(self.clip, (int, float)):
             delta = shortened(delta[None], self.clip)[0]
         return delta, delta.clone() if memory is None else memory + delta
 
+    @override
     def integrate(self, local: Local | None, download: Vector) -> Vector:
         """See `Algorithm`: w_i + dw_i + dw_*i, summed up over all rounds."""
         return download if local is None or local.memory is None else download + local.memory

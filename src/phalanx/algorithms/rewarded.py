@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
@@ -83,24 +84,27 @@ class Rewarded(StatefulWrapper):
         check_not_central("Rewarded", self.algorithm)
 
     @property
+    @override
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
         """See `Algorithm`: the algorithm's, reputations and quotas."""
         return (*self.algorithm.observed, "reputation", "quota")
 
     @property
+    @override
     def knows_layout(self) -> bool:
         """See `Algorithm`: where quotas are of parts of a model."""
         return self.algorithm.knows_layout or not isinstance(self.allocation, Whole)
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[RewardedState, Set[int]]:
-        """See `Algorithm`."""
         self.allocation.parts(len(model))
         inner, ready = self.algorithm.init(model, sizes)
         everybody, accounts = dict.fromkeys(sizes, 1.0), dict.fromkeys(sizes, Account(model))
         return RewardedState(inner, model, accounts, torch.zeros_like(model), everybody, everybody), ready
 
+    @override
     def download(self, state: RewardedState, client: int) -> Vector:
         """See `Algorithm`: the client's own model, with its share of the server's."""
         own, quota = state.accounts[client].own, state.quota[client]
@@ -109,15 +113,18 @@ class Rewarded(StatefulWrapper):
         place = places(state.model - own, self.allocation.parts(len(own)))
         return torch.where(largest(torch.ones_like(own), place, quota) > 0, state.model, own)
 
+    @override
     def candidate_models(self, state: RewardedState, client: int) -> Mapping[int, Vector]:
         """See `Algorithm`: one only, since to choose a better one would be to choose one's reward."""
         return {0: self.download(state, client)}
 
+    @override
     def join(self, state: RewardedState, client: int, size: int) -> RewardedState:
         """See `Algorithm`: a new client is served as much as the mean of the others."""
         inner = self.algorithm.join(state.inner, client, size)
         return self._rated(replace(state, inner=inner, accounts={**state.accounts, client: Account(state.start)}))
 
+    @override
     def part(self, state: RewardedState, clients: Mapping[int, int]) -> tuple[RewardedState, Set[int]]:
         """See `Algorithm`: reputations and models stay."""
         inner, ready = self.algorithm.part(state.inner, clients)
@@ -126,8 +133,8 @@ class Rewarded(StatefulWrapper):
         total = sum(used, torch.zeros_like(state.total))
         return self._rated(replace(state, inner=inner, accounts=accounts, total=total)), ready
 
+    @override
     def step(self, state: RewardedState, updates: Updates) -> tuple[RewardedState, Set[int]]:
-        """See `Algorithm`."""
         inner, ready = self.algorithm.step(state.inner, updates)
         accounts, total = dict(state.accounts), state.total
         for i, base, delta in zip(updates.clients, updates.bases, updates.deltas, strict=True):

@@ -41,6 +41,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.agreement import Agreement, ByClass
@@ -173,6 +174,7 @@ class RFFL(CumulativeClient[RFFLState]):
         return cls(fade=0.95, warmup=10, clip=clip, allocation=layers, own="kept", preprocess=AsReported())
 
     @property
+    @override
     def knows_layout(self) -> bool:
         """See `Algorithm`: also if classes are compared."""
         return super().knows_layout or self.agreement is not None
@@ -180,16 +182,17 @@ class RFFL(CumulativeClient[RFFLState]):
     # Role: server
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def weights(self, state: RFFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: reputations, none on probation and after exclusion."""
         return {i: state.reputation[i] if i in state.reputable else 0.0 for i in clients}
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[RFFLState, Set[int]]:
-        """See `Algorithm`."""
         self.allocation.parts(len(model))
         if self.agreement is not None:
             self.agreement.check(len(model))
@@ -199,6 +202,7 @@ class RFFL(CumulativeClient[RFFLState]):
         paid = dict.fromkeys(sizes, model)
         return RFFLState(0, model, r, {}, self.threshold / len(r), None, {}, paid, None, {}, {}, {}), r.keys()
 
+    @override
     def part(self, state: RFFLState, clients: Mapping[int, int]) -> tuple[RFFLState, Set[int]]:
         """See `Algorithm`: everybody keeps its model, and reputations keep their ratios."""
         R = state.reputable & clients.keys()
@@ -217,12 +221,13 @@ class RFFL(CumulativeClient[RFFLState]):
         )
         return new, new.reputation.keys()
 
+    @override
     def download(self, state: RFFLState, client: int) -> Vector:
         """See `Algorithm`: w^(0) and all that the client was allocated."""
         return state.paid[client]
 
+    @override
     def step(self, state: RFFLState, updates: Updates) -> tuple[RFFLState, Set[int]]:
-        """See `Algorithm`."""
         updates = updates.of(state.reputation.keys())
         dw = self._shortened(updates.of(state.reputable).deltas, updates.deltas)
         r_past = torch.tensor([state.reputation[i] for i in updates.clients], dtype=torch.float64, device=dw.device)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Choice
 from phalanx.core import Algorithm, AnyState, Updates, Verdict, Weights
@@ -34,13 +35,14 @@ class Weighted(Algorithm[S]):
 
     preprocess: Preprocess
 
+    @override
     def join(self, state: S, client: int, size: int) -> S:
         """See `Algorithm`.  All weights are computed again, since truncation depends on everybody's size."""
         sizes = {**state.sizes, client: size}
         return state._replace(sizes=sizes, weights=self.preprocess.enrolled(sizes))
 
+    @override
     def weights(self, state: S, clients: Collection[int]) -> dict[int, float]:
-        """See `Algorithm`."""
         return self.preprocess.among(state.weights, clients)
 
     def remark(self, state: S, updates: Updates) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.core import Vector
 
@@ -38,13 +39,16 @@ class Slots(Mapping[int, T]):
         """Return a copy of a mapping."""
         return cls({key: place for place, key in enumerate(values)}, _blocks(values.values()))
 
+    @override
     def __getitem__(self, key: int) -> T:
         place = self.places[key]
         return self.blocks[place // BLOCK][place % BLOCK]
 
+    @override
     def __iter__(self) -> Iterator[int]:
         return iter(self.places)
 
+    @override
     def __len__(self) -> int:
         return len(self.places)
 
@@ -76,6 +80,7 @@ class Shares(Mapping[int, float]):
         """The largest share."""
         return 1 / self.count if self.mean == 0 else self.top / (self.mean * self.count)
 
+    @override
     def __getitem__(self, key: int) -> float:
         weight = self.weights[key]
         if weight == GONE:
@@ -84,9 +89,11 @@ class Shares(Mapping[int, float]):
             return 1 / self.count
         return (self.mean if weight is None else weight) / (self.mean * self.count)
 
+    @override
     def __iter__(self) -> Iterator[int]:
         return (key for key, weight in self.weights.items() if weight != GONE)
 
+    @override
     def __len__(self) -> int:
         return self.count
 

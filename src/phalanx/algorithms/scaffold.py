@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
@@ -70,49 +71,55 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
             raise ValueError(f"server_lr must be positive, got {self.server_lr}.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
     @property
+    @override
     def remembers(self) -> bool:
         """See `Algorithm`: the server sends all that a client needs."""
         return False
 
     # Role: client
 
+    @override
     def integrate(self, local: Local | None, download: Download) -> Vector:
         """See `Algorithm`: the first half of the download."""
         return download[: len(download) // 2]
 
+    @override
     def correction(self, local: Local | None, download: Download, reach: float) -> Correction:
         """See `Algorithm`: the second half of the download, D - D_i, in equal parts at each step."""
         return Correction(download[len(download) // 2 :] / -reach)
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[SCAFFOLDState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         return SCAFFOLDState(0, model, sizes, weights, None, torch.zeros_like(model), {}, {}), weights.keys()
 
+    @override
     def part(self, state: SCAFFOLDState, clients: Mapping[int, int]) -> tuple[SCAFFOLDState, Set[int]]:
         """See `Algorithm`: variates stay; D becomes that of the part in its first round."""
         new, ready = self.init(state.model, clients)
         kept = {i: variate for i, variate in state.variates.items() if i in clients}
         return new._replace(variate=state.variate, variates=kept), ready
 
+    @override
     def download_size(self, d: int) -> int:
         """See `Algorithm`: model and correction."""
         return 2 * d
 
+    @override
     def download(self, state: SCAFFOLDState, client: int) -> Download:
         """See `Algorithm`: the model, and D - D_i."""
         own = state.variates.get(client)
         return torch.cat([state.model, state.variate if own is None else state.variate - own])
 
+    @override
     def step(self, state: SCAFFOLDState, updates: Updates) -> tuple[SCAFFOLDState, Set[int]]:
-        """See `Algorithm`."""
         n, d = weights_of(self.weights(state, updates.clients), updates), len(state.model)
         delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
         sent = zip(updates.clients, updates.deltas, updates.bases, strict=True)

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts
 from phalanx.core import Updates, Vector
@@ -53,6 +54,7 @@ class ServerOptimizer(OneModelWrapper):
 
     server_lr: float | Schedule = 1.0
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.server_lr, Schedule) and not 0 < self.server_lr < float("inf"):
@@ -71,14 +73,14 @@ class ServerOptimizer(OneModelWrapper):
     def direction(self, m: Vector, v: Vector) -> Vector:
         """Return what the model moves by, up to the learning rate."""
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ServerOptimizerState, Set[int]]:
-        """See `Algorithm`."""
         inner, ready = self.algorithm.init(model, sizes)
         m, v = torch.zeros_like(inner.model), torch.full_like(inner.model, self.first_square)
         return ServerOptimizerState(inner, m, v), ready
 
+    @override
     def step(self, state: ServerOptimizerState, updates: Updates) -> tuple[ServerOptimizerState, Set[int]]:
-        """See `Algorithm`."""
         inner, ready = self.algorithm.step(state.inner, updates)
         m, v = self.moments(state.m, state.v, inner.model - state.model)
         lr = self.server_lr(state.version) if isinstance(self.server_lr, Schedule) else self.server_lr
@@ -104,16 +106,17 @@ class FedAvgM(ServerOptimizer):
 
     momentum: float = 0.9
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_share("momentum", self.momentum)
 
+    @override
     def moments(self, m: Vector, v: Vector, delta: Vector) -> tuple[Vector, Vector]:
-        """See `ServerOptimizer`."""
         return self.momentum * m + delta, v
 
+    @override
     def direction(self, m: Vector, v: Vector) -> Vector:
-        """See `ServerOptimizer`."""
         return m
 
 
@@ -132,6 +135,7 @@ class Adaptive(ServerOptimizer):
     beta1: float = 0.9
     tau: float = 1e-3
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_share("beta1", self.beta1)
@@ -139,20 +143,20 @@ class Adaptive(ServerOptimizer):
             raise ValueError(f"tau must be positive and finite, got {self.tau}.")
 
     @property
+    @override
     def first_square(self) -> float:
-        """See `ServerOptimizer`."""
         return self.tau**2
 
     @abstractmethod
     def squares(self, v: Vector, square: Vector) -> Vector:
         """Return v_t, given v_{t-1} and Delta_t^2."""
 
+    @override
     def moments(self, m: Vector, v: Vector, delta: Vector) -> tuple[Vector, Vector]:
-        """See `ServerOptimizer`."""
         return self.beta1 * m + (1 - self.beta1) * delta, self.squares(v, delta.square())
 
+    @override
     def direction(self, m: Vector, v: Vector) -> Vector:
-        """See `ServerOptimizer`."""
         return m / (v.sqrt() + self.tau)
 
 
@@ -169,8 +173,8 @@ class FedAdagrad(Adaptive):
 
     beta1: float = 0.0
 
+    @override
     def squares(self, v: Vector, square: Vector) -> Vector:
-        """See `Adaptive`."""
         return v + square
 
 
@@ -188,12 +192,13 @@ class FedAdam(Adaptive):
 
     beta2: float = 0.99
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_share("beta2", self.beta2)
 
+    @override
     def squares(self, v: Vector, square: Vector) -> Vector:
-        """See `Adaptive`."""
         return self.beta2 * v + (1 - self.beta2) * square
 
 
@@ -209,8 +214,8 @@ class FedYogi(FedAdam):
         beta2: one minus the share of the present square by which the mean can change, in [0, 1).
     """
 
+    @override
     def squares(self, v: Vector, square: Vector) -> Vector:
-        """See `Adaptive`."""
         return v - (1 - self.beta2) * square * (v - square).sign()
 
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.aggregators import Choice, SignMajority
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
@@ -70,6 +71,7 @@ class SignSGD(Weighted[SignSGDState]):
             raise ValueError(f"weight_decay must be at least 0 and finite, got {self.weight_decay}.")
 
     # Role: client
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the signs of the momentum, which is the local state."""
         past = torch.zeros_like(delta) if memory is None else memory
@@ -77,13 +79,13 @@ class SignSGD(Weighted[SignSGDState]):
         return v.sign(), v
 
     # Role: server
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[SignSGDState, Set[int]]:
-        """See `Algorithm`."""
         weights = self.preprocess.enrolled(sizes)
         return SignSGDState(0, model, sizes, weights, {}), weights.keys()
 
+    @override
     def step(self, state: SignSGDState, updates: Updates) -> tuple[SignSGDState, Set[int]]:
-        """See `Algorithm`."""
         eta = self.server_lr(state.version) if isinstance(self.server_lr, Schedule) else self.server_lr
         votes = weights_of(self.weights(state, updates.clients), updates)
         majority = SignMajority()(updates.deltas, votes)

@@ -4,6 +4,8 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 
 class Staleness(ABC):
     """s(tau) in [0, 1]: the weight of an update that is tau server updates old."""
@@ -17,8 +19,8 @@ class Staleness(ABC):
 class Undiscounted(Staleness):
     """s(tau) = 1."""
 
+    @override
     def __call__(self, age: int) -> float:
-        """See `Staleness`."""
         return 1.0
 
 
@@ -36,8 +38,8 @@ class Polynomial(Staleness):
         if not self.a >= 0:
             raise ValueError(f"a must be at least 0, got {self.a}.")
 
+    @override
     def __call__(self, age: int) -> float:
-        """See `Staleness`."""
         return float((age + 1) ** -self.a)
 
 
@@ -57,8 +59,8 @@ class Hinge(Staleness):
         if not (self.a >= 0 and self.b >= 0):
             raise ValueError(f"a and b must be at least 0, got a = {self.a} and b = {self.b}.")
 
+    @override
     def __call__(self, age: int) -> float:
-        """See `Staleness`."""
         return 1.0 if age <= self.b else 1 / (self.a * (age - self.b) + 1)
 
 
@@ -76,6 +78,6 @@ class Exponential(Staleness):
         if not self.a >= 0:
             raise ValueError(f"a must be at least 0, got {self.a}.")
 
+    @override
     def __call__(self, age: int) -> float:
-        """See `Staleness`."""
         return math.exp(-self.a * age)

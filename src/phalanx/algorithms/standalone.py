@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.core import Algorithm, Local, Updates, Vector, Verdict
 
@@ -35,26 +36,28 @@ class Standalone(Algorithm[StandaloneState]):
     can_join: ClassVar[bool] = True
 
     # Role: client
+    @override
     def integrate(self, local: Local | None, download: Vector) -> Vector:
         """See `Algorithm`: the result of its own last training; the initial model before the first."""
         if local is None or local.memory is None:
             return download
         return local.params + local.memory
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: zeros, which are one in memory; the change is kept in the local state."""
         return delta.new_zeros(1).expand_as(delta), delta
 
     # Role: server
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[StandaloneState, Set[int]]:
-        """See `Algorithm`."""
         return StandaloneState(0, model, frozenset(sizes), {}), sizes.keys()
 
+    @override
     def join(self, state: StandaloneState, client: int, size: int) -> StandaloneState:
-        """See `Algorithm`."""
         return state._replace(clients=state.clients | {client})
 
+    @override
     def step(self, state: StandaloneState, updates: Updates) -> tuple[StandaloneState, Set[int]]:
-        """See `Algorithm`."""
         verdicts = {i: Verdict(True, 0.0, reason="trained alone") for i in updates.clients}
         return state._replace(version=state.version + 1, verdicts=verdicts), state.clients

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.several import Clusters, smallest_cluster, step_each
@@ -97,28 +98,32 @@ class StoCFL(Algorithm[StoCFLState]):
             raise ValueError(f"pull must lie in [0, 1), got {self.pull}.")
 
     @property
+    @override
     def rule(self) -> Aggregator:
-        """See `Algorithm`."""
         return self.aggregate
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[StoCFLState, Set[int]]:
-        """See `Algorithm`."""
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
         return StoCFLState(0, model, model, dict(sizes), {}, {}, {}), sizes.keys()
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
         """See `Algorithm`: a cluster."""
         return smallest_cluster(m)
 
+    @override
     def join(self, state: StoCFLState, client: int, size: int) -> StoCFLState:
         """See `Algorithm`: it is sent the anchor first."""
         return state._replace(sizes={**state.sizes, client: size})
 
+    @override
     def download(self, state: StoCFLState, client: int) -> Vector:
         """See `Algorithm`: the anchor to a client that has not been sampled yet, else the model of its cluster."""
         v = state.cluster_of(client)
         return state.anchor if v is None else _served(state, state.found[v])
 
+    @override
     def weights(self, state: StoCFLState, clients: Collection[int]) -> dict[int, float]:
         """See `Algorithm`: those within the cluster of each client; none before it is in one."""
         used = dict[int, float]()
@@ -127,8 +132,8 @@ class StoCFL(Algorithm[StoCFLState]):
                 used |= self.preprocess.within(state.sizes, cluster.clients, there)
         return {i: used.get(i, 0.0 if state.version else 1.0) for i in clients}
 
+    @override
     def step(self, state: StoCFLState, updates: Updates) -> tuple[StoCFLState, Set[int]]:
-        """See `Algorithm`."""
         new = {i for i in updates.clients if state.cluster_of(i) is None}
         state = self._merged(_observed(state, updates, new), updates)
         verdicts = {i: _first_answer(state, i) for i in sorted(new)} if state.version else {}

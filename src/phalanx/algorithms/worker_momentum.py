@@ -13,6 +13,7 @@ is not in a round, or whose update is lost, keeps its m_i.
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.wrapper import Wrapper
@@ -39,6 +40,7 @@ class WorkerMomentum(MomentumClient, Wrapper):
                 "another. Choose FedAvg, for example."
             )
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         """See `Algorithm`: the momentum, as the algorithm within sends it."""
         m, memory = super().upload(delta, memory)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.core import (
     Algorithm,
@@ -36,135 +37,136 @@ class Wrapper(Algorithm[Any]):
     # Declarations
 
     @property
+    @override
     def synchronous(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`."""
         return self.algorithm.synchronous
 
     @property
+    @override
     def observed(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`."""
         return self.algorithm.observed
 
     @property
+    @override
     def exact_losses(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`."""
         return self.algorithm.exact_losses
 
     @property
+    @override
     def needs_reference(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`."""
         return self.algorithm.needs_reference
 
     @property
+    @override
     def can_join(self) -> bool:  # type: ignore[override]  # a class variable elsewhere
-        """See `Algorithm`."""
         return self.algorithm.can_join
 
     @property
+    @override
     def title(self) -> str:
         """See `Algorithm`: with the title of the one within."""
         return f"{type(self).__name__}({self.algorithm.title})"
 
     @property
+    @override
     def rule(self) -> Rule | None:
-        """See `Algorithm`."""
         return self.algorithm.rule
 
     @property
+    @override
     def knows_layout(self) -> bool:
-        """See `Algorithm`."""
         return self.algorithm.knows_layout
 
     @property
+    @override
     def reference_every(self) -> int:
-        """See `Algorithm`."""
         return self.algorithm.reference_every
 
     @property
+    @override
     def corrects(self) -> bool:
-        """See `Algorithm`."""
         return self.algorithm.corrects
 
     @property
+    @override
     def remembers(self) -> bool:
-        """See `Algorithm`."""
         return self.algorithm.remembers
 
     @property
+    @override
     def reads_training(self) -> bool:
-        """See `Algorithm`."""
         return self.algorithm.reads_training
 
     # Role: server
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
         return self.algorithm.init(model, sizes)
 
+    @override
     def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
         return self.algorithm.step(state, updates)
 
+    @override
     def download(self, state: Any, client: int) -> Download:
-        """See `Algorithm`."""
         return self.algorithm.download(state, client)
 
+    @override
     def download_size(self, d: int) -> int:
-        """See `Algorithm`."""
         return self.algorithm.download_size(d)
 
+    @override
     def join(self, state: Any, client: int, size: int) -> Any:
-        """See `Algorithm`."""
         return self.algorithm.join(state, client, size)
 
+    @override
     def part(self, state: Any, clients: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
         return self.algorithm.part(state, clients)
 
+    @override
     def weights(self, state: Any, clients: Collection[int]) -> Mapping[int, float]:
-        """See `Algorithm`."""
         return self.algorithm.weights(state, clients)
 
+    @override
     def carried(self, state: Any) -> tuple[int, Vector | None]:
-        """See `Algorithm`."""
         return self.algorithm.carried(state)
 
+    @override
     def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
-        """See `Algorithm`."""
         return self.algorithm.candidate_models(state, client)
 
+    @override
     def quorum_status(self, state: Any) -> QuorumStatus | None:
-        """See `Algorithm`."""
         return self.algorithm.quorum_status(state)
 
+    @override
     def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`."""
         return self.algorithm.smallest_set(m, population)
 
+    @override
     def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
         return self.algorithm.lose_round(state, updates, why)
 
+    @override
     def check_training(self, training: LocalTraining) -> None:
-        """See `Algorithm`."""
         self.algorithm.check_training(training)
 
+    @override
     def check_round(self, m: int, population: int) -> None:
-        """See `Algorithm`."""
         self.algorithm.check_round(m, population)
 
     # Role: client
 
+    @override
     def integrate(self, local: Local | None, download: Download) -> Vector:
-        """See `Algorithm`."""
         return self.algorithm.integrate(local, download)
 
+    @override
     def correction(self, local: Local | None, download: Download, reach: float) -> Correction | None:
-        """See `Algorithm`."""
         return self.algorithm.correction(local, download, reach)
 
+    @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
-        """See `Algorithm`."""
         return self.algorithm.upload(delta, memory)
 
 
@@ -212,44 +214,46 @@ class StatefulWrapper(Wrapper):
     """
 
     @abstractmethod
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[Any, Set[int]]:
         """See `Algorithm`."""
 
     @abstractmethod
+    @override
     def step(self, state: Any, updates: Updates) -> tuple[Any, Set[int]]:
         """See `Algorithm`."""
 
+    @override
     def download(self, state: Any, client: int) -> Download:
-        """See `Algorithm`."""
         return self.algorithm.download(state.inner, client)
 
+    @override
     def weights(self, state: Any, clients: Collection[int]) -> Mapping[int, float]:
-        """See `Algorithm`."""
         return self.algorithm.weights(state.inner, clients)
 
+    @override
     def carried(self, state: Any) -> tuple[int, Vector | None]:
-        """See `Algorithm`."""
         return self.algorithm.carried(state.inner)
 
+    @override
     def candidate_models(self, state: Any, client: int) -> Mapping[int, Download]:
-        """See `Algorithm`."""
         return self.algorithm.candidate_models(state.inner, client)
 
+    @override
     def quorum_status(self, state: Any) -> QuorumStatus | None:
-        """See `Algorithm`."""
         return self.algorithm.quorum_status(state.inner)
 
+    @override
     def join(self, state: Any, client: int, size: int) -> Any:
-        """See `Algorithm`."""
         return replace(state, inner=self.algorithm.join(state.inner, client, size))
 
+    @override
     def part(self, state: Any, clients: Mapping[int, int]) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
         inner, ready = self.algorithm.part(state.inner, clients)
         return replace(state, inner=inner), ready
 
+    @override
     def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
-        """See `Algorithm`."""
         inner, ready = self.algorithm.lose_round(state.inner, updates, why)
         return replace(state, inner=inner), ready
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.algorithms.arrivals import one_by_one
 from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
@@ -75,12 +76,12 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
         if self.reference_every < 1:
             raise ValueError(f"reference_every must be at least 1, got {self.reference_every}.")
 
+    @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[ZenoPlusPlusState, Set[int]]:
-        """See `Algorithm`."""
         return ZenoPlusPlusState(0, model, {}), sizes.keys()
 
+    @override
     def step(self, state: ZenoPlusPlusState, updates: Updates) -> tuple[ZenoPlusPlusState, Set[int]]:
-        """See `Algorithm`."""
         v, gamma, verdicts = -own_change(self, updates), self.server_lr, dict[int, Verdict]()
         x, t = state.model, state.version
         for i, _, _, delta in one_by_one(updates):

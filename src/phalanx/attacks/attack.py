@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError, Matrix, Rule, Vector
 from phalanx.data import Dataset
@@ -228,11 +229,12 @@ class Remembering(Attack, ABC):
     remembers: ClassVar[bool] = True
 
     @abstractmethod
+    @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
         """See `Attack`."""
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return self.respond(update, knowledge, rng).delta
 
 
@@ -248,8 +250,8 @@ class Colluding(Attack, ABC):
     def collude(self, knowledge: Knowledge) -> Vector:
         """Return the update that every attacker sends; there is at least one honest update."""
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         seen = needed(self, knowledge)
         return seen.agreed(self, self.collude) if len(seen.honest) else update.delta
 

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.attacks.attack import AttackTask
 from phalanx.attacks.training import Masking, OwnTraining
@@ -49,13 +50,14 @@ class Chameleon(OwnTraining):
 
     temperature: float = 0.07
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature must be positive and finite, got {self.temperature}.")
 
+    @override
     def check_trainer(self, honest: LocalTrainer) -> None:
-        """See `Attack`."""
         super().check_trainer(honest)
         last = last_layer(honest.model.module)
         inside = sum(p.numel() for p in last.parameters(recurse=False) if p.requires_grad)
@@ -65,8 +67,8 @@ class Chameleon(OwnTraining):
                 "or another task. Choose a model with hidden layers, or another attack, such as Neurotoxin."
             )
 
+    @override
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
-        """See `OwnTraining`."""
         return TwoStages(honest, recipe, self.temperature)
 
 
@@ -88,6 +90,7 @@ class TwoStages(LocalTrainer):
         self.first = Masking(Trainer(honest.model, recipe, seed, self.contrast), recipe, inside)
         self.second = Masking(Trainer(honest.model, recipe, honest.seed, honest.task), recipe, outside)
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`: the loss is that of the second stage."""
         if data.y.ndim != 1:
@@ -136,12 +139,12 @@ class Contrast(Task):
     def __init__(self, temperature: float) -> None:
         self.temperature, self.features = temperature, list[Tensor]()
 
+    @override
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`."""
         return contrastive_loss(self.features.pop().flatten(1), y, self.temperature)
 
+    @override
     def outputs(self, data: Dataset) -> int:
-        """See `Task`."""
         return data.classes
 
 

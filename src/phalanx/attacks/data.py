@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, Role
 from phalanx.attacks.labels import a_class, aimed_at, different, one_of
@@ -32,8 +33,8 @@ class NoiseInputs(Attack):
         if not -math.inf < self.low < self.high < math.inf:
             raise ValueError(f"low must be below high, both finite, got {self.low} and {self.high}.")
 
+    @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`."""
         x = data.tensor
         if not x.is_floating_point():
             raise ValueError(
@@ -84,8 +85,8 @@ class Backdoor(Attack):
         """The pixels of the trigger on which it trains, row and column in the 3 x 3 square."""
         return TRIGGER
 
+    @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`."""
         candidates = torch.nonzero(self._candidates(data)).flatten()
         count = min(len(candidates), max(1, round(self.share * len(candidates))))
         chosen = candidates[torch.randperm(len(candidates), generator=rng)[:count].to(candidates.device)]
@@ -93,6 +94,7 @@ class Backdoor(Attack):
         x[chosen], y[chosen] = self._triggered(x[chosen], self.pixels), self.target
         return replace(data, x=x, y=y)
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
         """Return the test images of other classes, with the trigger, labelled as the target."""
         chosen = aimed_at(test, self._candidates(test))
@@ -145,6 +147,7 @@ class DistributedBackdoor(Backdoor):
     parts: int = 4
     piece: int | None = None
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= self.parts <= len(TRIGGER):
@@ -153,17 +156,17 @@ class DistributedBackdoor(Backdoor):
             raise ValueError(f"piece must be from 0 to {self.parts - 1}, got {self.piece}.")
 
     @property
+    @override
     def has_parts(self) -> bool:
-        """See `Attack`."""
         return self.piece is None
 
+    @override
     def part(self, role: Role) -> Attack:
-        """See `Attack`."""
         return replace(self, piece=role.rank % self.parts) if self.piece is None else self
 
     @property
+    @override
     def pixels(self) -> Sequence[tuple[int, int]]:
-        """See `Backdoor`."""
         return TRIGGER if self.piece is None else TRIGGER[self.piece :: self.parts]
 
 
@@ -191,12 +194,13 @@ class EdgeCases(Attack):
         if not 0 < self.share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {self.share}.")
 
+    @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`."""
         y = data.y.clone()
         y[self._unusual(data)] = self.target
         return replace(data, y=y)
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
         """Return the unusual test examples of the class, labelled as the target."""
         mask = torch.zeros(len(test), dtype=torch.bool, device=test.y.device)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, Colluding, Knowledge, Update, needed
 from phalanx.attacks.update import uniform
@@ -44,8 +45,8 @@ class FangKrum(Colluding):
         if not 0 < self.smallest < math.inf:
             raise ValueError(f"smallest must be positive and finite, got {self.smallest}.")
 
+    @override
     def collude(self, knowledge: Knowledge) -> Vector:
-        """See `Colluding`."""
         c = len(knowledge.colluders)
         if self.knows == "all":
             s = direction(knowledge)
@@ -101,8 +102,8 @@ class FangTrimmedMean(Attack):
         if not 1 < self.b < math.inf:
             raise ValueError(f"b must be above 1 and finite, got {self.b}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         seen = needed(self, knowledge)
         if not len(seen.honest):
             return update.delta

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, Knowledge, Update
 from phalanx.attacks.update import normal, uniform
@@ -33,8 +34,8 @@ class RandomFreeRider(Attack):
         if not 0 < self.bound < math.inf:
             raise ValueError(f"bound must be positive and finite, got {self.bound}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return self.bound * (2 * uniform(update.delta, rng) - 1)
 
 
@@ -61,8 +62,8 @@ class LazyFreeRider(Attack):
         if not 0 <= self.std < math.inf:
             raise ValueError(f"std must be at least 0 and finite, got {self.std}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         noise = self.std * normal(update.delta, rng)
         if update.previous is None:
             return noise

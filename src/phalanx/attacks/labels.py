@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.attacks.attack import Attack
 from phalanx.data import NO_LABEL, Dataset
@@ -28,8 +29,8 @@ class Relabelling(Attack, ABC):
             ValueError: if a class of the attack is not one of the `classes`.
         """
 
+    @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`."""
         return replace(data, y=data.y.masked_scatter(data.y != NO_LABEL, self.relabelled(data.labels, data.classes)))
 
 
@@ -48,11 +49,12 @@ class AllLabelsTo(Relabelling):
     def __post_init__(self) -> None:
         a_class(target=self.target)
 
+    @override
     def relabelled(self, y: Labels, classes: int) -> Labels:
-        """See `Relabelling`."""
         one_of(classes, target=self.target)
         return torch.full_like(y, self.target)
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
         """Return the test examples of other classes, labelled as the target."""
         return self.poison(aimed_at(test, test.y != self.target), torch.Generator())
@@ -77,11 +79,12 @@ class LabelFlip(Relabelling):
         a_class(source=self.source, target=self.target)
         different(source=self.source, target=self.target)
 
+    @override
     def relabelled(self, y: Labels, classes: int) -> Labels:
-        """See `Relabelling`."""
         one_of(classes, source=self.source, target=self.target)
         return torch.where(y == self.source, self.target, y)
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
         """Return the test examples of the source class, labelled as the target."""
         return self.poison(aimed_at(test, test.y == self.source), torch.Generator())
@@ -103,11 +106,12 @@ class LabelSwap(Relabelling):
         a_class(a=self.a, b=self.b)
         different(a=self.a, b=self.b)
 
+    @override
     def relabelled(self, y: Labels, classes: int) -> Labels:
-        """See `Relabelling`."""
         one_of(classes, a=self.a, b=self.b)
         return torch.where(y == self.a, self.b, torch.where(y == self.b, self.a, y))
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
         """Return the test examples of the two classes, each labelled as the other class."""
         return self.poison(aimed_at(test, (test.y == self.a) | (test.y == self.b)), torch.Generator())
@@ -122,8 +126,8 @@ class LabelShift(Relabelling):
     odd, the middle class keeps its label.
     """
 
+    @override
     def relabelled(self, y: Labels, classes: int) -> Labels:
-        """See `Relabelling`."""
         return classes - 1 - y
 
 
@@ -140,8 +144,8 @@ class LabelPermutation(Relabelling):
 
     seed: int = 0
 
+    @override
     def relabelled(self, y: Labels, classes: int) -> Labels:
-        """See `Relabelling`."""
         # Each class gets the label of the next class in a random order, so none keeps its own.
         cycle = torch.randperm(classes, generator=generator(self.seed, "label permutation"))
         renamed = torch.empty_like(cycle)

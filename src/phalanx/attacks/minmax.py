@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.attacks.attack import Colluding, Knowledge
 from phalanx.core import Matrix, Vector
@@ -46,8 +47,8 @@ class Bounded(Colluding):
     def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
         """Return the bounded quantity, from the squared distances of one or several updates to the h honest ones."""
 
+    @override
     def collude(self, knowledge: Knowledge) -> Vector:
-        """See `Colluding`."""
         mu = knowledge.honest.mean(0)
         p, centred = perturbed(knowledge.honest, mu, self.perturbation), knowledge.honest - mu
         products = gram(centred)
@@ -76,6 +77,7 @@ class MinMax(Bounded):
         precision: allowed distance from the largest gamma at which the search ends, above 0.
     """
 
+    @override
     def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
         """See `Bounded`: the largest squared distance."""
         return squares.amax(-1)
@@ -96,6 +98,7 @@ class MinSum(Bounded):
         precision: allowed distance from the largest gamma at which the search ends, above 0.
     """
 
+    @override
     def measure(self, squares: Float[Tensor, "*rows h"]) -> Tensor:
         """See `Bounded`: the sum of the squared distances."""
         return squares.sum(-1)

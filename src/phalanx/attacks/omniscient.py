@@ -6,6 +6,7 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import Colluding, Forged, Knowledge, Update, needed
 from phalanx.attacks.search import damage, grid_search, line_search
@@ -43,12 +44,12 @@ class ALIE(Colluding):
             raise ValueError(f"z must be finite, got {self.z}.")
 
     @property
+    @override
     def needs_rule(self) -> bool:
-        """See `Attack`."""
         return self.z in ("search", "grid")
 
+    @override
     def collude(self, knowledge: Knowledge) -> Vector:
-        """See `Colluding`."""
         honest = self.estimate == "honest"
         rows = knowledge.honest if honest else torch.stack([update.delta for update in knowledge.colluders])
         mu, sigma = rows.mean(0), rows.std(0, correction=0)
@@ -98,12 +99,12 @@ class InnerProduct(Colluding):
             raise ValueError(f"epsilon must be positive and finite, got {self.epsilon}.")
 
     @property
+    @override
     def needs_rule(self) -> bool:
-        """See `Attack`."""
         return isinstance(self.epsilon, str)
 
+    @override
     def collude(self, knowledge: Knowledge) -> Vector:
-        """See `Colluding`."""
         mu = knowledge.honest.mean(0)
         if self.epsilon == "grid":
             return -grid_search(lambda epsilon: damage(knowledge, -epsilon * mu, carried=True)) * mu
@@ -150,18 +151,18 @@ class Mimic(Colluding):
             )
 
     @property
+    @override
     def remembers(self) -> bool:
-        """See `Attack`."""
         return self.warmup is not None
 
+    @override
     def collude(self, knowledge: Knowledge) -> Vector:
-        """See `Colluding`."""
         if isinstance(self.target, str):
             return knowledge.honest[int((knowledge.honest @ main_direction(knowledge.honest)).abs().argmax())]
         return copied(knowledge, self.target)
 
+    @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        """See `Attack`."""
         seen = needed(self, knowledge)
         if self.warmup is None or not len(seen.honest):
             return super().respond(update, knowledge, rng)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import Forged, Knowledge, Remembering, Update
 from phalanx.core import Vector
@@ -63,8 +64,8 @@ class PoisonedFL(Remembering):
         drawn = torch.rand(like.shape, generator=generator(self.seed, "signs"), dtype=like.dtype).to(like.device)
         return torch.where(drawn < 0.5, -1.0, 1.0).to(like.dtype)
 
+    @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        """See `Attack`."""
         if not isinstance(update.memory, PoisonedMemory) or update.previous is None:
             return Forged(torch.zeros_like(update.base), PoisonedMemory(self.factor, None, update.base, 0))
         memory, s, g = self._tested(update.memory, update.base), self.signs(update.base), update.base - update.previous

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import HONEST, Attack, Forged, Knowledge, Role, Update
 from phalanx.core import Vector
@@ -46,56 +47,57 @@ class Scheduled(Attack):
         ended = self.stop is not None and version >= self.stop
         return version >= self.start and not ended and (version - self.start) % self.every == 0
 
+    @override
     def part(self, role: Role) -> Attack:
-        """See `Attack`."""
         return self.attack.part(role) if self.attacks_in(role.version) else HONEST
 
     @property
+    @override
     def omniscient(self) -> bool:
-        """See `Attack`."""
         return self.attack.omniscient
 
     @property
+    @override
     def needs_rule(self) -> bool:
-        """See `Attack`."""
         return self.attack.needs_rule
 
     @property
+    @override
     def remembers(self) -> bool:
-        """See `Attack`."""
         return self.attack.remembers
 
     @property
+    @override
     def trains(self) -> bool:
-        """See `Attack`."""
         return self.attack.trains
 
     @property
+    @override
     def recalls(self) -> int:
-        """See `Attack`."""
         return self.attack.recalls
 
+    @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
         """See `Attack`: the data on which it trains while it attacks."""
         return self.attack.poison(data, rng)
 
+    @override
     def check_trainer(self, honest: LocalTrainer) -> None:
-        """See `Attack`."""
         self.attack.check_trainer(honest)
 
+    @override
     def reported_size(self, size: int) -> int:
-        """See `Attack`."""
         return self.attack.reported_size(size)
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return self.respond(update, knowledge, rng).delta
 
+    @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
-        """See `Attack`."""
         attack = self.attack if self.attacks_in(update.version) else HONEST
         return attack.respond(update, knowledge, rng)
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
-        """See `Attack`."""
         return self.attack.goal(test)

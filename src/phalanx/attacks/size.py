@@ -7,6 +7,8 @@ false size with an attack on data or updates.
 import math
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from phalanx.attacks.attack import Attack
 
 
@@ -27,8 +29,8 @@ class ReportSize(Attack):
         if self.size < 1:
             raise ValueError(f"size must be at least 1, got {self.size}.")
 
+    @override
     def reported_size(self, size: int) -> int:
-        """See `Attack`."""
         return self.size
 
 
@@ -46,6 +48,6 @@ class ReportTimes(Attack):
         if not 0 < self.factor < math.inf:
             raise ValueError(f"factor must be positive and finite, got {self.factor}.")
 
+    @override
     def reported_size(self, size: int) -> int:
-        """See `Attack`."""
         return max(1, round(self.factor * size))

@@ -11,6 +11,8 @@ a grid (`phalanx.attacks.search.grid_search`) instead of by halving, since the d
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
 from phalanx.attacks.attack import Colluding, Knowledge
 from phalanx.attacks.minmax import perturbed
 from phalanx.attacks.search import damage, grid_search
@@ -34,8 +36,8 @@ class Tailored(Colluding):
 
     perturbation: Literal["unit", "std", "sign", "best"] = "best"
 
+    @override
     def collude(self, knowledge: Knowledge) -> Vector:
-        """See `Colluding`."""
         mu = knowledge.honest.mean(0)
         radius = float(norms(knowledge.honest - mu).max()) or 1.0
         kinds: tuple[Literal["unit", "std", "sign"], ...]

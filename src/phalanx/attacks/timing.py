@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import Answer, Attack, Meanwhile
 
@@ -33,8 +34,8 @@ class Flood(Attack):
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"seconds must be positive and finite, got {self.seconds}.")
 
+    @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:
-        """See `Attack`."""
         return self.seconds
 
 
@@ -59,8 +60,8 @@ class Linger(Attack):
         if not 0 <= self.seconds < math.inf:
             raise ValueError(f"seconds must be at least 0 and finite, got {self.seconds}.")
 
+    @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:
-        """See `Attack`."""
         return self.factor * seconds + self.seconds
 
 
@@ -84,8 +85,8 @@ class HoldBack(Attack):
         if self.versions is not None and self.versions < 1:
             raise ValueError(f"versions must be at least 1, got {self.versions}.")
 
+    @override
     def sends_now(self, meanwhile: Meanwhile) -> bool:
-        """See `Attack`."""
         return meanwhile.others == 0 if self.versions is None else meanwhile.versions >= self.versions
 
 
@@ -109,12 +110,12 @@ class Replay(Attack):
             raise ValueError(f"age must be at least 1, got {self.age}.")
 
     @property
+    @override
     def recalls(self) -> int:
-        """See `Attack`."""
         return self.age
 
+    @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
-        """See `Attack`."""
         if len(earlier) < self.age:
             return (answer,)
         old = earlier[-self.age]
@@ -135,8 +136,8 @@ class Duplicate(Attack):
         if self.copies < 2:
             raise ValueError(f"copies must be at least 2, got {self.copies}.")
 
+    @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
-        """See `Attack`."""
         return (answer,) * self.copies
 
 
@@ -158,7 +159,7 @@ class ClaimVersion(Attack):
         if not self.ahead:
             raise ValueError("ahead must not be 0, which is the true version.")
 
+    @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
-        """See `Attack`."""
         claim = Answer(answer.version + self.ahead, answer.delta)
         return (claim, answer) if self.honest_too else (claim,)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import (
     Answer,
@@ -43,55 +44,56 @@ class Together(Attack):
     second: Attack
 
     @property
+    @override
     def omniscient(self) -> bool:
-        """See `Attack`."""
         return self.first.omniscient or self.second.omniscient
 
     @property
+    @override
     def needs_rule(self) -> bool:
-        """See `Attack`."""
         return self.first.needs_rule or self.second.needs_rule
 
     @property
+    @override
     def remembers(self) -> bool:
-        """See `Attack`."""
         return self.first.remembers or self.second.remembers
 
     @property
+    @override
     def trains(self) -> bool:
-        """See `Attack`."""
         return self.first.trains or self.second.trains
 
     @property
+    @override
     def has_parts(self) -> bool:
-        """See `Attack`."""
         return self.first.has_parts or self.second.has_parts
 
+    @override
     def part(self, role: Role) -> Attack:
-        """See `Attack`."""
         return Together(self.first.part(role), self.second.part(role)) if self.has_parts else self
 
+    @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`."""
         return self.second.poison(self.first.poison(data, rng), rng)
 
+    @override
     def reported_size(self, size: int) -> int:
-        """See `Attack`."""
         return self.second.reported_size(self.first.reported_size(size))
 
+    @override
     def check_trainer(self, honest: LocalTrainer) -> None:
-        """See `Attack`."""
         self.first.check_trainer(honest)
         self.second.check_trainer(honest)
 
+    @override
     def train(self, job: AttackTask, honest: LocalTrainer) -> float:
-        """See `Attack`."""
         return (self.second if self.second.trains else self.first).train(job, honest)
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return self.respond(update, knowledge, rng).delta
 
+    @override
     def respond(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Forged:
         """See `Attack`: the memory is a pair."""
         one, two = update.memory if isinstance(update.memory, tuple) else (None, None)
@@ -100,29 +102,31 @@ class Together(Attack):
         delta, two = self.second.respond(then, seen_by(self.second, knowledge), rng)
         return Forged(delta, (one, two))
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
-        """See `Attack`."""
         goal = self.first.goal(test)
         return self.second.goal(test) if goal is None else goal
 
     @property
+    @override
     def recalls(self) -> int:
-        """See `Attack`."""
         return max(self.first.recalls, self.second.recalls)
 
     @property
+    @override
     def holds_back(self) -> bool:
-        """See `Attack`."""
         return self.first.holds_back or self.second.holds_back
 
+    @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:
-        """See `Attack`."""
         return self.second.delay(self.first.delay(seconds, rng), rng)
 
+    @override
     def sends_now(self, meanwhile: Meanwhile) -> bool:
         """See `Attack`: when both do."""
         return self.first.sends_now(meanwhile) and self.second.sends_now(meanwhile)
 
+    @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
         """See `Attack`: the second sends its answers for each answer of the first."""
         return [a for one in self.first.answers(answer, earlier) for a in self.second.answers(one, earlier)]
@@ -156,59 +160,59 @@ class Sybils(Attack):
             )
 
     @property
+    @override
     def needs_rule(self) -> bool:
-        """See `Attack`."""
         return self.attack.needs_rule
 
     @property
+    @override
     def trains(self) -> bool:
-        """See `Attack`."""
         return self.attack.trains
 
+    @override
     def poison(self, data: Dataset, rng: torch.Generator) -> Dataset:
-        """See `Attack`."""
         return self.attack.poison(data, rng)
 
+    @override
     def check_trainer(self, honest: LocalTrainer) -> None:
-        """See `Attack`."""
         self.attack.check_trainer(honest)
 
+    @override
     def train(self, job: AttackTask, honest: LocalTrainer) -> float:
-        """See `Attack`."""
         return self.attack.train(job, honest)
 
+    @override
     def reported_size(self, size: int) -> int:
-        """See `Attack`."""
         return self.attack.reported_size(size)
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return needed(self, knowledge).agreed(self, self._forged)
 
+    @override
     def goal(self, test: Dataset) -> Dataset | None:
-        """See `Attack`."""
         return self.attack.goal(test)
 
     @property
+    @override
     def recalls(self) -> int:
-        """See `Attack`."""
         return self.attack.recalls
 
     @property
+    @override
     def holds_back(self) -> bool:
-        """See `Attack`."""
         return self.attack.holds_back
 
+    @override
     def delay(self, seconds: float, rng: torch.Generator) -> float:
-        """See `Attack`."""
         return self.attack.delay(seconds, rng)
 
+    @override
     def sends_now(self, meanwhile: Meanwhile) -> bool:
-        """See `Attack`."""
         return self.attack.sends_now(meanwhile)
 
+    @override
     def answers(self, answer: Answer, earlier: Sequence[Answer]) -> Sequence[Answer]:
-        """See `Attack`."""
         return self.attack.answers(answer, earlier)
 
     def _forged(self, knowledge: Knowledge) -> Vector:

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, AttackTask, Knowledge, Update
 from phalanx.core import InfeasibleError, Vector
@@ -49,8 +50,8 @@ class OwnTraining(Attack, ABC):
             job: the task.
         """
 
+    @override
     def check_trainer(self, honest: LocalTrainer) -> None:
-        """See `Attack`."""
         if not isinstance(honest, Trainer):
             raise InfeasibleError(
                 f"{type(self).__name__} changes training by LocalSGD of one client at a time, and clients train in "
@@ -58,8 +59,8 @@ class OwnTraining(Attack, ABC):
                 "updates."
             )
 
+    @override
     def train(self, job: AttackTask, honest: LocalTrainer) -> float:
-        """See `Attack`."""
         self.check_trainer(honest)
         assert isinstance(honest, Trainer)
         lr = self.lr or honest.recipe.learning_rate(job.task.version)
@@ -87,6 +88,7 @@ class ConstrainAndScale(OwnTraining):
     alpha: float = 0.7
     factor: float = 1.0
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.alpha <= 1:
@@ -94,16 +96,16 @@ class ConstrainAndScale(OwnTraining):
         if not math.isfinite(self.factor):
             raise ValueError(f"factor must be finite, got {self.factor}.")
 
+    @override
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
-        """See `OwnTraining`."""
         # alpha (L + rho/2 |w - w_0|^2), where alpha is a factor on the learning rate
         rho = 2 * (1 - self.alpha) / self.alpha
         lr = self.alpha * recipe.learning_rate(job.task.version)
         recipe = replace(recipe, lr=lr, proximal=recipe.proximal + rho)
         return Trainer(honest.model, recipe, honest.seed, honest.task)
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return self.factor * update.delta
 
 
@@ -123,13 +125,14 @@ class ProjectedTraining(OwnTraining):
 
     radius: float = 1.0
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.radius < math.inf:
             raise ValueError(f"radius must be positive and finite, got {self.radius}.")
 
+    @override
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
-        """See `OwnTraining`."""
         return Projecting(honest, recipe, honest.model.arranged(job.task.start), self.radius)
 
 
@@ -148,13 +151,14 @@ class Neurotoxin(OwnTraining):
 
     keep: float = 0.05
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.keep < 1:
             raise ValueError(f"keep must lie in (0, 1), got {self.keep}.")
 
+    @override
     def trainer(self, honest: Trainer, recipe: LocalSGD, job: AttackTask) -> LocalTrainer:
-        """See `OwnTraining`."""
         if job.previous is None:
             return Trainer(honest.model, recipe, honest.seed, honest.task)
         change = honest.model.arranged((job.task.start - job.previous).abs())
@@ -176,8 +180,8 @@ class Projecting(Trainer):
         super().__init__(honest.model, recipe, honest.seed, honest.task)
         self.centre, self.radius = centre, radius
 
+    @override
     def descend(self, lr: float, added: Added | None) -> None:
-        """See `Trainer`."""
         super().descend(lr, added)
         parameters = self.model.values[: self.model.trainable]
         change = parameters - self.centre
@@ -198,8 +202,8 @@ class Masking(Trainer):
         super().__init__(honest.model, recipe, honest.seed, honest.task)
         self.kept = kept
 
+    @override
     def descend(self, lr: float, added: Added | None) -> None:
-        """See `Trainer`."""
         parameters = self.model.values[: self.model.trainable]
         before = parameters[self.kept]
         self.model.gradient[self.kept] = 0.0  # not part of the norm that is clipped

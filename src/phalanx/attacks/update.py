@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from typing_extensions import override
 
 from phalanx.attacks.attack import Attack, Knowledge, Update
 from phalanx.core import Vector
@@ -29,8 +30,8 @@ class Gaussian(Attack):
         if not 0 < self.std < math.inf:
             raise ValueError(f"std must be positive and finite, got {self.std}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         noise = self.std * normal(update.delta, rng)
         return update.delta + noise if self.add else noise
 
@@ -55,8 +56,8 @@ class RandomPerturbation(Attack):
         if not 0 < self.strength < math.inf:
             raise ValueError(f"strength must be positive and finite, got {self.strength}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         g, sigma = update.delta, self.strength
         noise: Vector = sigma * torch.linalg.vector_norm(g) * normal(g, rng)
         return noise if self.replace else g + noise
@@ -81,8 +82,8 @@ class Rescale(Attack):
         if not math.isfinite(self.factor):
             raise ValueError(f"factor must be finite, got {self.factor}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return self.factor * update.delta
 
 
@@ -103,8 +104,8 @@ class RandomRescale(Attack):
         if not 0 < self.bound < math.inf:
             raise ValueError(f"bound must be positive and finite, got {self.bound}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return self.bound * (2 * uniform(update.delta, rng) - 1) * update.delta
 
 
@@ -112,8 +113,8 @@ class RandomRescale(Attack):
 class SignFlip(Attack):
     """Sends its honest update with the opposite sign, so that its norm is honest but its direction is not."""
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return -update.delta
 
 
@@ -125,8 +126,8 @@ class RandomSigns(Attack):
     randomising of Xu and Lyu, "Towards Building a Robust and Fair Federated Learning System", 2020.
     """
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return torch.where(uniform(update.delta, rng) < 0.5, -update.delta, update.delta)
 
 
@@ -148,8 +149,8 @@ class RandomInversion(Attack):
         if not 0 < self.share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {self.share}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         g = update.delta
         return torch.where(uniform(g, rng) < self.share, 1 / (g + 1e-10), g)
 
@@ -172,8 +173,8 @@ class ModelNegation(Attack):
         if not 0 < self.factor < math.inf:
             raise ValueError(f"factor must be positive and finite, got {self.factor}.")
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return -self.factor * update.base
 
 
@@ -187,8 +188,8 @@ class NonFinite(Attack):
 
     value: Literal["nan", "inf", "-inf"] = "nan"
 
+    @override
     def forge(self, update: Update, knowledge: Knowledge | None, rng: torch.Generator) -> Vector:
-        """See `Attack`."""
         return torch.full_like(update.delta, float(self.value))
 
 

@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from typing_extensions import override
+
 from phalanx.cli.parser import Options, Parser
 
 STORED = Path(__file__).with_name("help.json")  # written by `python -m phalanx.cli.help_pages`
@@ -22,6 +24,7 @@ class Deferred(Parser):
         super().__init__(f"phalanx {command}", "")
         self.command, self.form = command, form
 
+    @override
     def options(self, arguments: Sequence[str]) -> Options:
         """Return the options that the arguments give; exit if they ask for help, or if there is a mistake in them."""
         asked = re.fullmatch(r"--([\w.]+)\.help(?:[ =](\w+))?", " ".join(arguments))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 from phalanx.cli import advice
 from phalanx.cli.configuration import (
@@ -32,6 +33,7 @@ FILE, HELP, PRINT = "config", ".help", "print_config"
 class _Given(Action):
     """Note what was given, in the order of the arguments."""
 
+    @override
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: str | None = None
     ) -> None:
@@ -85,6 +87,7 @@ class Form(Parser):
             default = getattr(parameter.default, inner, its.default)
             self._add(group, f"{name}.{inner}", Parameter(its.kind, default), texts.get(inner, ""))
 
+    @override
     def options(self, arguments: Sequence[str]) -> Options:
         """Return the options that are no fields, and as `draft` those that are; exit if there is a mistake in them."""
         arguments = self.words(arguments)

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from typing_extensions import override
+
 from phalanx.cli import advice
 from phalanx.wording import is_path, shown
 
@@ -42,6 +44,7 @@ class Parser(ArgumentParser):
             prog, description=description, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
 
+    @override
     def add_argument(self, *names: Any, **options: Any) -> Action:
         """Add an option as `argparse` does."""
         return self._noted(super().add_argument(*names, **options))
@@ -96,6 +99,7 @@ class Parser(ArgumentParser):
             self.error(f"{shown(empty[0].removesuffix('=--'))} needs a value.")
         return joined(arguments)
 
+    @override
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where the help is, and exit with status 2."""
         self.exit(2, f"{self.prog}: {self._rephrased(message)}\nSee: {self.prog} --help\n")

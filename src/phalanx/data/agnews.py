@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import FETCH_AGAIN, Layout, download, found, text_file
 from phalanx.data.sources import Source
@@ -64,6 +66,7 @@ class AGNews(Source):
             raise ValueError(f"corpora must be a multiple of {len(TOPICS)}, one topic each, got {self.corpora}.")
         check_sizes(self)
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x and y are int64 of shape (n, sequence), `owners` are the corpora."""
         root = download("ag_news", "ag_news") if data_dir is None else data_dir

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.data.tables import Name, TableReading, read_frame
 
@@ -136,6 +137,7 @@ class Dataset:
     def __len__(self) -> int:
         return self.y.shape[0]
 
+    @override
     def __repr__(self) -> str:
         kind = f"{self.classes} classes" if self.classes else f"{self.y[:1].numel()} targets each"
         if self.classes and self.y.ndim > 1:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.data.dataset import NO_LABEL, Dataset
 from phalanx.rng import generator
@@ -64,12 +65,12 @@ class PermutedLabels(Groups):
             raise ValueError(f"count must be at least 1, got {self.count}.")
 
     @property
+    @override
     def number(self) -> int:
-        """See `Groups`."""
         return self.count
 
+    @override
     def seen_by(self, group: int, data: Dataset) -> Dataset:
-        """See `Groups`."""
         names = self.permutations(data.classes)[group].to(data.y.device)
         return _relabelled(data, names[data.labels])
 
@@ -105,12 +106,12 @@ class SwappedLabels(Groups):
             raise ValueError(f"A pair must be of two different classes, 0 or above, got {wrong[0]}.")
 
     @property
+    @override
     def number(self) -> int:
-        """See `Groups`."""
         return len(self.pairs)
 
+    @override
     def seen_by(self, group: int, data: Dataset) -> Dataset:
-        """See `Groups`."""
         a, b = self.pairs[group]
         if max(a, b) >= data.classes:
             raise ValueError(f"The pair {(a, b)} names a class that is not among 0..{data.classes - 1}.")
@@ -133,12 +134,12 @@ class RotatedImages(Groups):
             raise ValueError("quarter_turns must name a number of turns for each of one group or more, got none.")
 
     @property
+    @override
     def number(self) -> int:
-        """See `Groups`."""
         return len(self.quarter_turns)
 
+    @override
     def seen_by(self, group: int, data: Dataset) -> Dataset:
-        """See `Groups`."""
         turns, shape = self.quarter_turns[group] % 4, data.shape
         if len(shape) < 2:
             raise ValueError(
@@ -168,10 +169,11 @@ class Topics(Groups):
             raise ValueError(f"count must be at least 1, got {self.count}.")
 
     @property
+    @override
     def number(self) -> int:
-        """See `Groups`."""
         return self.count
 
+    @override
     def of(self, clients: int) -> tuple[int, ...]:
         """Return the group of each client: i mod `count`, like the topics of the owners.
 
@@ -181,8 +183,8 @@ class Topics(Groups):
         super().of(clients)
         return tuple(i % self.count for i in range(clients))
 
+    @override
     def seen_by(self, group: int, data: Dataset) -> Dataset:
-        """See `Groups`."""
         if data.owners is None:
             raise ValueError(
                 "Topics needs data with owners, whose topics it uses, and these data have none. "

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.sources import Source
@@ -30,6 +31,7 @@ class HeldOut(Source):
         if not 0 < self.share < 1:
             raise ValueError(f"share must be between 0 and 1, both excluded, got {self.share}.")
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """See `Source`; raise `ValueError` if one of the parts would be empty."""
         train, _ = self.source.load(data_dir)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.data.dataset import labels_in
 
@@ -144,6 +145,7 @@ class Uniform(Partition):
     uses_labels: ClassVar[bool] = False
     allow_empty: bool = False
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Assign shuffled examples to the clients in turn."""
         owners: Ints = rng.permutation(np.arange(len(labels)) % clients)
@@ -160,6 +162,7 @@ class Natural(Partition):
 
     uses_labels: ClassVar[bool] = False
 
+    @override
     def split(
         self, labels: Tensor, clients: int, rng: np.random.Generator, owners: Tensor | None = None
     ) -> list[Tensor]:
@@ -180,6 +183,7 @@ class Natural(Partition):
         holders = self.assign(owners.cpu().numpy(), clients, rng)
         return [torch.from_numpy(np.flatnonzero(holders == client)) for client in range(clients)]
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Return the client of each example, -1 for none; `labels` are owners here."""
         present, owners = np.unique(labels, return_inverse=True)
@@ -212,6 +216,7 @@ class Dirichlet(Partition):
     def __post_init__(self) -> None:
         _require(0 < self.alpha < np.inf, "alpha", "positive and finite", self.alpha)
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Draw the proportions of one class after the other; whole numbers by largest remainder."""
         owners = np.empty_like(labels)
@@ -250,6 +255,7 @@ class Shards(Partition):
     def __post_init__(self) -> None:
         _require(self.classes_per_client >= 1, "classes_per_client", "at least 1", self.classes_per_client)
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Shuffle within the classes, cut the shards, and assign them at random."""
         n, each = len(labels), min(self.classes_per_client, max(len(labels), 1))
@@ -280,6 +286,7 @@ class PowerLaw(Partition):
     def __post_init__(self) -> None:
         _require(0 <= self.exponent < np.inf, "exponent", "at least 0 and finite", self.exponent)
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Draw the client of each example at random, for the given sizes."""
         with np.errstate(over="ignore"):  # minus infinity is the logarithm of a zero share
@@ -304,6 +311,7 @@ class LinearRamp(Partition):
     def __post_init__(self) -> None:
         _require(1 <= self.ratio < np.inf, "ratio", "at least 1 and finite", self.ratio)
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Draw the client of each example at random, for the given sizes."""
         ramp = np.linspace(0, 1, clients) if clients > 1 else np.ones(1)
@@ -338,10 +346,11 @@ class ClassImbalance(Partition):
         _require(self.each is None or self.each >= 1, "each", "at least 1", self.each)
 
     @property
+    @override
     def partial(self) -> bool:
-        """See `Partition`."""
         return self.each is not None
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Assign one class after the other to its owners, in random order.
 
@@ -409,6 +418,7 @@ class ClassSplit(Partition):
     def __post_init__(self) -> None:
         _require(self.parts is None or self.parts >= 1, "parts", "at least 1", self.parts)
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Assign the shuffled examples of one part after the other.
 
@@ -447,6 +457,7 @@ class LognormalSizes(Partition):
         _require(-np.inf < self.mu < np.inf, "mu", "finite", self.mu)
         _require(0 <= self.sigma < np.inf, "sigma", "at least 0 and finite", self.sigma)
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Draw the sizes, then assign the shuffled examples."""
         draws = rng.standard_normal(clients)
@@ -495,6 +506,7 @@ class DirichletMultinomialSizes(Partition):
         counts: Ints = legacy.multinomial(n, legacy.dirichlet(concentration))
         return counts[counts > 0]
 
+    @override
     def assign(self, labels: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """Draw the sizes, then assign the shuffled examples.
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from typing_extensions import override
+
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import FETCH_AGAIN, Layout, download, found, text_lines
 from phalanx.data.sources import Source
@@ -60,6 +62,7 @@ class MR(Source):
     def __post_init__(self) -> None:
         check_sizes(self)
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is int64 of shape (n, sequence), padded with 0."""
         members = [f"{MR_FOLDER}/{name}" for name in MR_FILES]
@@ -105,6 +108,7 @@ class SST(Source):
     def __post_init__(self) -> None:
         check_sizes(self)
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is int64 of shape (n, sequence), padded with 0."""
         root = download("sst", "sst") if data_dir is None else data_dir

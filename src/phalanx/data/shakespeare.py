@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import override
 
 from phalanx.data.dataset import NO_LABEL, Dataset
 from phalanx.data.files import FETCH_AGAIN
@@ -78,6 +79,7 @@ class Shakespeare(Source):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, or null for all, got {value}.")
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x and y are int64 of shape (n, sequence), and `owners` the roles, from 0."""
         train, test = [], []

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import TEN, Bytes, read_cifar10, read_idx
@@ -55,6 +56,7 @@ class Digits(Source):
         if not 0 < self.test_share < 1:
             raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32 in [0, 1] of shape (n, 1, 8, 8).  `data_dir` is not needed."""
         images, labels = _digits()
@@ -111,6 +113,7 @@ class MNIST(Source):
         if not 0 <= self.padding <= WIDEST_PADDING:
             raise ValueError(f"padding must be between 0 and {WIDEST_PADDING} pixels, got {self.padding}.")
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part.
 
@@ -139,6 +142,7 @@ class FashionMNIST(Source):
     def __post_init__(self) -> None:
         _check_limit(self.limit)
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 1, 28, 28)."""
         parts = read_idx("FashionMNIST", ("fashion_mnist", "FashionMNIST/raw"), data_dir)
@@ -163,6 +167,7 @@ class CIFAR10(Source):
     def __post_init__(self) -> None:
         _check_limit(self.limit)
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32, in [0, 1] unless standardized, of shape (n, 3, 32, 32)."""
         return _datasets(*read_cifar10(data_dir), self.standardize, self.limit)
@@ -233,6 +238,7 @@ class HuggingFace(Source):
         if not self.path.strip("/ "):
             raise ValueError(f"path must name a data set or a folder, got {self.path!r}.")
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; see `Dataset.from_huggingface`.
 
@@ -295,6 +301,7 @@ class InMemory(Source):
                 f"got {ours} and {theirs}."
             )
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part, as they were given.  `data_dir` is not needed."""
         return self.train, self.test
@@ -308,12 +315,15 @@ class InMemory(Source):
         """The identity of this source: its name and the fingerprints of its parts."""
         return {"name": self.name, "train": self._prints[0], "test": self._prints[1]}
 
+    @override
     def __eq__(self, other: object) -> bool:
         return self.canonical == other.canonical if isinstance(other, InMemory) else NotImplemented
 
+    @override
     def __hash__(self) -> int:
         return hash(tuple(self.canonical.values()))
 
+    @override
     def __repr__(self) -> str:
         return f"InMemory({self.name!r}, {len(self.train)} train and {len(self.test)} test examples)"
 

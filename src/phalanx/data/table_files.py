@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
 from phalanx.data.sources import Source
@@ -76,6 +77,7 @@ class TableFile(Source):
         digests = {name: place and file_digest(place) for name, place in places.items()}
         return {name: digest for name, digest in digests.items() if digest}
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x is float32 of shape (n, inputs).
 
@@ -192,13 +194,14 @@ class CSV(TableFile):
 
     separator: str = ","
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.separator) != 1 or self.separator in '\r\n"':
             raise ValueError(f"separator must be one character, such as ; or a tab, got {self.separator!r}.")
 
+    @override
     def read(self, file: Path) -> Any:
-        """See `TableFile`."""
         return _pandas("CSV").read_csv(file, sep=self.separator, low_memory=False)
 
 
@@ -206,8 +209,8 @@ class CSV(TableFile):
 class Parquet(TableFile):
     """A table in a parquet file."""
 
+    @override
     def read(self, file: Path) -> Any:
-        """See `TableFile`."""
         try:
             return _pandas("Parquet").read_parquet(file)
         except ImportError as error:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from phalanx.data.dataset import Dataset
 from phalanx.data.files import FETCH_AGAIN, Layout, found, text_lines
 from phalanx.data.sources import Source
@@ -66,6 +68,7 @@ class WikiText2(Source):
             raise ValueError(f"least must be at least 1, got {self.least}.")
         check_sizes(self)
 
+    @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; x and y are int64 of shape (n, sequence)."""
         train, test = ([words_of(line) for line in part] for part in _read(data_dir))

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from statistics import NormalDist, correlation, fmean, pvariance
 from typing import Protocol, runtime_checkable
 
+from typing_extensions import override
+
 from phalanx.core import InfeasibleError
 from phalanx.runs.record import Record
 from phalanx.runs.summary import exclusions
@@ -40,6 +42,7 @@ class Correlation:
     level: float
     participants: int
 
+    @override
     def __str__(self) -> str:
         if self.coefficient is None:
             return "none (one of the two is the same for all)"
@@ -275,6 +278,7 @@ class Comparison:
         """Mean gain of the participants."""
         return fmean(self.gain.values())
 
+    @override
     def __str__(self) -> str:
         worst, best = min(self.gain.values()), max(self.gain.values())
         excluded = self.detection.excluded

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from typing_extensions import override
 
 from phalanx.flower.files import locked, replace_durably, write_secret
 from phalanx.reading import contents, decoded, load
@@ -142,6 +143,7 @@ class Member:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", visible(self.name))
 
+    @override
     def __str__(self) -> str:
         return f"{self.id} ({self.name})" if self.name else str(self.id)
 

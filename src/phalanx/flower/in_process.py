@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
+from typing_extensions import override
 
 SERVER = 1  # id of the server's node
 Node = Callable[[Message, Context], Message | None]  # None: it never answers
@@ -65,18 +66,22 @@ class InProcessGrid(Grid):
         self._queues = dict[int, Queue]()
         self._compute, self._lock, self._closed = threading.Lock(), threading.Lock(), False
 
+    @override
     def set_run(self, run: Any) -> None:
         """Do nothing: there is only one run."""
 
     @property
+    @override
     def run(self) -> NoReturn:
         """Raise `AttributeError`: Flower has no record of this run."""
         raise AttributeError("A grid in this process has no Flower run.")
 
+    @override
     def create_message(self, *_: Any, **__: Any) -> NoReturn:
         """Raise `AttributeError`: Flower has deprecated this method."""
         raise AttributeError("create_message is deprecated. Make messages with Message(...).")
 
+    @override
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send messages and return their replies, or those that arrived before the timeout."""
         open_ids, replies = set(self.push_messages(messages)), list[Message]()
@@ -105,6 +110,7 @@ class InProcessGrid(Grid):
         with self._compute:
             pass
 
+    @override
     def get_node_ids(self) -> list[int]:
         """Return the ids of the connected nodes."""
         with self._lock:
@@ -129,8 +135,8 @@ class InProcessGrid(Grid):
         with self._lock:
             self._allowed += count
 
+    @override
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """See `Grid`."""
         numbers = list[str]()
         for message in messages:
             number = message.object_id
@@ -154,8 +160,8 @@ class InProcessGrid(Grid):
             numbers.append(number)
         return numbers
 
+    @override
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """See `Grid`."""
         replies = list[Message]()
         for number in message_ids:
             with self._lock:

@@ -5,6 +5,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from phalanx.wording import visible
 
 Form = Literal["text", "json"]
@@ -31,16 +33,16 @@ def log_fields(
 class TextFormatter(logging.Formatter):
     """One line per record, in which nothing moves a cursor or begins another line; an exception follows on its own."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name is that of the library)
-        """See `logging.Formatter`."""
+    @override
+    def formatMessage(self, record: logging.LogRecord) -> str:
         return visible(super().formatMessage(record))
 
 
 class JSONFormatter(logging.Formatter):
     """One JSON object per record: `time` in UTC, `level`, `logger`, `message`, those of `log_fields`, `exception`."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         fields |= {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}

@@ -19,6 +19,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
+from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import wrong_number
@@ -83,6 +84,7 @@ class PhalanxStrategy(FlowersFedAvg):
         self._previous: Vector | None = None
         self._lost_in_a_row = 0
 
+    @override
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -98,6 +100,7 @@ class PhalanxStrategy(FlowersFedAvg):
             )
         return self._asked
 
+    @override
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -152,6 +155,7 @@ class PhalanxStrategy(FlowersFedAvg):
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
         return _shaped(base + delta, self._arrays), self._metrics([(contents[i], w) for i, w in shares.items()])
 
+    @override
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """See Flower's `Strategy`.  The reports of the clients are kept."""
         good = [m for m in replies if not m.has_error() and len(m.content.metric_records) == 1]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from torch import nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_dropout, check_task
 
@@ -31,6 +32,7 @@ class CoxCNN(Model):
         check_dropout("dropout", self.dropout)
         check_dropout("channel_dropout", self.channel_dropout)
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (1, 28, 28)."""
         check_task(self, shape, classes, (1, 28, 28))

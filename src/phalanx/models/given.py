@@ -8,6 +8,7 @@ from functools import cached_property
 
 from torch import Tensor, nn, uint8
 from torch.nn.parameter import is_lazy
+from typing_extensions import override
 
 from phalanx.models.model import Model
 
@@ -37,6 +38,7 @@ class GivenModule(Model):
             )
         object.__setattr__(self, "module", deepcopy(self.module))
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return a copy of the module; neither argument is used."""
         return deepcopy(self.module).train()
@@ -63,12 +65,15 @@ class GivenModule(Model):
         """The modules whose code it runs; see `phalanx.runs.canonical.source`."""
         return tuple(sorted({type(part).__module__ for part in self.module.modules()}))
 
+    @override
     def __eq__(self, other: object) -> bool:
         return self.canonical == other.canonical if isinstance(other, GivenModule) else NotImplemented
 
+    @override
     def __hash__(self) -> int:
         return hash(tuple(self.canonical.values()))
 
+    @override
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self.module.parameters())
         return f"GivenModule({type(self.module).__name__} of {count:,} parameters)"

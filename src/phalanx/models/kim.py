@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_dropout
 from phalanx.models.parts import Joined, Largest, Transposed
@@ -48,6 +49,7 @@ class KimCNN(Model):
             raise ValueError(f"widths must be of one convolution or more, at least 1 word each, got {self.widths}.")
         check_dropout("dropout", self.dropout)
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `Model.build`; shape is (t,), of inputs in 0 .. vocabulary - 1, with t at least the largest width."""
         check_text(self, shape, classes, "words", "MR")
@@ -72,6 +74,7 @@ class _SentenceClass(nn.Module):
         with torch.no_grad():
             self.embed.weight[0] = 0
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (B, classes) of sentences (B, t).
 

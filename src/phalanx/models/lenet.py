@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from torch import nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_task, relu_and_pool
 
@@ -17,6 +18,7 @@ class LeNet(Model):
     inputs: 6,882 parameters for 10 classes.  Any number of channels and any image of at least 16x16 pixels is allowed.
     """
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (channels, height, width) with both sides at least 16 pixels."""
         check_task(self, shape, classes)

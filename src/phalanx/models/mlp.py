@@ -6,6 +6,7 @@ from math import prod
 from typing import Literal
 
 from torch import nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_dropout, check_task
 
@@ -41,6 +42,7 @@ class MLP(Model):
             raise ValueError(f"hidden must be widths of at least 1 unit, got {self.hidden}.")
         check_dropout("dropout", self.dropout)
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; any shape is allowed."""
         check_task(self, shape, classes)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn.parameter import is_lazy
+from typing_extensions import override
 
 from phalanx.models.model import Model
 
@@ -39,10 +40,12 @@ class TorchModule(Model):
         """The modules whose code builds it, besides its own class; see `phalanx.runs.canonical.source`."""
         return (self.path.rpartition(".")[0],)
 
+    @override
     def __hash__(self) -> int:
         """Return the hash of the path alone, because arguments may be unhashable; equality compares both."""
         return hash(self.path)
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Call the class or function of `path`, and return its module; neither argument is used.
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 from phalanx.installation import installation
 from phalanx.models.model import Model
@@ -25,6 +26,7 @@ class PartlyTrained(Model):
     model: Model
     trained: tuple[str, ...]
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `Model.build`.
 
@@ -73,6 +75,7 @@ class LoRA(Model):
         if self.rank < 1 or not self.alpha > 0:
             raise ValueError(f"rank must be at least 1 and alpha positive, got {self.rank} and {self.alpha}.")
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `Model.build`.
 

@@ -10,6 +10,7 @@ in the order in which `forward` uses them.  `forward` itself stays as it is.
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 
 class Sum(nn.Module):
@@ -23,6 +24,7 @@ class Sum(nn.Module):
         super().__init__()
         self.branches = nn.ModuleList(branches)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum."""
         first, *others = self.branches
@@ -43,6 +45,7 @@ class Joined(nn.Module):
         super().__init__()
         self.branches = nn.ModuleList(branches)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return the channels of all branches."""
         return torch.cat([branch(x) for branch in self.branches], 1)
@@ -51,6 +54,7 @@ class Joined(nn.Module):
 class Transposed(nn.Module):
     """Examples with their first two dimensions exchanged: the channels of words, say, for a convolution over words."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, c, t, ...) of (B, t, c, ...)."""
         return x.transpose(1, 2)
@@ -59,6 +63,7 @@ class Transposed(nn.Module):
 class Largest(nn.Module):
     """The maximum over the last dimension; its gradient is divided among equal ones."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, ...) of (B, ..., t)."""
         return x.amax(-1)

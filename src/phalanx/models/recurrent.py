@@ -1,6 +1,7 @@
 """The common parts of the recurrent networks for next characters and next words."""
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_task
 
@@ -23,6 +24,7 @@ class NextSign(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.score = nn.Linear(hidden, classes)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (B, classes, t) of signs (B, t)."""
         states, _ = self.recur(self.embed(x))

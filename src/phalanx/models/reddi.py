@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 from phalanx.models.model import Model
 from phalanx.models.recurrent import NextSign, check_sizes, check_text
@@ -39,6 +40,7 @@ class CharLSTM(Model):
     def __post_init__(self) -> None:
         check_sizes(self, "embedding", "hidden", "layers")
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `Model.build`; shape is (t,), of inputs in 0 .. classes - 1, and the logits are (B, classes, t)."""
         check_text(self, shape, classes, "characters", "Shakespeare")

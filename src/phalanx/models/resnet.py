@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_task
 from phalanx.models.parts import Sum
@@ -39,6 +40,7 @@ class ResNet18(Model):
 
     normalisation: Normalisation = "batch"
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (channels, height, width) with both sides at least 8 pixels."""
         check_task(self, shape, classes)
@@ -76,6 +78,7 @@ class _Residual(nn.Module):
         super().__init__()
         self.through, self.around = through, around
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return images of the block's output channels, at its stride."""
         return torch.relu(self.through(x) + self.around(x))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from torch import nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_task, relu_and_pool
 
@@ -23,6 +24,7 @@ class SattlerCNN(Model):
     the mean grey for standardised ones.
     """
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (1, 28, 28) or (1, 32, 32)."""
         check_task(self, shape, classes, (1, 28, 28), (1, 32, 32))
@@ -51,6 +53,7 @@ class SattlerVGG(Model):
     connected layer", but non-negative logits are hardly intended.  There is no batch normalisation.
     """
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (3, 32, 32)."""
         check_task(self, shape, classes, (3, 32, 32))
@@ -73,6 +76,7 @@ class SattlerCifarCNN(Model):
     of the same authors' later paper.
     """
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (3, 32, 32)."""
         check_task(self, shape, classes, (3, 32, 32))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.models.model import Model
 from phalanx.models.recurrent import check_sizes, check_text
@@ -38,6 +39,7 @@ class CausalTransformer(Model):
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {self.width} and {self.heads}.")
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `Model.build`; shape is (t,), of inputs in 0 .. classes - 1, and the logits are (B, t, classes)."""
         check_text(self, shape, classes, "tokens", "Shakespeare")
@@ -63,6 +65,7 @@ class Decoder(nn.Module):
         if sizes.tied:
             self.score.weight = self.embed.weight
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (B, t, tokens) of tokens (B, t), in float32 or wider."""
         states = self.embed(x) + self.places(torch.arange(x.shape[1], device=x.device))
@@ -87,6 +90,7 @@ class DecoderLayer(nn.Module):
         self.query, self.key, self.value, self.mix = (nn.Linear(width, width) for _ in range(4))
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return the states (B, t, width) after this layer."""
         seen = self.before_attention(x)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from torch import nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_dropout
 from phalanx.models.recurrent import NextSign, check_sizes, check_text
@@ -38,6 +39,7 @@ class WordLSTM(Model):
         check_sizes(self, "embedding", "hidden", "layers")
         check_dropout("dropout", self.dropout)
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `Model.build`; shape is (t,), of inputs in 0 .. classes - 1, and the logits are (B, classes, t)."""
         check_text(self, shape, classes, "words", "WikiText2")

@@ -8,6 +8,7 @@ nothing.
 from dataclasses import dataclass
 
 from torch import nn
+from typing_extensions import override
 
 from phalanx.models.model import Model, check_task
 
@@ -23,6 +24,7 @@ class XuLyuMnistCNN(Model):
     learning rate, most hidden units saturate, and about half of the models never learn.
     """
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (1, 28, 28) or (1, 32, 32)."""
         check_task(self, shape, classes, (1, 28, 28), (1, 32, 32))
@@ -48,6 +50,7 @@ class XuLyuCifarCNN(Model):
     connected 1024->64, ReLU, 64->classes.
     """
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """See `Model.build`; shape is (3, 32, 32)."""
         check_task(self, shape, classes, (3, 32, 32))

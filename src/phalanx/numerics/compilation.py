@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from numba.core import event
+from typing_extensions import override
 
 
 class _First(event.Listener):
@@ -12,11 +13,13 @@ class _First(event.Listener):
     def __init__(self, notify: Callable[[], None]) -> None:
         self._notify, self._done = notify, False
 
+    @override
     def on_start(self, _: event.Event) -> None:
         if not self._done:
             self._done = True
             self._notify()
 
+    @override
     def on_end(self, _: event.Event) -> None:
         return None
 

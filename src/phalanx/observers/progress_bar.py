@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Display
+from typing_extensions import override
 
 from phalanx.core import Progress, Until
 from phalanx.wording import percent
@@ -69,6 +70,7 @@ class _Bar:
     def __init__(self, text: str, share: float) -> None:
         self._text, self._share = text, share
 
+    @override
     def __repr__(self) -> str:
         return self._text
 

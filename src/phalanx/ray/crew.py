@@ -15,6 +15,7 @@ from typing import Any
 import ray
 import torch
 from ray.exceptions import AuthenticationError, RayError, RayTaskError
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.numerics.memory import keep_freed_memory
@@ -209,8 +210,8 @@ class Crew(Pool):
         for worker in self.workers:
             first(worker)
 
+    @override
     def start(self, wanted: int) -> None:
-        """See `Pool`."""
         if self.workers:
             self._seen = time.monotonic()
         while len(self.workers) + len(self._starting) < min(wanted, self.places):
@@ -222,12 +223,12 @@ class Crew(Pool):
                 "machines again, the same command goes on."
             )
 
+    @override
     def give(self, worker: Any, number: int, job: Job) -> None:
-        """See `Pool`."""
         self._flying[job(worker)] = number, worker
 
+    @override
     def wait(self, seconds: float) -> Sequence[Message]:
-        """See `Pool`."""
         references = [*self._flying, *self._starting]
         ready, _ = ray.wait(references, timeout=seconds) if references else ([], [])
         begun = [self._admitted(reference) for reference in ready if reference in self._starting]
@@ -262,13 +263,13 @@ class Crew(Pool):
             self.stop(worker)
             return Died(worker, first_line(error))
 
+    @override
     def stop(self, worker: Any) -> None:
-        """See `Pool`."""
         self._flying = {reference: given for reference, given in self._flying.items() if given[1] is not worker}
         ray.kill(worker)
 
+    @override
     def surrender(self, deaths: int, why: str) -> Exception | None:
-        """See `Pool`."""
         if deaths < TRIES:
             return None
         return ConnectionError(

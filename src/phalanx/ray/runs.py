@@ -14,6 +14,7 @@ from typing import Any
 import ray
 import torch
 from ray.exceptions import RayError
+from typing_extensions import override
 
 from phalanx.pool import Message, Said
 from phalanx.ray.crew import Crew, Job, RayWorker, joined, stated
@@ -64,8 +65,8 @@ class Runners(Crew):
         super().__init__(Runner, count, 1, here, TALKING)
         self._queries = dict[Any, Any]()  # Ray's reference to the progress, by worker
 
+    @override
     def wait(self, seconds: float) -> Sequence[Message]:
-        """See `Pool`."""
         messages = super().wait(seconds)
         said = [found for number, worker in self._flying.values() if (found := self._said(number, worker))]
         return [*messages, *said]
@@ -82,6 +83,7 @@ class Runners(Crew):
         except RayError:  # the worker is dead, which the end of its run shows
             return None
 
+    @override
     def give(self, worker: Any, number: int, job: Job) -> None:
         """See `Pool`: progress of the worker's previous run is dropped."""
         self._queries.pop(worker, None)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from phalanx import algorithms
 from phalanx.core import InfeasibleError
 from phalanx.report.ledger import BYZANTINE, Ledger
@@ -31,6 +33,7 @@ class Part(NamedTuple):
             return cls("", {})
         return cls(str(form["class_path"]), form.get("init_args") or {})
 
+    @override
     def __str__(self) -> str:
         return describe({"class_path": self.path, "init_args": self.arguments})
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
@@ -43,6 +44,7 @@ class Choice:
     seconds: Mapping[str, float]
     refused: Mapping[str, str]
 
+    @override
     def __str__(self) -> str:
         engine = self.plan.training.engine
         head = f"{engine}, {_duration(self.seconds[engine])} a client" if self.seconds else engine

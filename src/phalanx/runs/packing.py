@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
+from typing_extensions import override
 
 ALIGNMENT = 64  # bytes; all memory that torch allocates begins at a multiple
 PLAIN = (type(None), bool, int, float, str)
@@ -38,6 +39,7 @@ class Unpackable(TypeError):
         super().__init__(why)
         self.why, self.path = why, ""
 
+    @override
     def __str__(self) -> str:
         return f"{self.path.removeprefix('.') or 'The value'} {self.why}"
 

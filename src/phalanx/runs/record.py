@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.runs import schema_v1
 from phalanx.runs.canonical import digest
@@ -123,6 +124,7 @@ class Record:
     def _repr_html_(self) -> str:
         return html(self)
 
+    @override
     def __repr__(self) -> str:
         return brief(self)
 

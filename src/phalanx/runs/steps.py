@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
+from typing_extensions import override
+
 from phalanx.runs import schema_v1
 from phalanx.runs.schema import StepRecord, from_json
 
@@ -80,9 +82,11 @@ class StoredSteps(Sequence[StepRecord]):
         """Return the steps of a run that is over: as a list if they are few, and else these."""
         return self if self.size > SMALL else list(self)
 
+    @override
     def __len__(self) -> int:
         return self._count
 
+    @override
     def __iter__(self) -> Iterator[StepRecord]:
         k = 0
         while k < self._count:  # which may grow meanwhile
@@ -95,12 +99,14 @@ class StoredSteps(Sequence[StepRecord]):
     @overload
     def __getitem__(self, index: slice) -> list[StepRecord]: ...
 
+    @override
     def __getitem__(self, index: int | slice) -> StepRecord | list[StepRecord]:
         chosen = range(self._count)[index]
         if isinstance(chosen, int):
             return self._steps(chosen // BLOCK)[chosen % BLOCK]
         return [self._steps(k // BLOCK)[k % BLOCK] for k in chosen]
 
+    @override
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredSteps | list | tuple):
             return NotImplemented
@@ -108,9 +114,11 @@ class StoredSteps(Sequence[StepRecord]):
 
     __hash__ = None  # type: ignore[assignment]  # as that of a list
 
+    @override
     def __repr__(self) -> str:
         return f"<{self._count} steps in a file>"
 
+    @override
     def __reduce__(self) -> tuple[type, tuple[list[StepRecord]]]:
         return list, ([*self],)
 

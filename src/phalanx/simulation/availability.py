@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator, stream
 from phalanx.simulation.latency import SHORTEST, Workload, drawn_clients
@@ -90,12 +92,12 @@ class OnOff(Availability):
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)} seconds.")
 
     @property
+    @override
     def keeps(self) -> bool:
-        """See `Availability`."""
         return self.answers
 
+    @override
     def periods(self, client: int, seed: int) -> Iterator[Period]:
-        """See `Availability`."""
         rng = numpy_generator(seed, "availability", client)
         # Exponential times have no memory, so the first period has the same distribution as any other.
         begin = 0.0 if rng.random() * (self.on + self.off) < self.on else self._drawn(rng.exponential(self.off))
@@ -131,16 +133,16 @@ class AvailabilityTrace(Availability):
         return {"file": digest} if digest else {}
 
     @property
+    @override
     def keeps(self) -> bool:
-        """See `Availability`."""
         return self.answers
 
+    @override
     def periods(self, client: int, seed: int) -> Iterator[Period]:
-        """See `Availability`."""
         return iter(self._periods[client])
 
+    @override
     def check(self, clients: int) -> None:
-        """See `Availability`."""
         if missing := sorted(set(range(clients)) - self._periods.keys()):
             raise ValueError(
                 f"{self.file} has no row for client {missing[0]} and {plural(len(missing) - 1, 'other')} "
@@ -148,8 +150,8 @@ class AvailabilityTrace(Availability):
             )
 
     @property
+    @override
     def fingerprint(self) -> str | None:
-        """See `Availability`."""
         return read_trace(self.file, ("client", "begin", "end")).digest
 
     @cached_property
@@ -187,8 +189,8 @@ class Silent(Availability):
         if not 0 <= self.after < math.inf:
             raise ValueError(f"after must be at least 0 and finite, got {self.after} seconds.")
 
+    @override
     def silent(self, clients: int, seed: int) -> Mapping[int, float]:
-        """See `Availability`."""
         return dict.fromkeys(sorted(drawn_clients(self.share, clients, seed, "silent")), self.after)
 
 
@@ -212,8 +214,8 @@ class Crashes(Availability):
         if not 0 < self.recovery < math.inf:
             raise ValueError(f"recovery must be positive and finite, got {self.recovery} seconds.")
 
+    @override
     def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
-        """See `Availability`."""
         # The upper 53 bits of the stream's seed are a uniform number in [0, 1).
         if (stream(seed, "crash", task.client, task.turn) >> 11) * 2.0**-53 >= self.probability:
             return None  # without a generator, which most tasks then do not need
@@ -234,12 +236,13 @@ class Both(Availability):
     second: Availability
 
     @property
+    @override
     def keeps(self) -> bool:
         """See `Availability`: only if both say so."""
         return self.first.keeps and self.second.keeps
 
+    @override
     def periods(self, client: int, seed: int) -> Iterator[Period]:
-        """See `Availability`."""
         one, other = self.first.periods(client, seed), self.second.periods(client, seed)
         a, b = next(one, None), next(other, None)
         # The intersection of two sorted lists of periods.
@@ -252,24 +255,26 @@ class Both(Availability):
             else:
                 b = next(other, None)
 
+    @override
     def crash(self, task: Workload, seconds: float, seed: int) -> Crash | None:
         """See `Availability`: the earlier crash."""
         found = [crash for part in (self.first, self.second) if (crash := part.crash(task, seconds, seed))]
         return min(found, default=None)
 
+    @override
     def silent(self, clients: int, seed: int) -> Mapping[int, float]:
         """See `Availability`: the earlier time."""
         one, other = self.first.silent(clients, seed), self.second.silent(clients, seed)
         return {i: min(one.get(i, FOREVER), other.get(i, FOREVER)) for i in sorted({*one, *other})}
 
+    @override
     def check(self, clients: int) -> None:
-        """See `Availability`."""
         self.first.check(clients)
         self.second.check(clients)
 
     @property
+    @override
     def fingerprint(self) -> str | None:
-        """See `Availability`."""
         found = [print_ for part in (self.first, self.second) if (print_ := part.fingerprint)]
         return "-".join(found) or None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
@@ -69,8 +70,8 @@ class Constant(Latency):
     def __post_init__(self) -> None:
         _positive("delay", self.delay)
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         return self.delay
 
 
@@ -92,8 +93,8 @@ class Normal(Latency):
         _positive("mean", self.mean)
         _at_least_zero("std", self.std)
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
 
     def _drawn(self, client: int, turn: int, seed: int) -> float:
@@ -119,8 +120,8 @@ class Lognormal(Latency):
         _positive("median", self.median)
         _at_least_zero("sigma", self.sigma)
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
 
     def _drawn(self, client: int, turn: int, seed: int) -> float:
@@ -151,8 +152,8 @@ class Zipf(Latency):
         if not 1 <= self.levels <= 10**6:
             raise ValueError(f"levels must lie in 1..1,000,000, got {self.levels}.")
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         return self._drawn(task.client, task.turn, seed) if self.each_turn else _once(self, task.client, seed)
 
     def _drawn(self, client: int, turn: int, seed: int) -> float:
@@ -179,13 +180,13 @@ class LatencyTrace(Latency):
         digest = file_digest(Path(self.file))
         return {"file": digest} if digest else {}
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         times = self._times[task.client]
         return times[task.turn % len(times)]
 
+    @override
     def check(self, clients: int) -> None:
-        """See `Latency`."""
         if missing := sorted(set(range(clients)) - self._times.keys()):
             raise ValueError(
                 f"{self.file} has no times for {_some(missing)} of clients 0 to {clients - 1}. "
@@ -193,8 +194,8 @@ class LatencyTrace(Latency):
             )
 
     @property
+    @override
     def fingerprint(self) -> str | None:
-        """See `Latency`."""
         return read_trace(self.file, ("client", "seconds"), ("turn",)).digest
 
     @cached_property
@@ -237,8 +238,8 @@ class Bandwidth(Latency):
         _at_least_zero("round_trip", self.round_trip)
         _at_least_zero("sigma", self.sigma)
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         megabits = 8e-6 * task.download / self.download + 8e-6 * task.upload / self.upload
         pace = _once(self, task.client, seed) if self.sigma else 1.0
         return max(SHORTEST, self.round_trip + megabits / pace)
@@ -257,17 +258,17 @@ class PerExample(Latency):
 
     each: Latency = Constant(0.01)
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         return max(SHORTEST, self.each.seconds(task, seed) * task.examples)
 
+    @override
     def check(self, clients: int) -> None:
-        """See `Latency`."""
         self.each.check(clients)
 
     @property
+    @override
     def fingerprint(self) -> str | None:
-        """See `Latency`."""
         return self.each.fingerprint
 
 
@@ -283,18 +284,18 @@ class Parts(Latency):
     compute: Latency = Lognormal()
     network: Latency = Bandwidth()
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         return self.compute.seconds(task, seed) + self.network.seconds(task, seed)
 
+    @override
     def check(self, clients: int) -> None:
-        """See `Latency`."""
         self.compute.check(clients)
         self.network.check(clients)
 
     @property
+    @override
     def fingerprint(self) -> str | None:
-        """See `Latency`."""
         found = [print_ for part in (self.compute, self.network) if (print_ := part.fingerprint)]
         return "-".join(found) or None
 
@@ -319,18 +320,18 @@ class Stragglers(Latency):
         if not 1 <= self.factor < float("inf"):
             raise ValueError(f"factor must be at least 1, got {self.factor}.")
 
+    @override
     def seconds(self, task: Workload, seed: int) -> float:
-        """See `Latency`."""
         slow = task.client in drawn_clients(self.share, task.clients, seed, "stragglers")
         return self.latency.seconds(task, seed) * (self.factor if slow else 1.0)
 
+    @override
     def check(self, clients: int) -> None:
-        """See `Latency`."""
         self.latency.check(clients)
 
     @property
+    @override
     def fingerprint(self) -> str | None:
-        """See `Latency`."""
         return self.latency.fingerprint
 
 

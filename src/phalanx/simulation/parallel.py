@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.multiprocessing  # so that tensors sent to a process are shared, not copied
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
@@ -157,8 +158,8 @@ class Learners(Processes):
         self._like = trainer.model.values
         self._desks, self._places = dict[Connection, Desk](), dict[int, tuple[Connection, int]]()
 
+    @override
     def start(self, wanted: int) -> None:
-        """See `Pool`."""
         while len(self.processes) < min(wanted, self.count):
             desk = Desk(*(_shared([self._like.new_zeros(self._size)]) for _ in range(2)))
             self._desks[self.begin(Learner(*self._make, desk))] = desk
@@ -173,8 +174,8 @@ class Learners(Processes):
                     raise ConnectionError(why)
         return 0 < len(self.workers) == len(self.processes)
 
+    @override
     def give(self, worker: Connection, number: int, job: Sequence[LocalTask]) -> None:
-        """See `Pool`."""
         used = {place for owner, place in self._places.values() if owner == worker}
         place = next(free for free in range(self.ahead) if free not in used)
         self._places[number] = worker, place

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.data.dataset import Inputs
 
@@ -43,8 +44,8 @@ class Flip(Transform):
         if not 0 <= self.share <= 1:
             raise ValueError(f"share must lie in [0, 1], got {self.share}.")
 
+    @override
     def __call__(self, x: Inputs, rng: torch.Generator) -> Inputs:
-        """See `Transform`."""
         images = _images(x, self)
         mirrored = (torch.rand(len(images), generator=rng) < self.share).to(images.device)
         return torch.where(mirrored[:, None, None, None], images.flip(-1), images)
@@ -64,8 +65,8 @@ class PadAndCrop(Transform):
         if self.padding < 1:
             raise ValueError(f"padding must be at least 1, got {self.padding}.")
 
+    @override
     def __call__(self, x: Inputs, rng: torch.Generator) -> Inputs:
-        """See `Transform`."""
         images, p = _images(x, self), self.padding
         B, _, height, width = images.shape
         top, left = torch.randint(2 * p + 1, (2, B, 1), generator=rng).to(images.device)
@@ -88,8 +89,8 @@ class Compose(Transform):
 
     transforms: tuple[Transform, ...] = ()
 
+    @override
     def __call__(self, x: Inputs, rng: torch.Generator) -> Inputs:
-        """See `Transform`."""
         for transform in self.transforms:
             x = transform(x, rng)
         return x

@@ -30,6 +30,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from typing_extensions import override
 
 from phalanx.numerics.blas_kernels import A_TURNED, B_TURNED, PLAIN, multiply
 from phalanx.numerics.kernels import BYTES, WIDE, _named, _vector, compiled, reordered, unchecked
@@ -59,6 +60,7 @@ Q = (1.0, 0.4671437217756508, 0.025877120359128016, 0.0003285691139719249, 7.776
 class _BFloat(ir.types.Type):  # type: ignore[misc]
     """LLVM's type of a number in bfloat16, which llvmlite does not have."""
 
+    @override
     def __str__(self) -> str:
         return "bfloat"
 

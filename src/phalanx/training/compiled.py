@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.modules.module import _has_any_global_hook
+from typing_extensions import override
 
 from phalanx.data.dataset import Dataset, Inputs
 from phalanx.numerics.blas_kernels import gemm
@@ -118,10 +119,11 @@ class CompiledTrainer(CorrectableTrainer):
         self._none = held(0).numpy()
         self._room: Room | None = None
 
+    @override
     def reach(self, held: int, version: int) -> float:
-        """See `CorrectableTrainer`."""
         return self.recipe.count(held) * self.recipe.learning_rate(version)
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `CorrectableTrainer`: clipping leaves the correction as it is, momentum does not."""
         recipe, model = self.recipe, self.model

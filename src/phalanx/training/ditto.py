@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from phalanx.core import Correction, Served, Vector
 from phalanx.data import Dataset
@@ -50,22 +51,23 @@ class Ditto(LocalTraining):
             raise ValueError("Clients with models of their own train one at a time. Set stacked to false.")
 
     @property
+    @override
     def base(self) -> LocalTraining:
-        """See `LocalTraining`."""
         return self.training
 
+    @override
     def learning_rate(self, version: int) -> float:
-        """See `LocalTraining`."""
         return self.training.learning_rate(version)
 
+    @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
-        """See `LocalTraining`."""
         own = (self.own or self.training).trainer(model, task, stream(seed, "personal"))
         trainer = self.training.trainer(model, task, seed)
         assert isinstance(trainer, CorrectableTrainer)  # as neither is stacked
         assert isinstance(own, CorrectableTrainer)
         return DittoTrainer(trainer, own, self.strength)
 
+    @override
     def fine_tuning(self, epochs: int) -> LocalTraining:
         """See `LocalTraining`: of the personal model, without the penalty."""
         return (self.own or self.training).fine_tuning(epochs)
@@ -86,14 +88,16 @@ class DittoTrainer(CorrectableTrainer):
         self._models = dict[int, Vector]()  # personal ones, by client
 
     @property
+    @override
     def base(self) -> LocalTrainer:
-        """See `LocalTrainer`."""
         return self.trainer
 
+    @override
     def reach(self, held: int, version: int) -> float:
         """See `CorrectableTrainer`: of the global model."""
         return self.trainer.reach(held, version)
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `CorrectableTrainer`: the loss is that of the global model."""
         loss = self.trainer.train(task, data)
@@ -105,14 +109,16 @@ class DittoTrainer(CorrectableTrainer):
             self._models[task.client] = v + change
         return loss
 
+    @override
     def served(self, client: int, vector: Vector) -> Served:
         """See `LocalTrainer`: the personal model, once the client has trained."""
         return self._models.get(client, vector)
 
+    @override
     def snapshot(self) -> Mapping[int, Any]:
         """See `LocalTrainer`: tensors are replaced, never changed."""
         return dict(self._models)
 
+    @override
     def restore(self, snapshot: Mapping[int, Any], /) -> None:
-        """See `LocalTrainer`."""
         self._models = dict(snapshot)

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from phalanx.core import Algorithm, InfeasibleError, Served, Vector
 from phalanx.data import Dataset
@@ -48,12 +49,12 @@ class FedPer(LocalTraining):
             raise ValueError("Clients with parameters of their own train one at a time. Set training.stacked to false.")
 
     @property
+    @override
     def base(self) -> LocalTraining:
-        """See `LocalTraining`."""
         return self.training
 
+    @override
     def personal(self, names: Sequence[str]) -> Collection[str]:
-        """See `LocalTraining`."""
         own = {name for name in names if not any(fnmatchcase(name, pattern) for pattern in self.shared)}
         if len(own) in (0, len(names)):
             raise ValueError(
@@ -62,8 +63,8 @@ class FedPer(LocalTraining):
             )
         return own
 
+    @override
     def check(self, algorithm: Algorithm) -> None:
-        """See `LocalTraining`."""
         if algorithm.needs_reference or algorithm.exact_losses:
             why = "trains a model at the server" if algorithm.needs_reference else "compares losses of shared models"
             raise InfeasibleError(
@@ -71,18 +72,19 @@ class FedPer(LocalTraining):
                 "that needs updates alone, such as FedAvg, or another training."
             )
 
+    @override
     def learning_rate(self, version: int) -> float:
-        """See `LocalTraining`."""
         return self.training.learning_rate(version)
 
+    @override
     def secretly(self) -> LocalTraining:
-        """See `LocalTraining`."""
         return replace(self, training=self.training.secretly())
 
+    @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
-        """See `LocalTraining`."""
         return FedPerTrainer(self.training.trainer(model, task, seed))
 
+    @override
     def fine_tuning(self, epochs: int) -> LocalTraining:
         """See `LocalTraining`: of all parameters."""
         return self.training.fine_tuning(epochs)
@@ -107,12 +109,12 @@ class FedPerTrainer(LocalTrainer):
         self.trainer = trainer
         self._own = dict[int, Served]()  # personal parameters, by client
 
+    @override
     def try_out(self, few: Dataset) -> None:
-        """See `LocalTrainer`."""
         self.trainer.try_out(few)
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
-        """See `LocalTrainer`."""
         start = self.served(task.client, task.start)
         row = torch.empty_like(start)
         loss = self.trainer.train(task._replace(start=start, row=row), data)
@@ -120,16 +122,18 @@ class FedPerTrainer(LocalTrainer):
         self._own[task.client] = (start + row)[self.model.size :].clone()
         return loss
 
+    @override
     def served(self, client: int, vector: Vector) -> Served:
         """See `LocalTrainer`: with the client's own parameters."""
         return self.model.whole(vector, self._own.get(client))
 
+    @override
     def snapshot(self) -> Mapping[int, Any]:
         """See `LocalTrainer`: tensors are replaced, never changed."""
         inner = self.trainer.snapshot()
         return {client: Kept(own, inner.get(client)) for client, own in self._own.items()}
 
+    @override
     def restore(self, snapshot: Mapping[int, Any], /) -> None:
-        """See `LocalTrainer`."""
         self._own = {client: kept.own for client, kept in snapshot.items()}
         self.trainer.restore({i: kept.memory for i, kept in snapshot.items() if kept.memory is not None})

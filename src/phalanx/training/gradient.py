@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
+from typing_extensions import override
 
 from phalanx.data.dataset import Inputs
 from phalanx.training import pooling_kernels as kernels
@@ -129,12 +130,12 @@ class Linear(Layer):
         self.weight, self.bias = part.weight.detach(), part.bias.detach()
         self.by_weight, self.by_bias = part.weight.grad, part.bias.grad
 
+    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Layer`."""
         return F.linear(x, self.weight, self.bias), x
 
+    @override
     def backward(self, g: Tensor, held: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         self.by_weight.add_(torch.mm(g.t(), held))
         self.by_bias.add_(g.sum(0))
         return torch.mm(g, self.weight) if further else g
@@ -159,12 +160,12 @@ class Convolution(Layer):
         self._shape = part.stride, part.padding, part.dilation
         self._groups = part.groups
 
+    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Layer`."""
         return F.conv2d(x, self.weight, self.bias, *self._shape, self._groups), x
 
+    @override
     def backward(self, g: Tensor, held: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         mask = [further, True, True]
         gx, by_weight, by_bias = aten.convolution_backward.default(
             g, held, self.weight, self.bias.shape, *self._shape, False, (0, 0), self._groups, mask
@@ -185,6 +186,7 @@ class Pooling(Layer):
     def __init__(self) -> None:
         self.positive = False
 
+    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """See `Layer`; held is, in one tensor, which of the four pixels each output is, and the size of the images."""
         images = x.permute(0, 2, 3, 1).contiguous()
@@ -195,8 +197,8 @@ class Pooling(Layer):
         self._sides = height, width
         return y.permute(0, 3, 1, 2), chosen
 
+    @override
     def backward(self, g: Tensor, held: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         g = g.permute(0, 2, 3, 1).contiguous()
         gx = g.new_empty(len(g), *self._sides, g.shape[3])
         kernels.unpool(g.numpy(), held.numpy(), gx.numpy())
@@ -215,27 +217,27 @@ class Dropout(Layer):
         self._rate, self._channels = rate, channels
         self.dimensions = 4 if channels else None
 
+    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Layer`."""
         noise = x.new_empty(*x.shape[:2], *(1 for _ in x.shape[2:])) if self._channels else torch.empty_like(x)
         noise.bernoulli_(1 - self._rate).div_(1 - self._rate)
         return x * noise, noise
 
+    @override
     def backward(self, g: Tensor, held: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         return g * held
 
 
 class ReLU(Layer):
     """The positive part."""
 
+    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Layer`."""
         y = x.relu()
         return y, y
 
+    @override
     def backward(self, g: Tensor, held: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         made: Tensor = aten.threshold_backward.default(g, held, 0)
         return made
 
@@ -243,13 +245,13 @@ class ReLU(Layer):
 class Tanh(Layer):
     """The hyperbolic tangent."""
 
+    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Layer`."""
         y = x.tanh()
         return y, y
 
+    @override
     def backward(self, g: Tensor, held: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         made: Tensor = aten.tanh_backward.default(g, held)
         return made
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from typing_extensions import override
 
 from phalanx.models.parts import Joined, Largest, Sum, Transposed, chain_of
 from phalanx.training import gradient as plain
@@ -83,8 +84,8 @@ class Chain(Layer):
         self._first = min(trained, default=len(layers))  # no gradient before it
         self.parameters = [parameter for layer in layers for parameter in layer.parameters]
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self.made = 0
         for layer in self.layers:
             if layer.dimensions not in (None, x.ndim - 1):
@@ -94,14 +95,14 @@ class Chain(Layer):
             self.made += x.numel() + layer.made
         return x
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         for number in range(len(self.layers) - 1, -1 if further else self._first - 1, -1):
             g = self.layers[number].backward(g, further=further or number > self._first)
         return g
 
+    @override
     def parts(self) -> Iterator[Layer]:
-        """See `Layer`."""
         for layer in self.layers:
             yield from layer.parts()
 
@@ -118,21 +119,21 @@ class Branches(Layer):
         self.chains, self._joined = chains, joined
         self.parameters = [parameter for chain in chains for parameter in chain.parameters]
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         made = [chain.forward(x) for chain in self.chains]
         self.made = sum(chain.made for chain in self.chains)
         self._channels = [part.shape[2] for part in made]
         return torch.cat(made, 2) if self._joined else reduce(torch.add, made)
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         each = torch.split(g, self._channels, 2) if self._joined else [g] * len(self.chains)
         made = [chain.backward(part, further=further) for chain, part in zip(self.chains, each, strict=True)]
         return reduce(torch.add, made) if further else g
 
+    @override
     def parts(self) -> Iterator[Layer]:
-        """See `Layer`."""
         for chain in self.chains:
             yield from chain.parts()
 
@@ -140,11 +141,12 @@ class Branches(Layer):
 class Flatten(Layer):
     """Each example as one row of numbers."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self._x = x
         return x.reshape(*x.shape[:2], -1)
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`: the gradient lies in memory as the inputs, which the layers before are fastest with."""
         return torch.empty_like(self._x).copy_(g.reshape(self._x.shape)) if further else g
@@ -153,25 +155,25 @@ class Flatten(Layer):
 class Exchange(Layer):
     """`Transposed`: examples with their first two dimensions exchanged."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         return x.transpose(2, 3)
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         return g.transpose(2, 3)
 
 
 class Maximum(Layer):
     """`Largest`: the maximum over the last dimension."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self._x, self._y = x, x.amax(-1, keepdim=True)
         return self._y[..., 0]
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         largest = self._x == self._y
         return g[..., None] * largest / largest.sum(-1, keepdim=True)
 
@@ -187,13 +189,13 @@ class Activation(Layer):
     def __init__(self, function: Callable[[Tensor], Tensor], gradient: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
         self._function, self._gradient = function, gradient
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self._x, self._y = x, self._function(x)
         return self._y
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         made: Tensor = self._gradient(g, self._x, self._y)
         return made
 
@@ -212,8 +214,8 @@ class Dropout(Layer):
         self.streams: Sequence[torch.Generator] = ()  # one for each client; without them nothing is dropped
         self.counts: Sequence[int] = ()  # examples of each client's minibatch; the others are padding
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         if x.ndim == 5 and self.dimensions is None and self.layout == "unknown":
             raise ValueError("dropout of single pixels draws its numbers in an order that is not known there")
         if not self.streams:
@@ -229,8 +231,8 @@ class Dropout(Layer):
         self._noise.div_(1 - self.rate)
         return x * self._noise
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         return g * self._noise
 
 
@@ -244,16 +246,16 @@ class Linear(Trained):
     def __init__(self, part: nn.Linear) -> None:
         super().__init__(part.weight, part.bias)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         n, shape = len(x), x.shape
         self._x = x = x if x.ndim == 3 else x.reshape(n, -1, shape[-1])
         weight, *bias = (value[:n] for value in self.values)
         y = torch.baddbmm(bias[0][:, None], x, weight.mT) if bias else torch.bmm(x, weight.mT)
         return y if len(shape) == 3 else y.view(*shape[:-1], -1)
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         n, shape = len(g), g.shape
         g = g if g.ndim == 3 else g.reshape(n, -1, shape[-1])
         gx = torch.bmm(g, self.values[0][:n]) if further else g
@@ -274,6 +276,7 @@ class Embedding(Trained):
         super().__init__(part.weight)
         self._padding = part.padding_idx
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """See `Layer`.
 
@@ -293,6 +296,7 @@ class Embedding(Trained):
             ) from error
         return y
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
         """See `Layer`: only vectors that the examples have are changed, since a vocabulary is long."""
         (target,) = self.targets
@@ -308,8 +312,8 @@ class Embedding(Trained):
 class Normalisation(Trained):
     """A normalisation of each example by itself, followed by a factor and an addend if it has parameters."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self._y = self.normalise(x)
         self._factors = [self.wide(value[: len(x)], x) for value in self.values]
         if not self._factors:
@@ -317,8 +321,8 @@ class Normalisation(Trained):
         factor, *addend = self._factors
         return torch.addcmul(addend[0], self._y, factor) if addend else self._y * factor
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         found = [each.sum_to_size(wide.shape) for each, wide in zip((g * self._y, g), self._factors, strict=False)]
         gx = g * self._factors[0] if further and found else g
         for number, gradient in enumerate(found):
@@ -349,20 +353,20 @@ class LayerNorm(Normalisation):
         super().__init__(part.weight, part.bias)
         self._shape, self._eps = part.normalized_shape, part.eps
 
+    @override
     def normalise(self, x: Tensor) -> Tensor:
-        """See `Normalisation`."""
         y, *self._statistics = torch.native_layer_norm(x, self._shape, None, None, self._eps)
         self._x = x
         return y
 
+    @override
     def undo(self, g: Tensor) -> Tensor:
-        """See `Normalisation`."""
         mask = [True, False, False]
         made: Tensor = aten.native_layer_norm_backward(g, self._x, self._shape, *self._statistics, None, None, mask)[0]
         return made
 
+    @override
     def wide(self, value: Tensor, x: Tensor) -> Tensor:
-        """See `Normalisation`."""
         return value.view(len(value), *(1 for _ in x.shape[value.ndim :]), *value.shape[1:])
 
 
@@ -382,8 +386,8 @@ class GroupNorm(Normalisation):
         super().__init__(*parameters)
         self._groups, self._eps, self.dimensions = groups, eps, dimensions
 
+    @override
     def normalise(self, x: Tensor) -> Tensor:
-        """See `Normalisation`."""
         images = self._images(x)
         examples, channels, *sides = images.shape
         if self._groups is None and prod(sides) == 1:
@@ -394,8 +398,8 @@ class GroupNorm(Normalisation):
         self._x = images
         return apart(y, len(x))
 
+    @override
     def undo(self, g: Tensor) -> Tensor:
-        """See `Normalisation`."""
         mask = [True, False, False]
         made = aten.native_group_norm_backward(self._images(g), self._x, *self._statistics, None, *self._sizes, mask)
         return apart(made[0], len(g))
@@ -404,8 +408,8 @@ class GroupNorm(Normalisation):
         images = together(x)
         return channels_last(images) if separate(x) and images.ndim == 4 else images.contiguous()
 
+    @override
     def wide(self, value: Tensor, x: Tensor) -> Tensor:
-        """See `Normalisation`."""
         return value.view(len(value), 1, -1, *(1 for _ in x.shape[3:]))
 
 
@@ -421,8 +425,8 @@ class Convolution(Trained):
         self.dimensions, self._groups = part.weight.ndim, part.groups
         self._form = part.stride, part.padding, part.dilation, False, [0] * len(part.stride)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self._calls, made = _calls(x), []
         for at, images in self._calls:
             weight, *bias = self._filters(at)
@@ -430,8 +434,8 @@ class Convolution(Trained):
             made.append(aten.convolution(images, weight, bias[0] if bias else None, *shape))
         return apart(made[0] if len(made) == 1 else torch.cat(made), len(x))
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         made = []
         for (at, images), (_, gradient) in zip(self._calls, _calls(g), strict=True):
             weight, *bias = self._filters(at)
@@ -460,14 +464,14 @@ class Pooling(Layer):
     def __init__(self, forward: Callable[..., Any], backward: Callable[..., Any], dimensions: int) -> None:
         self._forward, self._backward, self.dimensions = forward, backward, dimensions
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self._x = self._images(x)
         y, *self._held = self._forward(self._x)
         return apart(y if self.dimensions == 4 else y.squeeze(2), len(x))
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         made = self._backward(self._images(g), self._x, *self._held)
         return apart(made if self.dimensions == 4 else made.squeeze(2), len(g))
 
@@ -485,13 +489,13 @@ class Mean(Layer):
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See `Layer`."""
         self._x = x
         return x.mean(tuple(range(3, x.ndim)), keepdim=True)
 
+    @override
     def backward(self, g: Tensor, *, further: bool) -> Tensor:
-        """See `Layer`."""
         return torch.empty_like(self._x).copy_(g / prod(self._x.shape[3:]))
 
 

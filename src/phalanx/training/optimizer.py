@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.data import Dataset
 from phalanx.data.dataset import Inputs
@@ -69,6 +70,7 @@ class LocalOptimizer(LocalTraining):
             raise ValueError("; ".join(problems) + ".")
         self.make([nn.Parameter(torch.zeros(1))], 1.0)
 
+    @override
     def __hash__(self) -> int:
         """Return the hash of the optimizer's name alone, because options may be unhashable."""
         return hash(self.optimizer)
@@ -79,8 +81,8 @@ class LocalOptimizer(LocalTraining):
         return LocalSGD(self.epochs, self.steps, self.batch_size, self.lr, clip_norm=self.clip_norm)
 
     @property
+    @override
     def remembers(self) -> bool:
-        """See `LocalTraining`."""
         return self.remember
 
     @property
@@ -88,8 +90,8 @@ class LocalOptimizer(LocalTraining):
         """The module of the optimizer; see `phalanx.runs.canonical.source`."""
         return (self.optimizer.rpartition(".")[0] or "torch.optim",)
 
+    @override
     def learning_rate(self, version: int) -> float:
-        """See `LocalTraining`."""
         return self.minibatches.learning_rate(version)
 
     def make(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
@@ -124,12 +126,12 @@ class LocalOptimizer(LocalTraining):
             return 1.0
         return (1 + math.cos(math.pi * (step - self.warmup) / max(steps - self.warmup, 1))) / 2
 
+    @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
-        """See `LocalTraining`."""
         return OptimizerTrainer(model, self, seed, task)
 
+    @override
     def fine_tuning(self, epochs: int) -> LocalTraining:
-        """See `LocalTraining`."""
         return replace(self, epochs=epochs, steps=None, remember=False)
 
 
@@ -150,8 +152,8 @@ class OptimizerTrainer(LocalTrainer):
         self._pairs = in_pairs(model.module)
         self._states = dict[int, Any]()  # of the optimizer, by client
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
-        """See `LocalTrainer`."""
         recipe, model, key = self.recipe, self.model, (task.client, task.turn)
         lr = recipe.learning_rate(task.version)
         model.load(task.start)
@@ -211,12 +213,13 @@ class OptimizerTrainer(LocalTrainer):
         joined = self._pairs and n % size == 1 and each > 1 and size > 1
         return recipe.epochs * (each - joined)
 
+    @override
     def snapshot(self) -> Mapping[int, Any]:
         """See `LocalTrainer`: the state of the optimizer of each client, whose tensors are replaced, never changed."""
         return dict(self._states)
 
+    @override
     def restore(self, snapshot: Mapping[int, Any], /) -> None:
-        """See `LocalTrainer`."""
         self._states = dict(snapshot)
 
 

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from phalanx.core import Algorithm, InfeasibleError
 from phalanx.data import Dataset
@@ -80,26 +81,27 @@ class PrivateSGD(LocalTraining):
         if problems := [message for fine, message in checks if not fine]:
             raise ValueError("; ".join(problems) + ".")
 
+    @override
     def check(self, algorithm: Algorithm) -> None:
-        """See `LocalTraining`."""
         if algorithm.exact_losses:
             raise InfeasibleError(
                 f"{algorithm.title} needs the exact loss of each client, which reveals what PrivateSGD hides. Choose "
                 "an algorithm that does not, or another training."
             )
 
+    @override
     def learning_rate(self, version: int) -> float:
-        """See `LocalTraining`."""
         return self.training.learning_rate(version)
 
     def share(self, held: int) -> float:
         """Return q, the probability with which a step takes an example of a client that holds so many."""
         return min(1.0, self.training.examples(held) / held) if held else 0.0
 
+    @override
     def secretly(self) -> LocalTraining:
-        """See `LocalTraining`."""
         return replace(self, noise="system")
 
+    @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
         """See `LocalTraining`.
 
@@ -119,6 +121,7 @@ class PrivateSGD(LocalTraining):
             )
         return PrivateTrainer(model, self._plain(), seed, task, self)
 
+    @override
     def fine_tuning(self, epochs: int) -> LocalTraining:
         """See `LocalTraining`: without noise, as the result is not sent."""
         return self._plain().fine_tuning(epochs)
@@ -148,6 +151,7 @@ class PrivateTrainer(Trainer):
         self._weights = [p for p in model.module.parameters() if p.requires_grad]
         self._at_once = max(1, ROOM // model.trainable)  # examples
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `LocalTrainer`: the loss is the mean over the examples of the first epoch's minibatches."""
         if task.client == SERVER:
@@ -226,6 +230,7 @@ class PrivateTrainer(Trainer):
         finally:
             self._hooks.remove_hooks()
 
+    @override
     def try_out(self, few: Dataset) -> None:
         """See `LocalTrainer`: compare the gradients of examples in a minibatch with those of each by itself."""
         model = self.model

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from typing_extensions import override
 
 from phalanx.core import Correction, Vector
 from phalanx.data import Dataset
@@ -53,8 +54,8 @@ class ExponentialLR(Schedule):
         if not (self.start > 0 and 0 < self.decay <= 1):
             raise ValueError(f"start must be positive and decay in (0, 1], got {self.start} and {self.decay}.")
 
+    @override
     def __call__(self, version: int) -> float:
-        """See `Schedule`."""
         return self.start * self.decay**version
 
 
@@ -79,8 +80,8 @@ class StepLR(Schedule):
                 f"got {self.start}, {self.decay} and {self.every}."
             )
 
+    @override
     def __call__(self, version: int) -> float:
-        """See `Schedule`."""
         return self.start * self.decay ** (version // self.every)
 
 
@@ -149,14 +150,14 @@ class LocalSGD(LocalTraining):
             raise ValueError("; ".join(problems) + ".")
 
     @property
+    @override
     def engine(self) -> str:
-        """See `LocalTraining`."""
         if type(self).trainer is not LocalSGD.trainer:
             return super().engine
         return "stacked" if self.stacked else "compiled" if self.compiled else "loop"
 
+    @override
     def learning_rate(self, version: int) -> float:
-        """See `LocalTraining`."""
         return self.lr(version) if isinstance(self.lr, Schedule) else self.lr
 
     def examples(self, held: int) -> int:
@@ -173,13 +174,13 @@ class LocalSGD(LocalTraining):
         joined = not alone and held > size and held % size == 1
         return self.epochs * (-(-held // size) - joined)
 
+    @override
     def trainer(self, model: FlatModule, task: Task, seed: int) -> LocalTrainer:
-        """See `LocalTraining`."""
         kind = StackedTrainer if self.stacked else CompiledTrainer if self.compiled else Trainer
         return kind(model, self, seed, task)
 
+    @override
     def fine_tuning(self, epochs: int) -> LocalTraining:
-        """See `LocalTraining`."""
         return replace(self, epochs=epochs, steps=None)
 
     def minibatches(
@@ -275,10 +276,11 @@ class Trainer(CorrectableTrainer):
         self._received = torch.empty_like(self._parameters) if recipe.proximal else None
         self._alone = not in_pairs(model.module)
 
+    @override
     def reach(self, held: int, version: int) -> float:
-        """See `CorrectableTrainer`."""
         return self.recipe.count(held, alone=self._alone) * self.recipe.learning_rate(version)
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
         """See `CorrectableTrainer`: clipping leaves the correction as it is, momentum does not."""
         recipe, model, key = self.recipe, self.model, (task.client, task.turn)

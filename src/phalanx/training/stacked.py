@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
+from typing_extensions import override
 
 from phalanx.core import InfeasibleError, Vector
 from phalanx.data import Dataset
@@ -76,12 +77,12 @@ class StackedTrainer(LocalTrainer):
         if len(dropped) != sum(isinstance(layer, Dropout) for layer in self._chain.parts()):
             raise ValueError("its chain has other dropout")
 
+    @override
     def train(self, task: LocalTask, data: Dataset) -> float:
-        """See `LocalTrainer`."""
         return self.train_together([task], {task.client: data})[0]
 
+    @override
     def train_together(self, tasks: Sequence[LocalTask], data: Mapping[int, Dataset]) -> list[float]:
-        """See `LocalTrainer`."""
         working = [task for task in tasks if len(data[task.client])]
         working.sort(key=lambda task: -self._steps(len(data[task.client])))
         for task in tasks:
@@ -102,6 +103,7 @@ class StackedTrainer(LocalTrainer):
             shown = " and ".join(sorted(f"{tuple(shape)} in {dtype}" for shape, dtype in kinds))
             raise ValueError(f"Clients that train together need examples of one shape and type, got {shown}.")
 
+    @override
     def try_out(self, few: Dataset) -> None:
         """See `LocalTrainer`: compare the outputs with those of the module, in case it names another chain."""
         if not isinstance(few.x, Tensor) or few.y.ndim > 1:

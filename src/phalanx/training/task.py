@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import Tensor
+from typing_extensions import override
 
 from phalanx.data import NO_LABEL, Dataset
 from phalanx.installation import installation
@@ -88,12 +89,12 @@ class Classification(Task):
 
     metrics: tuple[str, ...] = ()
 
+    @override
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`."""
         return F.cross_entropy(outputs, y)
 
+    @override
     def outputs(self, data: Dataset) -> int:
-        """See `Task`."""
         if not data.classes:
             raise ValueError(
                 "Classification needs labels of classes (int64), and these data have targets. Choose a task for them, "
@@ -104,24 +105,25 @@ class Classification(Task):
             raise ValueError(f"Classification needs at least 2 classes, got {data.classes}. Check the labels.")
         return data.classes
 
+    @override
     def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
-        """See `Task`."""
         return (data.classes, *data.y.shape[1:])
 
+    @override
     def count(self, y: Tensor) -> int | Tensor:
         """See `Task`; for several labels a tensor on its device, so that no step waits for a GPU."""
         return len(y) if y.ndim == 1 else (y != NO_LABEL).sum()
 
+    @override
     def total(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`."""
         return F.cross_entropy(outputs, y, reduction="sum").double()
 
+    @override
     def correct(self, outputs: Tensor, y: Tensor) -> Tensor | None:
-        """See `Task`."""
         return y[outputs.argmax(1) == y]
 
+    @override
     def options(self, data: Dataset) -> Mapping[str, object]:
-        """See `Task`."""
         return {"task": "multiclass", "num_classes": data.classes, "ignore_index": NO_LABEL}
 
 
@@ -136,28 +138,28 @@ class NextToken(Classification):
     the exponential of the loss, is among the metrics.
     """
 
+    @override
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`."""
         return super().loss(outputs.movedim(-1, 1), y)
 
+    @override
     def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
-        """See `Task`."""
         return (*data.y.shape[1:], data.classes)
 
+    @override
     def total(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`."""
         return super().total(outputs.movedim(-1, 1), y)
 
+    @override
     def correct(self, outputs: Tensor, y: Tensor) -> Tensor | None:
-        """See `Task`."""
         return super().correct(outputs.movedim(-1, 1), y)
 
+    @override
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Task`."""
         return outputs.movedim(-1, 1), y
 
+    @override
     def derived(self, loss: float) -> dict[str, float]:
-        """See `Task`."""
         return {"perplexity": math.exp(min(loss, 700.0))}  # more is beyond a float
 
 
@@ -173,25 +175,26 @@ class Regression(Task):
     error: Literal["squared", "absolute", "huber"] = "squared"
     metrics: tuple[str, ...] = ()
 
+    @override
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`."""
         outputs, y = self.scores(outputs, y)
         if self.error == "squared":
             return F.mse_loss(outputs, y)
         return F.l1_loss(outputs, y) if self.error == "absolute" else F.huber_loss(outputs, y)
 
+    @override
     def outputs(self, data: Dataset) -> int:
-        """See `Task`."""
         return _targets(data, "Regression")
 
+    @override
     def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
-        """See `Task`."""
         return (self.outputs(data),)
 
+    @override
     def count(self, y: Tensor) -> int | Tensor:
-        """See `Task`."""
         return y.numel()
 
+    @override
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """See `Task`; (B, 1) is as good as (B,)."""
         outputs = outputs.float() if outputs.dtype == torch.bfloat16 else outputs  # which rounds 1001 to 1000
@@ -210,12 +213,12 @@ class MultiLabel(Task):
 
     metrics: tuple[str, ...] = ()
 
+    @override
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """See `Task`."""
         return F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype))
 
+    @override
     def outputs(self, data: Dataset) -> int:
-        """See `Task`."""
         found = _targets(data, "MultiLabel")
         if data.y.ndim != 2 or bool(((data.y < 0) | (data.y > 1)).any()):
             raise ValueError(
@@ -224,20 +227,20 @@ class MultiLabel(Task):
             )
         return found
 
+    @override
     def output_shape(self, data: Dataset) -> tuple[int, ...] | None:
-        """See `Task`."""
         return (self.outputs(data),)
 
+    @override
     def count(self, y: Tensor) -> int | Tensor:
-        """See `Task`."""
         return y.numel()
 
+    @override
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Task`."""
         return outputs, (y > 0.5).long()
 
+    @override
     def options(self, data: Dataset) -> Mapping[str, object]:
-        """See `Task`."""
         return {"task": "multilabel", "num_labels": data.y.shape[1]}
 
 

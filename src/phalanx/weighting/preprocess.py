@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from typing_extensions import override
+
 from phalanx.errors import InfeasibleError
 from phalanx.weighting.sampling import drawn_attackers
 from phalanx.weighting.truncation import check_shares, subset_bound, top, truncation_bound
@@ -76,8 +78,8 @@ class Preprocess(ABC):
 class AsReported(Preprocess):
     """Weighs each client by the size that it reports, as FedAvg does.  A single false size breaks it."""
 
+    @override
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
-        """See `Preprocess`."""
         return {client: float(size) for client, size in sizes.items()}
 
 
@@ -85,8 +87,8 @@ class AsReported(Preprocess):
 class Ignore(Preprocess):
     """Gives all clients the same weight, whatever they report."""
 
+    @override
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
-        """See `Preprocess`."""
         return dict.fromkeys(sizes, 1.0)
 
 
@@ -139,8 +141,8 @@ class Truncate(Preprocess):
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must lie in (0, 1), got {self.delta}: it is a probability.")
 
+    @override
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
-        """See `Preprocess`."""
         return _truncated(sizes, truncation_bound(sizes, self.alpha, self.alpha_star))
 
     def attackers(self, population: int) -> int:
@@ -166,8 +168,8 @@ class Truncate(Preprocess):
         """
         return subset_bound(sizes, self.attackers(len(sizes)), size, self.alpha_star)
 
+    @override
     def among(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> dict[int, float]:
-        """See `Preprocess`."""
         clients = list(clients)
         try:
             return self._feasible(enrolled, clients)
@@ -183,12 +185,13 @@ class Truncate(Preprocess):
         U = self.bound({i: int(size) for i, size in enrolled.items()}, len(clients))
         return _truncated({i: int(enrolled[i]) for i in clients}, U)
 
+    @override
     def within(self, sizes: Mapping[int, int], members: Iterable[int], clients: Iterable[int]) -> dict[int, float]:
         """See `Preprocess`.  For the scope "subset" all attackers can be in one cluster, so that all sizes count."""
         return super().within(sizes, sizes if self.scope == "subset" else members, clients)
 
+    @override
     def remark(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> str:
-        """See `Preprocess`."""
         if self.infeasible == "hold" or self.scope == "population":
             return ""
         try:
