@@ -25,8 +25,8 @@ from phalanx.algorithms import FedAvg, LowRankProducts
 from phalanx.attacks import ALIE, Attack, Rescale
 from phalanx.data import Dataset, InMemory, Natural, Shakespeare
 from phalanx.data.shakespeare import CLASSES, NUMBERS
+from phalanx.experiments.statistics import Estimate
 from phalanx.models import CausalTransformer, GivenModule, LoRA, Model
-from phalanx.studies.statistics import Estimate
 from phalanx.training import LocalOptimizer, NextToken
 from phalanx.training.evaluation import Evaluation
 from phalanx.weighting import Ignore

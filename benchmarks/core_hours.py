@@ -29,8 +29,8 @@ import torch
 
 from phalanx import Run, simulate
 from phalanx.core import Progress
+from phalanx.experiments.papers.experiment import reproductions
 from phalanx.numerics.memory import keep_freed_memory
-from phalanx.reproduce.experiment import reproductions
 from phalanx.runs.federation import Federation
 from phalanx.simulation.latency import Workload
 from phalanx.training.evaluation import evaluate

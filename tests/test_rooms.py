@@ -22,12 +22,11 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("engine",),
     ("simulation",),
     ("runs",),
-    ("fairness", "observers"),
+    ("fairness", "observers", "ray"),
     ("report",),
-    ("studies",),
+    ("experiments",),
     ("phalanx",),  # what `import phalanx` offers
-    ("reproduce", "leaderboard"),
-    ("ray", "flower"),
+    ("flower",),
     ("cli",),
     ("__main__",),
 )

@@ -1,6 +1,6 @@
 """Sattler, Müller, Wiegand and Samek, "On the Byzantine Robustness of Clustered Federated Learning", 2020."""
 
-from phalanx.reproduce.experiment import Paper
+from phalanx.experiments.papers.experiment import Paper
 
 PAPER = Paper(
     name="byzantine-cfl",

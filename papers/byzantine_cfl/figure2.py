@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from papers.byzantine_cfl import setting
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, INK, MUTED
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, INK, MUTED
-from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,13 +17,13 @@ from papers.clustered_fl.setting import leaves
 from phalanx.algorithms import ClusteredFL, FedAvg
 from phalanx.core import Algorithm, Until
 from phalanx.data import Dataset, Natural, Source, Topics
+from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, INK, MUTED
+from phalanx.experiments.trace import Trace
 from phalanx.models import MLP
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Plot, Rendering, Table, compared
 from phalanx.rng import generator
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, INK, MUTED
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

@@ -19,12 +19,12 @@ from phalanx.algorithms import ByzantineCFL, FedAvg
 from phalanx.attacks import AllLabelsTo, Attack, Gaussian, NoiseInputs
 from phalanx.core import Algorithm, Until
 from phalanx.data import CIFAR10, MNIST, FashionMNIST, Source
+from phalanx.experiments.papers.comparison import Cell, Table, compared
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import curves
+from phalanx.experiments.trace import Trace
 from phalanx.models import Model, SattlerCNN, SattlerVGG
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Table, compared
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import curves
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Ignore

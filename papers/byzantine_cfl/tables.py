@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from papers.byzantine_cfl import setting
-from phalanx.reproduce.experiment import Context, Exhibit, Scale
-from phalanx.reproduce.results import Plot, Rendering
+from phalanx.experiments.papers.comparison import Plot, Rendering
+from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 
 SHOWN = "Accuracy of federated learning and of CFL in four scenarios, taken for {} clients"
 

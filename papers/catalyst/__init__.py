@@ -22,7 +22,7 @@ come from) does something else:
 * A starred number of the paper is the best until its runs broke off; our "best" is next to it.
 """
 
-from phalanx.reproduce.experiment import Paper
+from phalanx.experiments.papers.experiment import Paper
 
 PAPER = Paper(
     name="catalyst",

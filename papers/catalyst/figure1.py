@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, DASHES, INK, MARKERS
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
 from phalanx.simulation import Normal
 from phalanx.simulation.latency import Workload
-from phalanx.studies.drawing import COLOURS, DASHES, INK, MARKERS
-from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from papers.catalyst import grid, setting
 from phalanx.algorithms import FedAvg
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import ACCURACY, SECONDS, curves
-from phalanx.studies.trace import Trace
 
 TITLE = "MNIST, 40 clients, no attack: accuracy over virtual seconds, synchronous and asynchronous"
 CLAIM = "Asynchronous learning needs less time to converge than synchronous learning."

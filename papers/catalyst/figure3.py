@@ -7,11 +7,11 @@ possible: it is thrown away, which is Catalyst without its late path; or it coun
 from collections.abc import Mapping, Sequence
 
 from papers.catalyst import rare
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import ACCURACY, SECONDS, curves
-from phalanx.studies.trace import Trace
 
 TITLE = "Catalyst and FLAME for asynchronous clients: 40 clients, the slow ones alone hold two labels, by f"
 CLAIM = "Where f is small against the number of clients, FLAME made asynchronous loses to Catalyst."

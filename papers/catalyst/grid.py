@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from papers.catalyst.setting import ATTACKS, COST, FORMS, METHODS, NONE, name
-from phalanx.reproduce.experiment import Context
-from phalanx.reproduce.results import Cell, Comparison, Plot, Rendering, Sample, Table, compared
-from phalanx.studies.drawing import ACCURACY, SECONDS, Axis, Panels, curves
-from phalanx.studies.trace import Trace
+from phalanx.experiments.papers.comparison import Cell, Comparison, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.experiment import Context
+from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, Axis, Panels, curves
+from phalanx.experiments.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from papers.catalyst import rare
 from papers.catalyst.populations import COMMON
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import ACCURACY, SECONDS, curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import ACCURACY, SECONDS, curves
-from phalanx.studies.trace import Trace
 
 TITLE = "Late clients that hold rare labels: Catalyst with and without its late path, on those labels and overall"
 CLAIM = "Late updates bring in what only slow clients know (Section 6.3; no numbers)."

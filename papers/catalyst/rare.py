@@ -9,11 +9,11 @@ from phalanx.algorithms import FLAME, Catalyst, FedAvg, Quorum
 from phalanx.algorithms.staleness import Undiscounted
 from phalanx.core import Algorithm, Until
 from phalanx.data import MNIST
+from phalanx.experiments.papers.experiment import Scale
+from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, CoxCNN
-from phalanx.reproduce.experiment import Scale
 from phalanx.runs.plan import Run
 from phalanx.simulation import Normal
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 
 LABELS = (8, 9)

@@ -10,8 +10,8 @@ from phalanx.algorithms.staleness import Polynomial
 from phalanx.attacks import Attack, RandomPerturbation, Rescale
 from phalanx.core import Algorithm, Until
 from phalanx.data import MNIST, Partition
+from phalanx.experiments.papers.experiment import Scale
 from phalanx.models import MLP, CoxCNN
-from phalanx.reproduce.experiment import Scale
 from phalanx.runs.plan import Run
 from phalanx.simulation import Normal
 from phalanx.training.evaluation import Evaluation

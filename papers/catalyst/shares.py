@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from papers.catalyst import setting
 from phalanx.core import Until
-from phalanx.reproduce.experiment import Context, Exhibit, Scale
-from phalanx.reproduce.results import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
+from phalanx.experiments.shown.plotting import COLOURS, DASHES, INK, MARKERS
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, DASHES, INK, MARKERS
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from papers.catalyst import grid, setting
 from papers.catalyst.populations import Subset
 from phalanx.core import Until
 from phalanx.data import CIFAR10, Uniform, WikiText2
+from phalanx.experiments.papers.comparison import Plot, Rendering
+from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
+from phalanx.experiments.shown.plotting import ACCURACY
 from phalanx.models import ResNet18, WordLSTM, XuLyuCifarCNN
-from phalanx.reproduce.experiment import Context, Exhibit, Scale
-from phalanx.reproduce.results import Plot, Rendering
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import ACCURACY
 from phalanx.training.evaluation import Evaluation
 
 LONG = 3000.0  # seconds that the paper's figure shows for MNIST

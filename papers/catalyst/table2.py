@@ -9,12 +9,12 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, Backdoor, Rescale, Together
 from phalanx.core import Until
 from phalanx.data import MNIST, Uniform
+from phalanx.experiments.papers.comparison import Cell, Comparison, Rendering, Sample, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.papers.published import Published
+from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, CoxCNN
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.published import Published
-from phalanx.reproduce.results import Cell, Comparison, Rendering, Sample, Table
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 
 TITLE = "A backdoor on MNIST, 4 of 10 clients: four bright pixels make a 3 a 1"

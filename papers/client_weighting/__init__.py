@@ -17,7 +17,7 @@ Where the paper is silent, or its program (which the published curves come from)
   from the strict one; see `ties`.
 """
 
-from phalanx.reproduce.experiment import Paper
+from phalanx.experiments.papers.experiment import Paper
 
 PAPER = Paper(
     name="client-weighting",

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from papers.client_weighting import mnist
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering
+from phalanx.experiments.papers.comparison import Plot, Rendering
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import curves
-from phalanx.studies.trace import Trace
 
 TITLE = "MNIST with the paper's partition instead of its program's: 100 clients, sizes in proportion to lognormal draws"
 CLAIM = "None: the paper describes this partition, and its program takes another. Do the claims depend on it?"

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from papers.client_weighting.populations import described_sizes, program_sizes
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 from phalanx.weighting import TradeOff, concentration, plot_truncation_curve, truncation_bound, truncation_curve
 
 TITLE = "The truncation bound U* over alpha, for the MNIST partition and alpha* = 50 %"

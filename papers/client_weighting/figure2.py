@@ -6,11 +6,11 @@ import numpy as np
 
 from papers.client_weighting import shakespeare
 from papers.client_weighting.populations import described_sizes, program_sizes
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.trace import Trace
 from phalanx.rng import numpy_generator
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 from phalanx.weighting import concentration
 
 TITLE = "Histograms of the sizes of the clients of MNIST and Shakespeare"

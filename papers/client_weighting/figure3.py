@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from papers.client_weighting import mnist, shakespeare
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering
+from phalanx.experiments.papers.comparison import Plot, Rendering
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import Axis, curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import Axis, curves
-from phalanx.studies.trace import Trace
 
 TITLE = "Shakespeare without attack: three rules with declared, truncated and ignored sizes"
 CLAIM = "Ignoring sizes costs accuracy, most of all with the median; truncation is on par with the true weights."

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from papers.client_weighting import mnist
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering
+from phalanx.experiments.papers.comparison import Plot, Rendering
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import curves
-from phalanx.studies.trace import Trace
 
 TITLE = "MNIST under label shift and model negation, by 1 attacker and by 10 % of the clients"
 CLAIM = "Declared sizes are devastating under every rule; truncation with the median or the trimmed mean stays stable."

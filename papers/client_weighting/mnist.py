@@ -8,12 +8,12 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, LabelShift, ModelNegation, ReportSize, Together
 from phalanx.core import Until
 from phalanx.data import MNIST, DirichletMultinomialSizes, LognormalSizes
+from phalanx.experiments.papers.comparison import Cell, Table, compared
+from phalanx.experiments.papers.experiment import Context
+from phalanx.experiments.shown.plotting import Panels
+from phalanx.experiments.trace import Trace
 from phalanx.models import MLP
-from phalanx.reproduce.experiment import Context
-from phalanx.reproduce.results import Cell, Table, compared
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import Panels
-from phalanx.studies.trace import Trace
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import AsReported, Ignore, Preprocess, Truncate
 

@@ -9,8 +9,8 @@ from phalanx.algorithms import FedAvg
 from phalanx.attacks import Attack, ModelNegation, Together
 from phalanx.core import Until
 from phalanx.data import Natural, Shakespeare
+from phalanx.experiments.papers.experiment import Scale
 from phalanx.models import CharLSTM
-from phalanx.reproduce.experiment import Scale
 from phalanx.runs.plan import Run
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD

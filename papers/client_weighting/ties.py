@@ -6,11 +6,11 @@ from dataclasses import replace
 from papers.client_weighting import mnist
 from phalanx.algorithms import FedAvg
 from phalanx.attacks import Gaussian, ModelNegation, Together
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table, compared
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import curves
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import curves
-from phalanx.studies.trace import Trace
 
 TITLE = "Model negation by 10 %, the attackers' numbers all the same, and with a little noise"
 CLAIM = "None: the paper's trimmed mean is drawn as stable, though truncation leaves attackers four times beta."

@@ -2,7 +2,7 @@
 Privacy Constraints", 2019.
 """
 
-from phalanx.reproduce.experiment import Paper
+from phalanx.experiments.papers.experiment import Paper
 
 PAPER = Paper(
     name="clustered-fl",

@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 
 from phalanx.clustering import bipartition, max_noise_for_correct_clustering
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, INK
+from phalanx.experiments.trace import Trace
 from phalanx.rng import numpy_generator
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, INK
-from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

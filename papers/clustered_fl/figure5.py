@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from papers.clustered_fl import setting
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, DASHES, MARKERS, MUTED
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, DASHES, MARKERS, MUTED
-from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from papers.clustered_fl import setting
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, DASHES, MUTED
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, DASHES, MUTED
-from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,12 +9,12 @@ from papers.clustered_fl.setting import BATCH, CLIENTS, EPOCHS, NEVER, ROOT, TES
 from phalanx.algorithms import ClusteredFL
 from phalanx.core import Until
 from phalanx.data import MNIST, ClassSplit, SwappedLabels
+from phalanx.experiments.papers.comparison import Plot, Rendering, Sample, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, DASHES
+from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, LeNet
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Sample, Table
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, DASHES
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

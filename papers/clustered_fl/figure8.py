@@ -18,11 +18,11 @@ from papers.clustered_fl.stages import (
     last_gaps,
 )
 from phalanx.data import CIFAR10, MNIST, PermutedLabels
+from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.trace import Trace
 from phalanx.models import MLP, SattlerCifarCNN
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Plot, Rendering, Sample, Table, compared
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

@@ -13,10 +13,10 @@ from papers.clustered_fl.watching import Alternating, Watched
 from phalanx.algorithms import ClusteredFL
 from phalanx.core import Until
 from phalanx.data import CIFAR10, MNIST, Dataset, Dirichlet, Partition, Source, SwappedLabels, Uniform
+from phalanx.experiments.trace import Trace
 from phalanx.models import LeNet, Model, SattlerCifarCNN
 from phalanx.rng import numpy_generator
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import LocalSGD
 

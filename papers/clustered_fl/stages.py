@@ -8,9 +8,9 @@ from papers.clustered_fl.setting import NEVER
 from papers.clustered_fl.watching import Watched
 from phalanx.algorithms import ClusteredFL
 from phalanx.core import Until
+from phalanx.experiments.shown.plotting import COLOURS, DASHES, INK, MARKERS, MUTED
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, DASHES, INK, MARKERS, MUTED
-from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

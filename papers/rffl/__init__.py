@@ -17,7 +17,7 @@ Where the paper is silent, or contradicts itself or its program:
   attackers nobody has: it would show what an epoch on one's own data is worth.
 """
 
-from phalanx.reproduce.experiment import Paper
+from phalanx.experiments.papers.experiment import Paper
 
 PAPER = Paper(
     name="rffl",

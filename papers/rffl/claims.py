@@ -20,11 +20,11 @@ from papers.rffl.setting import (
     Federation,
     cells,
 )
+from phalanx.experiments.papers.comparison import Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.trace import Trace
 from phalanx.fairness import detection
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Rendering, Table
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 
 TITLE = "What RFFL should do, and whether it does: fairness, gains and removals, MNIST, 10 participants"
 CLAIM = (

@@ -3,10 +3,10 @@
 from papers.rffl.fairness import grid
 from papers.rffl.measured import Records, compared_by, traces
 from papers.rffl.setting import FAIR, SMALLER_MNIST, SPLITS, cells
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Cell, Plot, Rendering, Table
+from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import Axis, curves
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import Axis, curves
 
 TITLE = "Test accuracy of the best participant by round, MNIST, 10 participants, three splits"
 CLAIM = "RFFL fluctuates less than the others, and converges quickly."

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from papers.rffl.measured import Records, attackers_removed, honest_removed, traces
 from papers.rffl.setting import FEW, FLIP, RAMP, RIDE, SMALLER_MNIST, UNIFORM, Enemy, Federation, cells
+from phalanx.experiments.papers.comparison import Plot, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Scale
+from phalanx.experiments.shown.plotting import COLOURS, MUTED
+from phalanx.experiments.trace import Trace
 from phalanx.fairness import detection
-from phalanx.reproduce.experiment import Context, Scale
-from phalanx.reproduce.results import Plot, Rendering, Table
 from phalanx.runs.plan import Run
-from phalanx.studies.drawing import COLOURS, MUTED
-from phalanx.studies.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

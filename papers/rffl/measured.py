@@ -6,10 +6,10 @@ from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 from papers.rffl.setting import REPUTATION, STANDALONE, Enemy, Federation, cell
+from phalanx.experiments.papers.comparison import Comparison, Sample
+from phalanx.experiments.papers.published import Published
+from phalanx.experiments.trace import Trace
 from phalanx.fairness import Correlation, collaborative_fairness, detection, gains
-from phalanx.reproduce.published import Published
-from phalanx.reproduce.results import Comparison, Sample
-from phalanx.studies.trace import Trace
 
 Records = Mapping[str, Sequence[Trace]]
 

@@ -30,11 +30,11 @@ from papers.rffl.setting import (
     Federation,
     cells,
 )
-from phalanx.reproduce.experiment import Context, Exhibit, Scale
-from phalanx.reproduce.published import Published
-from phalanx.reproduce.results import Cell, Rendering, Table
+from phalanx.experiments.papers.comparison import Cell, Rendering, Table
+from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
+from phalanx.experiments.papers.published import Published
+from phalanx.experiments.trace import Trace
 from phalanx.runs.plan import Run
-from phalanx.studies.trace import Trace
 
 HONEST = 10
 MINUTES: Mapping[int, Mapping[Scale, float]] = {  # by number of attackers

@@ -9,8 +9,8 @@ from phalanx.algorithms import RFFL, ByClass, FedAvg, FoolsGold, QFedAvg, SignSG
 from phalanx.attacks import Attack, LabelFlip, RandomFreeRider, RandomInversion, RandomSigns, Rescale
 from phalanx.core import Algorithm, Until
 from phalanx.data import CIFAR10, MNIST, MR, SST, ClassImbalance, LinearRamp, Partition, Source, Uniform
+from phalanx.experiments.papers.experiment import Scale
 from phalanx.models import MLP, KimCNN, Model, XuLyuCifarCNN, XuLyuMnistCNN
-from phalanx.reproduce.experiment import Scale
 from phalanx.runs.plan import Run
 from phalanx.training.evaluation import Evaluation
 from phalanx.training.sgd import ExponentialLR, LocalSGD

@@ -2,8 +2,8 @@
 
 from papers.rffl.measured import Records
 from papers.rffl.setting import SIZES
-from phalanx.reproduce.experiment import SCALES, Context, Scale
-from phalanx.reproduce.results import Rendering, Table
+from phalanx.experiments.papers.comparison import Rendering, Table
+from phalanx.experiments.papers.experiment import SCALES, Context, Scale
 from phalanx.runs.plan import Run
 
 TITLE = "Hyper-parameters of all experiments"

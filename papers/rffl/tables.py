@@ -6,7 +6,7 @@ from functools import partial
 from papers.rffl.fairness import WithoutAttackers, grid
 from papers.rffl.robustness import WithAttackers
 from papers.rffl.setting import FEW, FLIP, INVERT, MANY, RAMP, RESCALE, RIDE, SIGNS, SPLITS, UNIFORM
-from phalanx.reproduce.experiment import Exhibit, Scale
+from phalanx.experiments.papers.experiment import Exhibit, Scale
 
 MNIST = WithoutAttackers(grid({"MNIST": (10, 20)}, SPLITS), lambda f: (str(f.clients),))
 OTHERS = WithoutAttackers(

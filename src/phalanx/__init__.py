@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     )
     from phalanx.engine.guard import Guard
     from phalanx.engine.loop import run
+    from phalanx.experiments.study import Study
     from phalanx.runs.plan import Run
     from phalanx.runs.record import Record
     from phalanx.runs.session import simulate
-    from phalanx.studies.study import Study
     from phalanx.training.sgd import LocalSGD
 
 __all__ = [
@@ -61,7 +61,7 @@ HOMES = {  # the modules of the names above that are not in `phalanx.core`: torc
     "LocalSGD": "phalanx.training.sgd",
     "Record": "phalanx.runs.record",
     "Run": "phalanx.runs.plan",
-    "Study": "phalanx.studies.study",
+    "Study": "phalanx.experiments.study",
     "run": "phalanx.engine.loop",
     "simulate": "phalanx.runs.session",
 }

@@ -15,8 +15,8 @@ pytest.importorskip("ray")
 
 from cluster.conftest import TOYS
 from phalanx.cli.main import main
+from phalanx.experiments.trace import Trace
 from phalanx.runs.record import Record
-from phalanx.studies.trace import Trace
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 TOY = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers", "--seeds", "2"]

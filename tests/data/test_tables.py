@@ -14,10 +14,10 @@ from commandline import chosen
 from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.data import CSV, Dataset, HeldOut, Natural, Parquet, Source
 from phalanx.data.tables import MOST_VALUES, TableReading
+from phalanx.experiments.grid import name_of
 from phalanx.installation import installation
 from phalanx.models import MLP
 from phalanx.simulation import AvailabilityTrace, LatencyTrace
-from phalanx.studies.grid import name_of
 from phalanx.training import Regression
 
 FRAME = pd.DataFrame(

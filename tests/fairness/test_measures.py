@@ -11,6 +11,7 @@ from phalanx import LocalSGD, Run, Until, simulate
 from phalanx.algorithms import FLHC, RFFL, FedAvg, Standalone
 from phalanx.attacks import RandomFreeRider
 from phalanx.core import InfeasibleError, Verdict
+from phalanx.experiments.trace import Trace
 from phalanx.fairness import (
     Correlation,
     Detection,
@@ -28,7 +29,6 @@ from phalanx.models import MLP
 from phalanx.rng import numpy_generator
 from phalanx.runs.record import Record
 from phalanx.runs.schema import StepRecord
-from phalanx.studies.trace import Trace
 from phalanx.training.evaluation import Metrics
 from summaries import summary
 

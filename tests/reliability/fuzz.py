@@ -59,7 +59,7 @@ def child(name: str, arguments: list[str]) -> None:
 
     with atheris.instrument_imports(include=["phalanx.flower", "phalanx.runs", "phalanx.reading", "phalanx.data",
                                              "phalanx.simulation.traces", "phalanx.cli.weights_files",
-                                             "phalanx.studies"]):  # fmt: skip
+                                             "phalanx.experiments"]):  # fmt: skip
         from reliability.targets import TARGETS, Refused
 
     check = TARGETS[name].check

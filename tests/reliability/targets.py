@@ -32,6 +32,9 @@ from phalanx.cli.weights_files import read_sizes, write_weights
 from phalanx.core import Verdict
 from phalanx.data import MR, SST, AGNews, Shakespeare, WikiText2
 from phalanx.data.files import _idx, _records
+from phalanx.experiments.existing import compared
+from phalanx.experiments.shown.study_tables import costs, write_csv
+from phalanx.experiments.trace import Excluded, Invalid, Trace
 from phalanx.flower import InProcessGrid, Member, Roster, codec
 from phalanx.flower.audit import Entry
 from phalanx.flower.audit import read as read_audit
@@ -46,9 +49,6 @@ from phalanx.runs.record import as_lines
 from phalanx.runs.schema import StepRecord, to_json
 from phalanx.runs.steps import read_step
 from phalanx.simulation.traces import number, read_trace, whole
-from phalanx.studies.existing import compared
-from phalanx.studies.tables import costs, write_csv
-from phalanx.studies.trace import Excluded, Invalid, Trace
 from phalanx.training.evaluation import Metrics
 
 SHM = Path("/dev/shm")

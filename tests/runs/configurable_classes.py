@@ -11,7 +11,7 @@ from phalanx import Run
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.runs.canonical import configurable
 
-OPTIONAL = ("phalanx.flower", "phalanx.ray")  # need extras, and hold no part of a run
+OPTIONAL = ("phalanx.flower", "phalanx.ray", "phalanx.experiments.ray_runs")  # need extras, and hold no part of a run
 
 
 def classes():

@@ -20,16 +20,16 @@ from phalanx.cli.options import PAGE, data_dir
 from phalanx.cli.parser import Options
 from phalanx.cli.study_file import called
 from phalanx.core import Algorithm, InfeasibleError
-from phalanx.leaderboard.carrying_out import Carrier, scored, stored, timed
-from phalanx.leaderboard.defences import DEFENCES, Defence, Setup
-from phalanx.leaderboard.page import SHOWN, Board, accuracy, write
-from phalanx.leaderboard.ranking import Contest, Ranked, Trial, expected
-from phalanx.leaderboard.scores import Scores
-from phalanx.leaderboard.tiers import TIERS, Conditions, Tier
+from phalanx.experiments.leaderboard.board import SHOWN, Board, accuracy, write
+from phalanx.experiments.leaderboard.carrying_out import Carrier, scored, stored, timed
+from phalanx.experiments.leaderboard.defences import DEFENCES, Defence, Setup
+from phalanx.experiments.leaderboard.ranking import Contest, Ranked, Trial, expected
+from phalanx.experiments.leaderboard.scores import Scores
+from phalanx.experiments.leaderboard.tiers import TIERS, Conditions, Tier
+from phalanx.experiments.workers import Means
 from phalanx.report.words import duration, percent
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import checkout
-from phalanx.studies.workers import Means
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import Ignore
 from phalanx.wording import plural, shown

@@ -20,8 +20,9 @@ from phalanx.cli.checks import check_device, check_folder
 from phalanx.cli.options import data_dir
 from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
-from phalanx.report.words import duration
-from phalanx.reproduce.experiment import (
+from phalanx.experiments.carrying_out import carry_out
+from phalanx.experiments.papers.comparison import Rendering
+from phalanx.experiments.papers.experiment import (
     ALL,
     PACKAGE,
     SCALES,
@@ -34,22 +35,21 @@ from phalanx.reproduce.experiment import (
     named,
     reproductions,
 )
-from phalanx.reproduce.files import shortened, write
-from phalanx.reproduce.manifest import Manifest, Page
-from phalanx.reproduce.needed import Form, Needed, Traces, as_it_is
-from phalanx.reproduce.output import flat
-from phalanx.reproduce.results import Rendering
-from phalanx.reproduce.verify import Stored, conditions, differences, stored
+from phalanx.experiments.papers.manifest import Manifest, Page
+from phalanx.experiments.papers.needed import Form, Needed, Traces, as_it_is
+from phalanx.experiments.papers.output import flat
+from phalanx.experiments.papers.verify import Stored, conditions, differences, stored
+from phalanx.experiments.papers.writing import shortened, write
+from phalanx.experiments.shown.plotting import styled
+from phalanx.experiments.shown.progress_display import first_line
+from phalanx.experiments.shown.text import terminal_table
+from phalanx.experiments.store import Store
+from phalanx.experiments.trace import Trace
+from phalanx.experiments.workers import Means
+from phalanx.report.words import duration
 from phalanx.runs.engines import Preferred
 from phalanx.runs.plan import Run
 from phalanx.runs.provenance import NUMERICS
-from phalanx.studies.carrying_out import carry_out
-from phalanx.studies.display import first_line
-from phalanx.studies.drawing import styled
-from phalanx.studies.store import Store
-from phalanx.studies.text import terminal_table
-from phalanx.studies.trace import Trace
-from phalanx.studies.workers import Means
 from phalanx.wording import plural
 
 MOST_SEEDS = 1000

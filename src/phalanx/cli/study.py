@@ -14,17 +14,17 @@ from phalanx.cli.parser import Options
 from phalanx.cli.study_file import read_study
 from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
+from phalanx.experiments.existing import compared
+from phalanx.experiments.results import Results
+from phalanx.experiments.shown import study_tables
+from phalanx.experiments.shown.progress_display import first_line
+from phalanx.experiments.shown.study_page import write
+from phalanx.experiments.shown.text import terminal_table
+from phalanx.experiments.store import Store
+from phalanx.experiments.study import Study
+from phalanx.experiments.trace import Trace
+from phalanx.experiments.workers import Means
 from phalanx.runs.record import Record
-from phalanx.studies import tables
-from phalanx.studies.display import first_line
-from phalanx.studies.existing import compared
-from phalanx.studies.page import write
-from phalanx.studies.results import Results
-from phalanx.studies.store import Store
-from phalanx.studies.study import Study
-from phalanx.studies.text import terminal_table
-from phalanx.studies.trace import Trace
-from phalanx.studies.workers import Means
 from phalanx.wording import plural
 
 
@@ -103,9 +103,9 @@ def _traces(folder: Path) -> list[Trace]:
 def _show(results: Results, folder: Path, command: str, console: Console) -> int:
     """Print the tables, and write all files; return 1 if a run failed, else 0."""
     files = write(results, folder, command)
-    shown = [tables.estimates(results, "accuracy", at) for at in tables.panels(results)]
-    shown += [tables.estimates(results, "steps_to_target", at) for at in tables.panels(results)]
-    shown += [table for table in (tables.paired_tests(results), tables.costs(results)) if table is not None]
+    shown = [study_tables.estimates(results, "accuracy", at) for at in study_tables.panels(results)]
+    shown += [study_tables.estimates(results, "steps_to_target", at) for at in study_tables.panels(results)]
+    shown += [table for table in (study_tables.paired_tests(results), study_tables.costs(results)) if table is not None]
     for table in shown:
         console.print(terminal_table(table))
         for note in table.notes:

@@ -1,4 +1,4 @@
-"""A study in a YAML file: what `phalanx.studies.Study` is in Python.
+"""A study in a YAML file: what `phalanx.experiments.Study` is in Python.
 
 Values are read as those of `phalanx run --config`; a class with options can also be written as `Krum(f=6)`.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 from phalanx.cli import advice
 from phalanx.cli.configuration import CLASS, FIELDS, LARGEST, ConfigurationError, Draft, from_file, made
+from phalanx.experiments.grid import FIELDS as FIELDS_OF_RUN
+from phalanx.experiments.study import Study
+from phalanx.experiments.tuning import EVERY, Tuning
+from phalanx.experiments.worst import WorstOf
 from phalanx.runs.plan import Run
-from phalanx.studies.grid import FIELDS as FIELDS_OF_RUN
-from phalanx.studies.study import Study
-from phalanx.studies.tuning import EVERY, Tuning
-from phalanx.studies.worst import WorstOf
 from phalanx.wording import shown
 
 KEYS = ("name", "base", "grid", "seeds", "exclude", "target", "tuning")

@@ -2,8 +2,8 @@
 
 from contextlib import AbstractContextManager
 
-from phalanx.studies.store import Store
-from phalanx.studies.workers import Means, Workers, local_workers
+from phalanx.experiments.store import Store
+from phalanx.experiments.workers import Means, Workers, local_workers
 
 
 def workers_of(jobs: int | None, ray: str | None, store: Store, means: Means) -> AbstractContextManager[Workers]:
@@ -17,6 +17,7 @@ def workers_of(jobs: int | None, ray: str | None, store: Store, means: Means) ->
     """
     if ray is None:
         return local_workers(jobs or 1, store, means)
-    from phalanx.ray import ray_workers  # noqa: PLC0415  (Ray is an optional dependency, and slow to import)
+    import phalanx.ray  # noqa: F401, PLC0415  (if Ray is not installed, this says what to install)
+    from phalanx.experiments.ray_runs import ray_workers  # noqa: PLC0415  (slow to import)
 
     return ray_workers(ray, jobs, store, means)

@@ -1,4 +1,4 @@
-"""Simulations on several machines, over Ray: the runs of a sweep, or the clients of one round.
+"""Simulations on several machines, over Ray: its workers, and the clients of one round.
 
 For trusted machines only: anyone who can reach a Ray cluster can run any code on it.  Use `phalanx.flower` for
 untrusted clients.
@@ -13,6 +13,5 @@ except ModuleNotFoundError as error:
 
 from phalanx.ray.crew import joined
 from phalanx.ray.executor import RayExecutors
-from phalanx.ray.runs import ray_workers
 
-__all__ = ["RayExecutors", "joined", "ray_workers"]
+__all__ = ["RayExecutors", "joined"]

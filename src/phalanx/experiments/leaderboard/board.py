@@ -1,0 +1,415 @@
+"""The page of the leaderboard in Markdown, and its cells as CSV."""
+
+import csv
+import io
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.attacks import Attack, ReportTimes, Rescale, Scheduled, Together
+from phalanx.experiments.grid import name_of
+from phalanx.experiments.leaderboard.ranking import Cell, Ranked, Trial, mean_over
+from phalanx.experiments.leaderboard.scores import Scores
+from phalanx.experiments.leaderboard.tiers import TIERS, Tier
+from phalanx.experiments.shown.text import Flat, markdown_table
+from phalanx.experiments.statistics import Estimate
+from phalanx.report.words import duration
+from phalanx.wording import plural
+
+SHOWN = 8  # digits of a run's identity on the page
+NO_RESULT = "no result"
+CHANCE = 0.1  # accuracy of a guess among the ten classes that the data of each tier have
+
+
+@dataclass(frozen=True)
+class Board:
+    """A tier with its results.
+
+    Args:
+        tier: the tier.
+        ranked: its defences.
+        scores: the records.
+    """
+
+    tier: Tier
+    ranked: Sequence[Ranked]
+    scores: Scores
+
+    def average(self, one: Ranked, f: int) -> Estimate | None:
+        """Return a defence's worst accuracy with f attackers, over all heterogeneity; None if a part is missing."""
+        trials = self.trials(one, f)
+        return mean_over(trials) if len(trials) == len(self.tier.heterogeneity) else None
+
+    def trials(self, one: Ranked, f: int) -> list[Trial]:
+        """Return a defence's worst trials with f attackers."""
+        return [worst for cell in one.cells.values() if cell.f == f and (worst := cell.worst) is not None]
+
+    def order(self, synchronous: bool) -> list[Ranked]:
+        """Return the defences of one sort that have results, the best first, those without a rank last."""
+        here = [one for one in self.ranked if one.cells and one.synchronous is synchronous]
+        return sorted(here, key=lambda one: (-self.rank_by(one), one.defence.name))
+
+    def rank_by(self, one: Ranked) -> float:
+        """Return what decides about the rank; below 0 for none."""
+        found = self.average(one, self.tier.tuned_for)
+        return -1.0 if found is None or found.mean is None else found.mean
+
+    def share(self, f: int) -> str:
+        """Return a number of attackers as a share of the clients."""
+        return f"{100 * f / self.tier.base.clients:.0f} %"
+
+
+def short(attack: Attack | None) -> str:
+    """Return an attack in few words, such as `ALIE × -3 + HoldBack`."""
+    match attack:
+        case None:
+            return "none"
+        case Together(first, Rescale(factor)):
+            return f"{_inner(first)} × {factor:g}"
+        case Together(first, ReportTimes(factor)):
+            return f"{_inner(first)}, size × {factor:g}"
+        case Together(first, second):
+            return f"{short(first)} + {short(second)}"
+        case Scheduled(inner, every=every):
+            return f"{_inner(inner)} every {every} versions"
+    return type(attack).__name__
+
+
+def _inner(attack: Attack) -> str:
+    return f"({text})" if " " in (text := short(attack)) else text
+
+
+def page(boards: Sequence[Board]) -> str:
+    """Return the page."""
+    blocks = ["# Leaderboard", *_protocol(boards[0].tier)]
+    for board in boards:
+        blocks += [f"## {board.tier.name}", f"{board.tier.title}.", *_board(board)]
+    missing = [tier for name, tier in TIERS.items() if name not in {board.tier.name for board in boards}]
+    for tier in missing:
+        blocks += [f"## {tier.name}", f"{tier.title}.", f"Not computed yet: `phalanx leaderboard --tier {tier.name}`."]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _protocol(tier: Tier) -> list[str]:
+    """Return what was done, in paragraphs."""
+    named, search = tier.search.attacks, tier.search
+    factors = ", ".join(f"{factor:g}" for factor in search.factors if factor != 1)
+    tuned_for = f"{100 * tier.tuned_for / tier.base.clients:.0f} %"
+    seeds, searched = ", ".join(map(str, tier.seeds)), ", ".join(map(str, search.seeds))
+    return [
+        "The accuracy of each defence under the worst attack that a search finds for it. `phalanx leaderboard` carries "
+        "out what is missing and writes this page. "
+        '`phalanx leaderboard --defence "examples/own_rule.py:ShortenedMean(factor=1)"` ranks a rule or an algorithm '
+        "of your own. The records are in `results/leaderboard`.",
+        "**Accuracy** is that on the test examples at the end, in percent: the mean over "
+        f"{plural(len(tier.seeds), 'seed')}, with half of its 95 % interval (Student's t). The rank is by the mean "
+        f"over the kinds of heterogeneity with {tuned_for} attackers. It holds for this federation, and may be another "
+        "one elsewhere.",
+        "**Heterogeneity**: examples assigned at random (IID); by Dirichlet distributions with alpha 1 and 0.1; or to "
+        "four groups of clients, each with the labels of two classes swapped. There, each client is tested on the data "
+        "of its group, so that no single model is right for all. Elsewhere all are tested on the same examples, of all "
+        "classes, even a model that a client has for itself.",
+        "**Tuning**: each defence gets four settings, of the learning rate and at most one option of its own. Each is "
+        "carried out in every kind of heterogeneity without an attack, and under SignFlip and ALIE with "
+        f"{tuned_for} attackers, on a seed of its own ({tier.tuning_seed}), and tested on a fifth of the training "
+        "examples, which are held out. The setting of the highest mean accuracy is used everywhere.",
+        "**Search**, for each defence, kind of heterogeneity and share of attackers: "
+        f"{plural(len(named), 'named attack')} of published strength ({', '.join(named)}) on one seed. Then the "
+        f"two worst of them with other factors on the update ({factors}); the worst one in every second version, with "
+        "ten times the size if the defence weighs by sizes, and flooding, lingering or holding back if clients need "
+        f"not wait for each other; and {plural(search.budget, 'random composition')} of two attacks. The two worst "
+        f"named attacks and the two worst of the others get {plural(len(search.seeds) - 1, 'further seed')}. Last, the "
+        f"worst named attack and the worst of the others run on the seeds of the results, {seeds}; the search uses "
+        f"{searched} only. The lower mean is shown. The true worst case may be lower; choosing the lower of two means "
+        "lowers it a little.",
+        "**Setting**: all clients take part in each round, with the same weight except where a name says otherwise. A "
+        f"defence that needs the number of attackers knows it. Without attackers it is made for {tuned_for}, so that "
+        "the first column shows its cost. A round of IFCA is four rounds, in each of which a client tries one of its "
+        "four models. MoNNA trusts an honest client; FLTrust, ZenoPlusPlus and AFLGuard have 100 "
+        "clean examples. Clients of asynchronous defences have random speeds (lognormal, sigma 0.5) and a clock of "
+        "their own: compare these defences with each other. *Honest excluded* is the number of honest clients that are "
+        "excluded for good, the mean of the runs behind the rank.",
+    ]
+
+
+def _board(board: Board) -> list[str]:
+    done = [one for one in board.ranked if one.cells]
+    made = dict[str, list[str]]()  # commits, by all else
+    for p in board.scores.origins:
+        where = f"phalanx {p.phalanx}, numerics version {p.numerics}, torch {p.torch}, processor {p.processor}"
+        made.setdefault(where, []).append((p.commit or "none")[:10])
+    with_these = "; with ".join(f"{where}, commits {', '.join(commits)}" for where, commits in made.items())
+    blocks = [
+        f"{plural(len(done), 'defence')} of {len(board.ranked)}, from {len(board.scores):,} runs that took "
+        f"{duration(board.scores.seconds())} of one processor core in all, with {with_these}.",
+        *_first(board),
+        *_beaten(board, done),
+    ]
+    for title, synchronous in (("Synchronous", True), ("Asynchronous", False)):
+        if order := board.order(synchronous):
+            blocks.append(markdown_table(_ranking(board, order, title)))
+    for where in board.tier.heterogeneity:
+        for title, synchronous in (("synchronous", True), ("asynchronous", False)):
+            if order := board.order(synchronous):
+                blocks.append(markdown_table(_cells(board, order, f"{where}, {title}", where)))
+    if done:
+        digits = SHOWN * "0"
+        blocks.append(
+            "Each cell: accuracy, attack, and the first digits of the run of the first seed. "
+            f"`phalanx leaderboard --tier {board.tier.name} --alone {digits}` carries it out alone, and writes its "
+            "configuration for `phalanx run --config`."
+        )
+    blocks += _refused(board, done)
+    if waiting := [one.defence.name for one in board.ranked if not one.cells and not one.error]:
+        command = f"phalanx leaderboard --tier {board.tier.name}"
+        blocks.append(f"**Not computed yet**: {'; '.join(waiting)}. `{command}` goes on with them.")
+    blocks += [f"**{one.defence.name}** has no result: {one.error}." for one in board.ranked if one.error]
+    return blocks
+
+
+def _first(board: Board) -> list[str]:
+    """Return in a sentence which defences rank first."""
+    found = []
+    for title, synchronous in (("synchronous", True), ("asynchronous", False)):
+        best = [
+            f"{one.defence.name} ({accuracy(average)} %)"
+            for one in board.order(synchronous)[:3]
+            if (average := board.average(one, board.tier.tuned_for)) is not None
+        ]
+        found += [f"of the {title} defences {', '.join(best)}"] * bool(best)
+    share = board.share(board.tier.tuned_for)
+    return [f"**First** with {share} attackers: {'; '.join(found)}."] if found else []
+
+
+def _beaten(board: Board, done: Sequence[Ranked]) -> list[str]:
+    """Return how often the search has beaten the named attacks, and where it has not."""
+    both = {one.defence.name: [cell for cell in one.cells.values() if cell.beaten is not None] for one in done}
+    compared = {name: Compared.of(cells) for name, cells in both.items() if cells}
+    if not compared:
+        return []
+    every, found = Compared.of([cell for cells in both.values() for cell in cells]), list(compared.values())
+    below, beaten = [one for one in found if one.mean > 0], sum(1 for cells in both.values() for c in cells if c.beaten)
+    sure = sum(one.less.low is not None and one.less.low > 0 for one in found)
+    surely_not = [name for name, one in compared.items() if one.less.high is not None and one.less.high < 0]
+    untouched = [name for name, one in compared.items() if 2 * one.same > one.cells]
+    left = [one for name, one in compared.items() if name not in untouched]
+    there = [one for one in left if one.mean > 0]
+    lines = [
+        f"**The search** found a worse attack than the worst named one for {len(below)} of "
+        f"{plural(len(found), 'defence')} ({_percent(len(below), len(found))}) in the mean over their cells, and in "
+        f"{beaten} of {every.cells} single cells, on the seeds of the results. What it found leaves "
+        f"{accuracy(every.less)} points less accuracy than the worst named attack, in the mean over all cells. "
+        f"The 95 % interval of a defence's difference over the seeds lies above zero for {sure} defences, and below "
+        f"for {len(surely_not)}{_listed(surely_not)}."
+    ]
+    if len(below) < len(found):
+        others = [
+            [name, accuracy(one.less), f"{one.same} of {one.cells}"] for name, one in compared.items() if one.mean <= 0
+        ]
+        columns = ["defence", "less accuracy than under the worst named attack, points", "cells with no difference"]
+        lines += [
+            f"**Where it did not.** In {every.same} of {every.cells} cells the attack that it chose leaves the "
+            f"accuracy of the named one on each seed. In {every.stronger} of them it is that attack with another "
+            "factor on the update, which a rule that uses only signs or directions does not notice. These are more "
+            f"than half of the cells of {plural(len(untouched), 'defence')}{_listed(untouched)}; of the {len(left)} "
+            f"others, it found a worse attack for {len(there)} ({_percent(len(there), len(left))}). A floor is no "
+            f"reason: the named attack leaves no more than chance, {100 * CHANCE:.0f} %, in "
+            f"{plural(every.floor, 'cell')}, {sum(one.floor for one in found if one.mean <= 0)} of them of the "
+            "defences below. Where an interval holds zero, the seeds do not tell the two attacks apart.",
+            markdown_table(Flat("Not beaten", columns, others, [], [False, True, True])),
+        ]
+    return lines
+
+
+class Compared(NamedTuple):
+    """The found attacks compared with the named ones, over some cells.
+
+    Args:
+        cells: their number.
+        same: number of cells where both leave the same accuracy on each seed.
+        stronger: number of these where the found attack is the named one with a factor.
+        floor: number of cells where the named one leaves no more than chance.
+        mean: by how much found attacks leave less accuracy, in the mean over the cells.
+        less: the same with the interval over seeds, from pairs of runs that have both accuracies.
+    """
+
+    cells: int
+    same: int
+    stronger: int
+    floor: int
+    mean: float
+    less: Estimate
+
+    @staticmethod
+    def of(cells: Sequence[Cell]) -> "Compared":
+        """Return the comparison over cells that have both attacks."""
+        both = [(cell.named, cell.found) for cell in cells if cell.named is not None and cell.found is not None]
+        alike = [pair for pair in both if len({tuple(s.accuracy for s in trial.scores) for trial in pair}) == 1]
+        seeds = list(zip(*(zip(named.scores, found.scores, strict=True) for named, found in both), strict=True))
+        by_seed = [
+            [n.accuracy - f.accuracy for n, f in pairs if None not in (n.accuracy, f.accuracy)] for pairs in seeds
+        ]
+        means = [(named.accuracy.mean or 0.0, found.accuracy.mean or 0.0) for named, found in both]
+        return Compared(
+            len(both),
+            len(alike),
+            sum(isinstance(f.attack, Together) and f.attack.first == n.attack for n, f in alike),
+            sum(named <= CHANCE for named, _ in means),
+            statistics.fmean(named for named, _ in means) - statistics.fmean(found for _, found in means),
+            Estimate.of([statistics.fmean(values) for values in by_seed if values]),
+        )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.0f} %"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f" ({'; '.join(names)})" if names else ""
+
+
+def _ranking(board: Board, order: Sequence[Ranked], title: str) -> Flat:
+    tier, shares = board.tier, (0, *board.tier.attackers)
+    columns = ["#", "defence", "kind", *(board.share(f) for f in shares), "honest excluded", "ms a round", "tuned"]
+    rows = list[list[str]]()
+    for number, one in enumerate(order, 1):
+        main = [score for trial in board.trials(one, tier.tuned_for) for score in trial.scores]
+        every = [score.seconds for f in shares for trial in board.trials(one, f) for score in trial.scores]
+        rounds = tier.rounds if one.synchronous else tier.seconds
+        rows.append(
+            [
+                str(number) if board.rank_by(one) >= 0 else "–",
+                one.defence.name,
+                one.defence.kind,
+                *(_average(board, one, f) for f in shares),
+                f"{statistics.fmean(score.excluded for score in main):.1f}" if main else "–",
+                f"{1000 * statistics.fmean(every) / rounds:.1f}" if every else "–",
+                one.defence.text(one.setting) if one.setting is not None else "",
+            ]
+        )
+    note = (
+        "Accuracy without attackers and under the worst attack, by share of attackers; means over the kinds of "
+        "heterogeneity."
+    )
+    note += "" if order[0].synchronous else " A round is one virtual second, in which a client trains about once."
+    return Flat(title, columns, rows, [note], [True, False, False, *(True for _ in shares), True, True, False])
+
+
+def _average(board: Board, one: Ranked, f: int) -> str:
+    found = board.average(one, f)
+    if found is None:
+        return NO_RESULT
+    return accuracy(found)
+
+
+def accuracy(found: Estimate) -> str:
+    """Return `84.1 ± 0.3`, in percent."""
+    if found.mean is None:
+        return NO_RESULT
+    half = "" if found.high is None else f" ± {100 * (found.high - found.mean):.1f}"
+    return f"{100 * found.mean:.1f}{half}" + (f" ({found.n} of {found.n + found.failed})" if found.failed else "")
+
+
+def _cells(board: Board, order: Sequence[Ranked], title: str, where: str) -> Flat:
+    shares = (0, *board.tier.attackers)
+    rows = [[one.defence.name, *(_cell(one.cells[where, f]) for f in shares)] for one in order]
+    return Flat(title, ["defence", *map(board.share, shares)], rows, [], [False for _ in range(len(shares) + 1)])
+
+
+def _cell(cell: Cell) -> str:
+    if (worst := cell.worst) is None:
+        return NO_RESULT
+    if not cell.f:
+        return accuracy(worst.accuracy)
+    return f"**{accuracy(worst.accuracy)}** {short(worst.attack)} `{worst.key[:SHOWN]}`"
+
+
+def _refused(board: Board, done: Sequence[Ranked]) -> list[str]:
+    """Return why cells have no result."""
+    reasons = dict[tuple[str, str], dict[int, None]]()
+    for one in done:
+        for cell in one.cells.values():
+            if why := cell.refused or ("" if cell.worst is not None else cell.error or "no attack gave a result"):
+                reasons.setdefault((one.defence.name, why.partition(". ")[0].rstrip(".")), {})[cell.f] = None
+    lines = [f"- {name}, {', '.join(map(board.share, shares))}: {why}." for (name, why), shares in reasons.items()]
+    return (
+        ["**No result**, as a defence refuses so many attackers, or its runs failed:\n\n" + "\n".join(lines)]
+        if lines
+        else []
+    )
+
+
+# The excerpt
+
+EXCERPT = re.compile(r"(<!-- excerpt of leaderboard\.md -->\n).*?(\n<!-- end of the excerpt -->)", re.DOTALL)
+
+
+def excerpt(board: Board) -> str:
+    """Return the ranking of rules and chains, for their page."""
+    shares = (0, *board.tier.attackers)
+    order = [one for one in board.order(synchronous=True) if one.defence.kind in ("rule", "chain")]
+    rows = [[one.defence.name, *(_average(board, one, f) for f in shares)] for one in order]
+    columns = ["rule or chain", *map(board.share, shares)]
+    return markdown_table(
+        Flat("Worst accuracy, %, by share of attackers", columns, rows, [], [False, *(True for _ in shares)])
+    )
+
+
+# The cells as CSV
+
+HEADINGS = (
+    "defence", "kind", "setting", "heterogeneity", "attackers", "refused", "named attack", "accuracy under it",
+    "found attack", "accuracy under it or without attackers", "half interval", "identity", "honest excluded",
+    "seconds a run",
+)  # fmt: skip
+
+
+def table(board: Board) -> str:
+    """Return a line for each cell, as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEADINGS)
+    for one in board.ranked:
+        for cell in one.cells.values():
+            assert one.setting is not None
+            head = [one.defence.name, one.defence.kind, one.defence.text(one.setting), cell.where, cell.f, cell.refused]
+            named = [name_of(cell.named.attack), _number(cell.named.accuracy.mean)] if cell.named else ["", ""]
+            found = [name_of(cell.found.attack), _number(cell.found.accuracy.mean)] if cell.found else ["", ""]
+            tail: list[object] = ["", "", "", ""]
+            if worst := cell.worst:
+                estimate = worst.accuracy
+                half = None if estimate.high is None or estimate.mean is None else estimate.high - estimate.mean
+                excluded = statistics.fmean(score.excluded for score in worst.scores)
+                seconds = statistics.fmean(score.seconds for score in worst.scores)
+                tail = [_number(half), worst.plan.identity, f"{excluded:g}", f"{seconds:.3f}"]
+            writer.writerow([*head, *named, *found, *tail])
+    return out.getvalue()
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def write(boards: Sequence[Board], path: Path, folder: Path) -> list[Path]:
+    """Write the page, the excerpt of the page of rules next to it, and the cells next to the records of each tier.
+
+    Args:
+        boards: the tiers; the excerpt is of the first.
+        path: of the page.
+        folder: of the records.
+
+    Returns:
+        The files.
+    """
+    files = {path: page(boards)} | {folder / f"{board.tier.name}.csv": table(board) for board in boards}
+    if (rules := path.with_name("rules.md")).is_file():
+        files[rules] = EXCERPT.sub(
+            lambda found: f"{found[1]}\n{excerpt(boards[0])}\n{found[2]}", rules.read_text("utf-8")
+        )
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return list(files)

@@ -1,0 +1,175 @@
+"""The results of an experiment: tables that compare our numbers with the published ones, and plots."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from phalanx.experiments.papers.published import Published
+from phalanx.experiments.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Mean and standard deviation of values over seeds.
+
+    Args:
+        mean: None if there are no values.
+        deviation: standard deviation with n - 1 in the denominator; None for fewer than two values.
+        n: number of values.
+    """
+
+    mean: float | None
+    deviation: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Sample":
+        """Return mean and standard deviation (ddof = 1) of the values."""
+        known = [float(value) for value in values]
+        mean = statistics.fmean(known) if known else None
+        return cls(mean, statistics.stdev(known) if len(known) > 1 else None, len(known))
+
+    def text(self, decimals: int = 1) -> str:
+        """Return `84.1 ± 0.3`, the mean alone for one value, a dash for none."""
+        if self.mean is None:
+            return "-"
+        return f"{self.mean:.{decimals}f}" + ("" if self.deviation is None else f" ± {self.deviation:.{decimals}f}")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A cell of a table: our number and the published one.
+
+    Args:
+        ours: at the end of training, over seeds, in the unit of the published number.
+        best: the best during training, over seeds.
+        published: the paper's number.
+        remark: on the comparison.
+        failed: number of further runs of this cell that failed; they are not in `ours`.
+        decimals: of our numbers in the text.
+    """
+
+    ours: Sample
+    best: Sample | None = None
+    published: Published | None = None
+    remark: str = ""
+    failed: int = 0
+    decimals: int = 1
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus published; None if either is missing."""
+        if self.ours.mean is None or self.published is None or self.published.value is None:
+            return None
+        return self.ours.mean - self.published.value
+
+    @property
+    def text(self) -> str:
+        """Our number in words: "failed" if all runs failed, "missing" if there are none."""
+        if self.ours.n:
+            of = f" ({self.failed} of {self.failed + self.ours.n} failed)" if self.failed else ""
+            return self.ours.text(self.decimals) + of
+        return "failed" if self.failed else "missing"
+
+    def verdict(self, tolerance: float | None) -> str:
+        """Return "higher" or "lower" if ours differs from the published by more than the tolerance, else ""."""
+        if tolerance is None or self.difference is None or abs(self.difference) <= tolerance:
+            return ""
+        return "higher" if self.difference > 0 else "lower"
+
+
+Cell = str | Comparison
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text and comparisons.
+
+    One column of comparisons is shown as five: ours, best, published, difference, remark.  If there are more, each
+    cell shows ours, and published with the difference in brackets; remarks are below.
+
+    Args:
+        title: of the table.
+        columns: headings, with units.
+        rows: a cell for each column.
+        notes: sentences below the table.
+        tolerance: larger differences are called "higher" or "lower", in the unit of the cells.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
+            expected = f"{len(self.columns)} cells ({', '.join(self.columns)})"
+            raise ValueError(f"Each row of the table {self.title!r} needs {expected}, got {len(wrong[0])}: {wrong[0]}.")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure.
+
+    Args:
+        figure: drawn; see `phalanx.experiments.shown.plotting`.
+        part: distinguishes it from other figures of the same experiment, in its file's name; "" if it is alone.
+        caption: explains the figure.
+    """
+
+    figure: "Figure"
+    part: str = ""
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """All results of an experiment.
+
+    Args:
+        tables: in order.
+        plots: in order, each with a `part` of its own.
+        notes: sentences at the end: our differences from the paper, and the reasons.
+    """
+
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+    notes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        parts = [plot.part for plot in self.plots]
+        if len(parts) != len(set(parts)):
+            raise ValueError(f"Each plot of an experiment needs a part of its own, got {parts}.")
+
+
+def compared(
+    traces: Sequence[Trace],
+    published: Published | None = None,
+    remark: str = "",
+    *,
+    figure: str = "accuracy",
+    scale: float = 100.0,
+    decimals: int = 1,
+    lowest: bool = False,
+) -> Comparison:
+    """Return the comparison of one cell over seeds: the last and the best measured values of finished runs.
+
+    Args:
+        traces: of the cell.
+        published: the paper's number for it.
+        remark: on the comparison; the published number's own remark is added.
+        figure: the measured curve.
+        scale: factor on its values: 100 makes shares percent.
+        decimals: in the text.
+        lowest: whether smaller is better.
+    """
+    done = [trace for trace in traces if not trace.failed]
+    final = [scale * value for trace in done if (value := trace.final(figure)) is not None]
+    best = [scale * value for trace in done if (value := trace.best(figure, lowest=lowest)) is not None]
+    remarks = " ".join(filter(None, (remark, published.remark if published else "")))
+    return Comparison(Sample.of(final), Sample.of(best), published, remarks, len(traces) - len(final), decimals)

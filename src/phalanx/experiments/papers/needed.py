@@ -1,0 +1,102 @@
+"""The runs that experiments need, and their existing records."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from phalanx.core import InfeasibleError
+from phalanx.experiments.papers.experiment import Experiment, Scale
+from phalanx.experiments.papers.manifest import Page
+from phalanx.experiments.papers.writing import shortened
+from phalanx.experiments.trace import Trace
+from phalanx.runs.plan import Run
+from phalanx.runs.provenance import NUMERICS
+
+Traces = Mapping[str, Trace]  # by identity
+Form = Callable[[Run], Run]  # of an experiment's run, such as one by another engine
+
+
+def as_it_is(plan: Run) -> Run:
+    """Return the run."""
+    return plan
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The runs of some experiments, each once.
+
+    Args:
+        plans: by identity.
+        names: the first place where each is used, by identity.
+        cells: identity by experiment, cell and seed.
+        pages: the records of each experiment's page.
+    """
+
+    plans: dict[str, Run] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, dict[str, dict[int, str]]] = field(default_factory=dict)
+    pages: Mapping[str, Page] = field(default_factory=dict)
+
+    @classmethod
+    def by(
+        cls, experiments: Sequence[Experiment], scale: Scale, pages: Mapping[str, Page], form: Form = as_it_is
+    ) -> "Needed":
+        """Return the runs that the pages of experiments need on a scale, each in some form."""
+        out = cls(pages=pages)
+        for experiment in experiments:
+            cells = out.cells.setdefault(experiment.name, {})
+            for seed in pages[experiment.name].seeds:
+                for cell, own in experiment.exhibit.runs(scale, seed).items():
+                    plan = form(own)
+                    out.plans.setdefault(plan.identity, plan)
+                    out.names.setdefault(plan.identity, f"{experiment.name}: {cell} (seed {seed})")
+                    cells.setdefault(cell, {})[seed] = plan.identity
+        return out
+
+    def like(self, pattern: str | None) -> set[str]:
+        """Return the identities of runs in a cell whose name is like a pattern.
+
+        Raises:
+            InfeasibleError: no name is like it.
+        """
+        if pattern is None:
+            return set(self.plans)
+        cells = [pair for cells in self.cells.values() for pair in cells.items()]
+        found = {i for cell, seeds in cells if fnmatchcase(cell, pattern) for i in seeds.values()}
+        if not found:
+            names = shortened(list(dict(cells)))
+            raise InfeasibleError(f"No cell has a name like {pattern!r}. There are: {names}.")
+        return found
+
+    def missing(self, experiment: Experiment, known: Traces) -> list[str]:
+        """Return the names of the runs of an experiment that its page does not show."""
+        return [self.names[i] for i in self._runs(experiment) if not self._shown(experiment, i, known)]
+
+    def traces(self, experiment: Experiment, known: Traces) -> dict[str, list[Trace]]:
+        """Return the traces that the page of an experiment shows, by cell; that of a run without chance is one."""
+        cells = self.cells[experiment.name]
+        return {
+            cell: [known[i] for i in dict.fromkeys(seeds.values()) if self._shown(experiment, i, known)]
+            for cell, seeds in cells.items()
+        }
+
+    def page(self, experiment: Experiment, known: Traces) -> Page:
+        """Return the records of an experiment's page."""
+        cells = self.cells[experiment.name].items()
+        absent = {c: tuple(s for s, i in seeds.items() if not self._shown(experiment, i, known)) for c, seeds in cells}
+        return Page(self.pages[experiment.name].seeds, {cell: seeds for cell, seeds in absent.items() if seeds})
+
+    def numerics(self, experiment: Experiment, known: Traces, computed: set[str]) -> Counter[int]:
+        """Return the number of an experiment's records of each numerics version after some runs have been computed."""
+        there = (known[i].provenance.numerics for i in self._runs(experiment) if i in known and i not in computed)
+        return Counter([*there, *(NUMERICS for i in self._runs(experiment) if i in computed)])
+
+    def _runs(self, experiment: Experiment) -> dict[str, None]:
+        return {i: None for seeds in self.cells[experiment.name].values() for i in seeds.values()}
+
+    def _shown(self, experiment: Experiment, identity: str, known: Traces) -> bool:
+        """Return whether a run has a record that the page shows."""
+        cells, without = self.cells[experiment.name], self.pages[experiment.name].without
+        absent = {cells[cell].get(seed) for cell, seeds in without.items() if cell in cells for seed in seeds}
+        return identity in known and identity not in absent

@@ -1,0 +1,274 @@
+"""A study as a value: a run, axes on which it changes, and seeds."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phalanx.aggregators.aggregator import wrong_number
+from phalanx.core import InfeasibleError
+from phalanx.experiments.carrying_out import carry_out
+from phalanx.experiments.cost import Cost, cost
+from phalanx.experiments.grid import Cell, Fields, Planned, Settings, applied, axis_values, cells
+from phalanx.experiments.results import Results, Row
+from phalanx.experiments.store import Store
+from phalanx.experiments.trace import Trace
+from phalanx.experiments.tuning import Tuning
+from phalanx.experiments.workers import Means, Workers, local_workers
+from phalanx.experiments.worst import Carried, Search, WorstOf, with_worst
+from phalanx.runs.plan import Run
+from phalanx.wording import is_path, plural, shown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import Console
+
+MOST = 100_000  # runs of a study
+TOO_MANY = f"The study has more than {MOST:,} runs, which is the most. Divide it."
+LONGEST = 240  # bytes of its name; a file system takes 255
+
+
+@dataclass(frozen=True)
+class Study:
+    """A comparison: a run, changed along axes, for some seeds.
+
+    The same run is carried out once, whichever studies contain it: its record is stored under its identity.
+
+    Args:
+        base: the run that is changed.
+        grid: by the name of each axis its values, by name or in a list. An axis named as a field of a run, by its
+            dotted path ("algorithm.aggregate"), sets that field; any other axis has mappings of fields to values, which
+            go together. An attack of None leaves no Byzantine clients. `worst_of(attacks)`, as the axis "attack", has
+            each defence meet the attacks at their worst for it.
+        seeds: how many, counted from 0; or which.
+        exclude: combinations that are left out: by axis the name of a value, or a list of names.
+        name: of the study, and of its folder.
+        target: accuracy in (0, 1] for the time to accuracy; 95 % of the best cell's if None.
+        tuning: gives each method the same number of settings, of which the best on other runs is used; None: as given.
+
+    Raises:
+        InfeasibleError: the grid is wrong, or a run of it cannot begin.
+    """
+
+    base: Run
+    grid: Mapping[str, Mapping[str, Any] | Sequence[Any] | WorstOf]
+    seeds: int | Sequence[int] = 3
+    exclude: Sequence[Mapping[str, Any]] = ()
+    name: str = "study"
+    target: float | None = None
+    tuning: Tuning | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seeds, int) and self.seeds > MOST:
+            raise InfeasibleError(TOO_MANY)
+        seeds = [*range(self.seeds)] if isinstance(self.seeds, int) else [*self.seeds]
+        if not seeds or len(set(seeds)) < len(seeds) or not all(type(seed) is int and seed >= 0 for seed in seeds):
+            raise InfeasibleError(f"seeds must be a number of at least 1, or different integers, got {self.seeds}.")
+        object.__setattr__(self, "seeds", tuple(seeds))
+        if not is_path(self.name) or self.name != Path(self.name).name or self.name == "..":
+            raise InfeasibleError(f"name must be usable as the name of a folder, got {shown(self.name)!r}.")
+        if len(self.name.encode()) > LONGEST:
+            raise InfeasibleError(f"name must be at most {LONGEST} bytes long in UTF-8, got {shown(self.name)}.")
+        if self.target is not None and not 0 < self.target <= 1:
+            raise InfeasibleError(f"target must be an accuracy in (0, 1], got {self.target}.")
+        _ = self.planned
+        if self.worst is not None and (common := set(seeds) & set(self.worst.seeds)):
+            raise InfeasibleError(
+                f"The study uses the seed {min(common)} of the search for attacks. Give others to it."
+            )
+        if any(isinstance(given, WorstOf) for name, given in self.grid.items() if name != "attack"):
+            raise InfeasibleError("worst_of is an axis named attack. Rename the axis.")
+        if self.tuning is not None:
+            self.tuning.check(self.axes, seeds)
+            _ = self.trial.planned
+
+    @cached_property
+    def trial(self) -> "Study":
+        """The study of the tuning runs; raise `InfeasibleError` if there is no tuning."""
+        if self.tuning is None:
+            raise InfeasibleError(f"The study {self.name} has no tuning.")
+        grid, exclude = self.tuning.trial(self.axes, self.exclude)
+        base = replace(self.base, data=self.tuning.source(self.base.data))
+        return Study(base, grid, self.tuning.seeds, exclude, self.name)
+
+    def tuned(self, trial: Results) -> tuple["Study", list[str]]:
+        """Return the study with the settings that are best in its tuning runs, and a sentence on each method.
+
+        Args:
+            trial: the results of the tuning runs.
+
+        Raises:
+            InfeasibleError: some of them are missing.
+        """
+        if self.tuning is None:
+            return self, []
+        if trial.missing:
+            raise InfeasibleError(f"{plural(trial.missing, 'tuning run')} without a record. Carry out the study first.")
+        axis = self.tuning.axis
+        chosen, notes = self.tuning.choice(trial, list(self.axes[axis]))
+        values = {name: Fields({**settings, **chosen[name]}) for name, settings in self.axes[axis].items()}
+        return replace(self, grid={**self.grid, axis: values}, tuning=None), notes
+
+    @cached_property
+    def axes(self) -> dict[str, dict[str, Settings]]:
+        """The settings of each value, by axis and name."""
+        return {
+            name: axis_values(name, given.attacks if isinstance(given, WorstOf) else given)
+            for name, given in self.grid.items()
+        }
+
+    @cached_property
+    def planned(self) -> tuple[Planned, ...]:
+        """The runs, all seeds of a cell one after the other."""
+        every = (planned for cell in cells(self.axes, self.exclude) for planned in self._of(cell))
+        found = tuple(itertools.islice(every, MOST + 1))
+        if not found:
+            raise InfeasibleError("exclude leaves no run of the study. Exclude less.")
+        if len(found) > MOST:
+            raise InfeasibleError(TOO_MANY)
+        return found
+
+    def _of(self, cell: Cell) -> Iterator[Planned]:
+        """Yield the runs of a cell.
+
+        Raises:
+            InfeasibleError: they cannot begin; the message says how to exclude them.
+        """
+        try:
+            first = applied(self.base, cell.settings)
+            check_round(first)
+            for seed in self.seeds:  # type: ignore[union-attr]  # a tuple by now
+                yield Planned(cell.labels, replace(first, seed=seed))
+        except ValueError as error:
+            where = ", ".join(f"{axis}: {value}" for axis, value in cell.labels.items())
+            raise InfeasibleError(
+                f"The cell {{{where}}} cannot be carried out: {error} To leave it out, add it to exclude."
+            ) from error
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its records and results if none is given."""
+        return Path("studies") / self.name
+
+    def cost(self, folder: Path | str | None = None, *, data_dir: Path | str | None = None) -> Cost:
+        """Return the estimated cost of the runs that have no record yet; some of them are begun, to time a step.
+
+        Args:
+            folder: of the study; `folder` of this value if not given.
+            data_dir: where data sets lie; they are downloaded if not given.
+        """
+        store, planned = Store(Path(folder or self.folder)), self.planned
+        if self.tuning is not None:
+            trial = self.trial.results(store.folder.parent)
+            planned = (*self.trial.planned, *(planned if trial.missing else self.tuned(trial)[0].planned))
+        found = cost(planned, store, Path(data_dir) if data_dir else None)
+        if self.worst is None:
+            return found
+        defences = len(planned) // (len(self.worst.attacks) * len(self.seeds))  # type: ignore[arg-type]
+        return found.with_more(self.worst.runs * defences)
+
+    def run(
+        self,
+        folder: Path | str | None = None,
+        *,
+        jobs: int = 1,
+        data_dir: Path | str | None = None,
+        device: str = "cpu",
+        again: bool = False,
+        console: "Console | None" = None,
+        workers: Callable[[], AbstractContextManager[Workers]] | None = None,
+    ) -> Results:
+        """Carry out the runs that have no record yet, and return all results.
+
+        A study that was stopped or killed goes on where it was, and so does one that has grown.
+
+        Args:
+            folder: of records and results; `folder` of this value if not given.
+            jobs: number of runs at a time, in processes. Scripts call this below `if __name__ == "__main__":`.
+            data_dir: where data sets lie; they are downloaded if not given.
+            device: the torch device.
+            again: whether runs that have a record are repeated.
+            console: shows the progress; standard error if not given.
+            workers: starts what carries out the runs, in place of processes of this machine.
+        """
+        if self.tuning is not None:
+            given = {"jobs": jobs, "data_dir": data_dir, "device": device, "again": again, "console": console}
+            tuned, notes = self.tuned(self.trial.run(folder or self.folder, workers=workers, **given))  # type: ignore
+            found = tuned.run(folder, workers=workers, **given)  # type: ignore[arg-type]
+            return replace(found, notes=[*notes, *found.notes])
+        store = Store(Path(folder or self.folder))
+        means = Means(Path(data_dir) if data_dir else None, device, resume=not again)
+
+        def carried(planned: Sequence[Planned]) -> dict[str, Trace]:
+            known = {} if again else _stored(planned, store)
+            new = {one.plan.identity: one for one in planned if one.plan.identity not in known}
+            pool = workers() if workers else local_workers(jobs, store, means)
+            plans = {one.name: one.plan for one in new.values()}
+            return known | carry_out(plans, means, console, pool)
+
+        return self._results(carried, store.folder.parent)
+
+    def results(self, folder: Path | str | None = None) -> Results:
+        """Return the results of the runs that have a record.
+
+        Args:
+            folder: of the study; `folder` of this value if not given.
+        """
+        where = Path(folder or self.folder)
+        if self.tuning is not None:
+            tuned, notes = self.tuned(self.trial.results(where))
+            found = tuned.results(where)
+            return replace(found, notes=[*notes, *found.notes])
+        return self._results(partial(_stored, store=Store(where)), where)
+
+    def frame(self, folder: Path | str | None = None) -> "DataFrame":
+        """Return a table of pandas with a row for each run that has a record; see `Results.frame`."""
+        return self.results(folder).frame()
+
+    def _results(self, carried: Carried, folder: Path) -> Results:
+        """Return the results of the runs, which `carried` carries out or finds."""
+        planned, axes = self.planned, {name: tuple(values) for name, values in self.axes.items()}
+        if self.worst is not None:
+            planned = self._at_their_worst(self.worst, carried)
+            axes["attack"] = tuple(dict.fromkeys(one.labels["attack"] for one in planned))
+        known = carried(planned)
+        rows = tuple(
+            Row(one.labels, known[one.plan.identity], one.plan) for one in planned if one.plan.identity in known
+        )
+        found = Results(self.name, axes, rows, len(planned) - len(rows), self.target)
+        return found if self.worst is None else with_worst(found, folder)
+
+    @property
+    def worst(self) -> WorstOf | None:
+        """The attacks of which each defence meets its worst; None if the attacks are as given."""
+        given = self.grid.get("attack")
+        return given if isinstance(given, WorstOf) else None
+
+    def _at_their_worst(self, worst: WorstOf, carried: Carried) -> tuple[Planned, ...]:
+        """Return the runs of each defence under its worst attacks, which are searched first."""
+        defences = dict[tuple[str, ...], Planned]()
+        for one in self.planned:
+            defences.setdefault(tuple(value for axis, value in one.labels.items() if axis != "attack"), one)
+        found = Search(worst, list(defences.values()), carried).result()
+        return tuple(
+            Planned({**defence.labels, "attack": name}, replace(defence.plan, attack=attack, seed=seed))
+            for defence, attacks in zip(defences.values(), found, strict=True)
+            for name, attack in attacks.items()
+            for seed in self.seeds  # type: ignore[union-attr]  # a tuple by now
+        )
+
+
+def _stored(planned: Sequence[Planned], store: Store) -> dict[str, Trace]:
+    """Return the traces of runs, by identity, as far as there are any that can be used."""
+    plans = {one.plan.identity: one.plan for one in planned}
+    return {identity: found for identity, plan in plans.items() if (found := store.find(plan)[0]) is not None}
+
+
+def check_round(plan: Run) -> None:
+    """Raise `InfeasibleError` if no round of a run could ever have enough updates for its rule."""
+    rule = plan.algorithm.rule
+    if plan.algorithm.synchronous and rule is not None and (why := wrong_number(rule, plan.smallest_set.full)):
+        raise InfeasibleError(str(why))

@@ -1,0 +1,131 @@
+"""Equal chances: every method of a study has equally many settings, chosen on other runs than those of the result."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.core import InfeasibleError
+from phalanx.data.held_out import HeldOut
+from phalanx.experiments.grid import Fields, Settings, name_of
+from phalanx.experiments.results import Results
+from phalanx.report.words import percent
+from phalanx.rng import numpy_generator
+
+EVERY = "all"  # in place of the name of a method: options of all that have none of their own
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The tuning budget of a study.
+
+    A method's settings are random combinations of its options.  Each is carried out in every cell of the method, on
+    other seeds, so with other clients and data, and tested on examples that are held out from training.  The one with
+    the highest accuracy at the end, the mean over cells and seeds, is used in the study.
+
+    Args:
+        axis: of the study whose values are the methods.
+        options: by the name of a method, the values to choose from by field of a run; "all" for the others.
+        settings: number of settings of each method, the same for all.
+        seeds: of the tuning runs; the study has none of them.
+        held_out: share of the training examples on which settings are compared, between 0 and 1.
+    """
+
+    axis: str
+    options: Mapping[str, Mapping[str, Sequence[Any]]]
+    settings: int
+    seeds: Sequence[int] = (1000,)
+    held_out: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.settings < 1:
+            raise InfeasibleError(f"tuning.settings must be at least 1, got {self.settings}.")
+
+    def check(self, axes: Mapping[str, Mapping[str, Settings]], seeds: Sequence[int]) -> None:
+        """Raise `InfeasibleError` if a study with these axes and seeds cannot be tuned in this way."""
+        if self.axis not in axes:
+            raise InfeasibleError(
+                f"tuning.axis is {self.axis}, which is no axis. There are: {', '.join(axes) or 'none'}."
+            )
+        if common := set(seeds) & set(self.seeds):
+            raise InfeasibleError(
+                f"The study uses the seed {min(common)}, on which its settings are chosen. Give tuning other seeds."
+            )
+        if unknown := self.options.keys() - axes[self.axis].keys() - {EVERY}:
+            raise InfeasibleError(
+                f"tuning.options names {min(unknown)}, which {self.axis} does not have. "
+                f"It has: {', '.join(axes[self.axis])}."
+            )
+        for method in axes[self.axis]:
+            if (number := len(list(self._combinations(method)))) < self.settings:
+                raise InfeasibleError(
+                    f"{method} has {number} settings to choose from, and each method gets {self.settings}. "
+                    "Give it more options, or all fewer settings."
+                )
+
+    def _combinations(self, method: str) -> Iterator[dict[str, Any]]:
+        options = self.options.get(method, self.options.get(EVERY, {}))
+        return (dict(zip(options, values, strict=True)) for values in itertools.product(*options.values()))
+
+    def candidates(self, method: str) -> dict[str, Settings]:
+        """Return the settings of a method, by name."""
+        every = list(self._combinations(method))
+        drawn = numpy_generator(self.seeds[0], "tuning").choice(len(every), self.settings, replace=False)
+        return {
+            ", ".join(f"{field} {name_of(value)}" for field, value in every[k].items()): every[k] for k in sorted(drawn)
+        }
+
+    def trial(
+        self, axes: Mapping[str, Mapping[str, Settings]], exclude: Sequence[Mapping[str, Any]]
+    ) -> tuple[dict[str, dict[str, Fields]], list[dict[str, Any]]]:
+        """Return the grid and the exclusions of the tuning runs: each method with each of its settings."""
+        grid = {axis: {name: Fields(value) for name, value in values.items()} for axis, values in axes.items()}
+        variants = {method: self.candidates(method) for method in axes[self.axis]}
+        grid[self.axis] = {
+            _variant(method, name): Fields({**axes[self.axis][method], **settings})
+            for method, found in variants.items()
+            for name, settings in found.items()
+        }
+        return grid, [dict(rule) | self._expanded(rule, variants) for rule in exclude]
+
+    def _expanded(self, rule: Mapping[str, Any], variants: Mapping[str, Mapping[str, Settings]]) -> dict[str, Any]:
+        """Return the methods of an exclusion with all their settings."""
+        if self.axis not in rule:
+            return {}
+        given = rule[self.axis]
+        methods = [given] if isinstance(given, str) else given
+        return {self.axis: [_variant(method, name) for method in methods for name in variants[method]]}
+
+    def choice(self, results: Results, methods: Sequence[str]) -> tuple[dict[str, Settings], list[str]]:
+        """Return the best settings of each method, the first at a tie, and a sentence on each.
+
+        Args:
+            results: of the tuning runs.
+            methods: the names of the methods.
+
+        Raises:
+            InfeasibleError: no run of a method has a result.
+        """
+        table, chosen, notes = results.table(self.axis), dict[str, Settings](), list[str]()
+        for method in methods:
+            found = self.candidates(method)
+            means = {name: table[_variant(method, name)]["accuracy"].mean for name in found}
+            known = {name: mean for name, mean in means.items() if mean is not None}
+            if not known:
+                raise InfeasibleError(f"Every setting of {method} failed on the tuning seeds. Give it other options.")
+            best = max(known, key=lambda name: known[name])
+            chosen[method] = found[best]
+            seeds = ", ".join(map(str, self.seeds))
+            notes.append(
+                f"{method}: {best}, chosen among {self.settings} settings by an accuracy of {percent(known[best])} "
+                f"on held-out examples (worst setting {percent(min(known.values()))}; seeds {seeds})."
+            )
+        return chosen, notes
+
+    def source(self, data: Any) -> HeldOut:
+        """Return the data of the tuning runs."""
+        return HeldOut(data, self.held_out)
+
+
+def _variant(method: str, name: str) -> str:
+    return f"{method}: {name}"

@@ -1,0 +1,84 @@
+"""The experiments of Portnoy et al.: their runs are the paper's, and what they render says what was published."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from papers.client_weighting import described, figure1, figure3, figure4, figure5, figure6, mnist, ties
+from papers.client_weighting.populations import described_sizes, program_sizes
+from phalanx.experiments.papers.experiment import Context, reproductions
+from phalanx.experiments.papers.output import flat
+from phalanx.weighting import truncation_bound
+
+
+@pytest.fixture(scope="module")
+def context() -> Context:
+    return Context("quick", (0,), reproductions()["client-weighting"].published)
+
+
+def test_all_figures_of_the_paper_are_there():
+    found = reproductions()["client-weighting"].experiments
+    assert {f"figure{k}" for k in range(1, 7)} <= found.keys()
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+@pytest.mark.filterwarnings("ignore:Truncate:UserWarning")
+def test_the_runs_are_those_of_the_paper(scale):
+    grids = {figure5: 1, figure6: 4, described: 5}
+    for module, attacks in grids.items():
+        runs = module.runs(scale, 7)
+        assert len(runs) == attacks * len(mnist.RULES) * len(mnist.WEIGHTS)
+        assert len({run.identity for run in runs.values()}) == len(runs)
+        assert {run.seed for run in runs.values()} == {7}
+    federation = mnist.PROGRAM
+    assert (federation.clients, federation.until.steps, federation.training.lr) == (75, 100, 0.05)
+    assert [federation.training.examples(n) for n in (20158, 36, 5)] == [2015, 3, 1]
+    assert [len(figure6.runs(scale, 0)[f"{a} / mean / declared"].attackers()) for a in mnist.ATTACKS] == [1, 7, 1, 7]
+    assert [len(module.runs(scale, 0)) for module in (figure3, figure4)] == [12, 24]
+    tenth = figure4.runs(scale, 0)["10 % / median / truncated"]
+    assert (tenth.byzantine_per_round, round(tenth.participation * tenth.clients)) == (1, 10)
+    assert tenth.algorithm.preprocess.scope == "cohort"
+
+
+def test_the_runs_are_those_of_the_records():
+    """A changed hyper-parameter is another run: the records that the documentation cites would not be of it."""
+    records = {path.stem for path in (Path(__file__).parents[3] / "results/client-weighting/records").glob("*.json")}
+    seeds = {figure5: 3, figure6: 3, ties: 3, described: 1, figure3: 1, figure4: 1}
+    runs = [run for module, n in seeds.items() for seed in range(n) for run in module.runs("quick", seed).values()]
+    assert {run.identity for run in runs} == records
+
+
+def test_exact_and_noisy_copies_differ_in_the_noise_alone():
+    runs = ties.runs("quick", 0)
+    assert (
+        runs["exact / median"].identity
+        == figure6.runs("quick", 0)["model negation, 10 % / median / truncated"].identity
+    )
+    assert runs["noisy / median"].attack.reported_size(5) == 1_000_000
+
+
+def test_the_populations():
+    program, described_ = program_sizes(), described_sizes(0)
+    assert sum(program.values()) == sum(described_.values()) == 60_000
+    assert sorted(program.values())[:-13:-1] == [20158, 15155, 4292, 3785, 3211, 2820, 2017, 1561, 756, 665, 611, 589]
+    assert (len(program), np.median(list(program.values())), len(described_)) == (75, 36, 100)
+
+
+def test_what_is_rendered_without_records(context):
+    for module, cells, published in ((figure5, 12, 12), (figure6, 48, 48), (figure3, 12, 9), (figure4, 24, 18)):
+        (table,) = module.render({}, context).tables
+        compared = [cell for row in table.rows for cell in row if not isinstance(cell, str)]
+        assert len(compared) == cells
+        assert {cell.text for cell in compared} == {"missing"}
+        assert sum(cell.published is not None for cell in compared) == published
+    cells = {row[0]: row[1:] for row in figure5.render({}, context).tables[0].rows}
+    assert [cell.published.value for cell in cells["median"]] == [84, 83.5, 55]
+
+
+def test_the_trade_off_is_computed(context):
+    rendering = figure1.render({}, context)
+    rows = {row[0]: row[1:] for row in flat(rendering.tables[0]).rows}
+    assert rows["10 %"][0] == f"{truncation_bound(program_sizes(), 0.1, 0.5):,}" == "875"
+    assert rows["10 %"][1] == "8 of 75"
+    assert len(rendering.plots) == 1

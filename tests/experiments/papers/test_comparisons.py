@@ -1,0 +1,162 @@
+"""The arithmetic of tables by hand, and how they read in a terminal, in Markdown and in pandas."""
+
+import io
+import math
+
+import pandas
+import pytest
+from made import trace
+from rich.console import Console
+
+from phalanx.experiments.papers import Comparison, Plot, Published, Rendering, Sample, Table, compared
+from phalanx.experiments.papers.output import csv_text, flat
+from phalanx.experiments.shown.text import markdown_table, terminal_table
+
+THEIRS = Published(84.0, where="Toy 2020, Table 1", whose="A. Toy")
+READ = Published(55.0, 1.5, "Toy 2020, Figure 2", "read off the figure", 1.0, "A. Toy")
+
+
+def test_mean_and_standard_deviation_by_hand():
+    sample = Sample.of([84.0, 84.6, 84.3])
+    assert (sample.mean, sample.deviation, sample.n) == (pytest.approx(84.3), pytest.approx(0.3), 3)
+    assert Sample.of([1, 2, 3, 6]).deviation == pytest.approx(math.sqrt((4 + 1 + 0 + 9) / 3))
+    assert Sample.of([84.0]) == Sample(84.0, None, 1)
+    assert Sample.of([]) == Sample(None, None, 0)
+
+
+def test_a_sample_as_text():
+    assert Sample.of([84.0, 84.6, 84.3]).text() == "84.3 ± 0.3"
+    assert Sample.of([1166]).text(0) == "1166"
+    assert Sample.of([]).text() == "-"
+
+
+def test_the_last_and_the_best_value_of_each_seed():
+    traces = [trace([0.1, 0.9, 0.80], 0), trace([0.1, 0.7, 0.84], 1)]
+    cell = compared(traces, THEIRS, "So it is.")
+    assert cell.ours.mean == pytest.approx(82.0)
+    assert cell.ours.deviation == pytest.approx(math.sqrt(8))
+    assert cell.best.mean == pytest.approx(87.0)
+    assert (cell.ours.n, cell.failed, cell.remark) == (2, 0, "So it is.")
+    assert cell.difference == pytest.approx(-2.0)
+    lowest = compared([trace([0.5], loss=(3.0,))], figure="loss", scale=1.0, lowest=True)
+    assert (lowest.ours.mean, lowest.best.mean, lowest.difference) == (3.0, 3.0, None)
+
+
+def test_a_failed_run_is_no_part_of_the_mean_and_is_told():
+    cell = compared([trace([0.1, 0.8]), trace([0.1, 0.2], 1, failed=True)], THEIRS)
+    assert (cell.ours, cell.failed) == (Sample.of([80.0]), 1)
+    assert cell.text == "80.0 (1 of 2 failed)"
+    assert compared([trace([0.1], failed=True)], THEIRS).text == "failed"
+    assert compared([], THEIRS).text == "missing"
+    unmeasured = compared([trace([0.5, None])])
+    assert (unmeasured.text, unmeasured.failed) == ("failed", 1)
+
+
+def test_the_remark_of_the_published_number_is_added():
+    assert compared([], Published(1.0, remark="Odd."), "Ours is even.").remark == "Ours is even. Odd."
+
+
+@pytest.mark.parametrize(
+    ("ours", "tolerance", "verdict"),
+    [(86.0, 2.0, ""), (86.1, 2.0, "higher"), (82.0, 2.0, ""), (81.9, 2.0, "lower"), (0.0, None, "")],
+)
+def test_a_difference_beyond_the_tolerance_is_called_by_its_name(ours, tolerance, verdict):
+    assert Comparison(Sample.of([ours]), None, THEIRS).verdict(tolerance) == verdict
+
+
+def test_without_a_published_number_there_is_no_difference():
+    for published in (None, Published(None)):
+        cell = Comparison(Sample.of([3.0]), None, published)
+        assert (cell.difference, cell.verdict(0.0)) == (None, "")
+    assert Comparison(Sample.of([]), None, THEIRS).difference is None
+
+
+def test_rows_and_parts_are_checked():
+    with pytest.raises(ValueError, match=r"needs 2 cells \(a, b\), got 1: \['x'\]"):
+        Table("T", ["a", "b"], [["x", "y"], ["x"]])
+    with pytest.raises(ValueError, match="a part of its own, got \\['', ''\\]"):
+        Rendering(plots=[Plot(None), Plot(None)])
+
+
+LONG = Table(
+    "Long | narrow",
+    ["rule", "accuracy, %"],
+    [
+        ["mean | all", Comparison(Sample.of([81.0, 82.0]), Sample.of([90.0, 91.0]), THEIRS, "Odd.")],
+        ["median", Comparison(Sample.of([55.0, 56.0]), Sample.of([60.0, 61.0]), READ)],
+        ["none", "not defined"],
+    ],
+    ["A note."],
+    tolerance=2.0,
+)
+WIDE = Table(
+    "Wide",
+    ["rule", "clean, %", "noise, %"],
+    [["mean", Comparison(Sample.of([80.0]), None, THEIRS), Comparison(Sample.of([10.0]), None, READ, "Collapses.")]],
+    tolerance=2.0,
+)
+
+
+def test_one_column_of_comparisons_is_taken_apart():
+    assert flat(LONG).columns == ["rule", "accuracy, %: ours", "best", "published", "difference", "remark"]
+    assert flat(LONG).rows == [
+        ["mean | all", "81.5 ± 0.7", "90.5 ± 0.7", "84", "-2.5 lower", "Odd."],
+        ["median", "55.5 ± 0.7", "60.5 ± 0.7", "55 ± 1.5", "+0.5", ""],
+        ["none", "not defined", "", "", "", ""],
+    ]
+    assert flat(LONG).notes == [
+        "A note.",
+        "Ours: mean ± standard deviation over 2 seeds, at the end of training; best: at each run's best evaluation.",
+        '"higher" and "lower" mark differences beyond 2.',
+        "Published: Toy 2020, Table 1, printed; runs of A. Toy.",
+        "Published: Toy 2020, Figure 2, read off the figure, within 1; runs of A. Toy.",
+    ]
+
+
+def test_several_columns_of_comparisons_are_one_cell_each():
+    assert flat(WIDE).columns == ["rule", "clean, %", "noise, %"]
+    assert flat(WIDE).rows == [["mean", "80.0 (84, -4.0 lower)", "10.0 (55 ± 1.5, -45.0 lower)"]]
+    assert flat(WIDE).notes[0] == "mean, noise, %: Collapses."
+    assert "In brackets: the published number, and ours minus that." in flat(WIDE).notes
+
+
+def test_what_no_row_has_is_no_column():
+    bare = Table("Bare", ["n", "U*"], [["75", Comparison(Sample.of([1166]), decimals=0)], ["100", "none"]])
+    assert flat(bare).columns == ["n", "U*: ours"]
+    assert flat(bare).rows == [["75", "1166"], ["100", "none"]]
+    assert flat(Table("Text", ["a"], [["b"]])).notes == []
+
+
+def test_markdown_keeps_its_columns():
+    lines = markdown_table(flat(LONG)).splitlines()
+    assert lines[0] == "**Long | narrow**"
+    assert lines[3] == "| --- | ---: | ---: | ---: | ---: | --- |"
+    assert lines[4] == "| mean \\| all | 81.5 ± 0.7 | 90.5 ± 0.7 | 84 | -2.5 lower | Odd. |"
+    assert {line.replace("\\|", "").count("|") for line in lines[2:7]} == {7}
+
+
+def test_the_terminal_shows_the_same_words():
+    console = Console(file=io.StringIO(), width=120)
+    console.print(terminal_table(flat(LONG)))
+    out = console.file.getvalue()
+    assert all(word in out for word in ("mean | all", "81.5 ± 0.7", "-2.5 lower", "Odd.", "not defined"))
+
+
+def test_csv_goes_to_pandas_with_every_number():
+    frame = pandas.read_csv(io.StringIO(csv_text([LONG, WIDE])))
+    assert list(frame["table"]) == ["Long | narrow"] * 3 + ["Wide"]
+    mean = frame.iloc[0]
+    assert (mean["rule"], mean["what"], mean["verdict"], mean["remark"]) == (
+        "mean | all",
+        "accuracy, %",
+        "lower",
+        "Odd.",
+    )
+    assert mean[["mean", "n", "failed", "best", "published", "difference"]].tolist() == [81.5, 2, 0, 90.5, 84.0, -2.5]
+    assert mean["sd"] == pytest.approx(math.sqrt(0.5))
+    assert frame.iloc[1]["published sd"] == 1.5
+    assert "within 1" in frame.iloc[1]["source"]
+    assert (frame.iloc[2]["remark"], math.isnan(frame.iloc[2]["mean"])) == ("not defined", True)
+    wide = frame.iloc[3]
+    assert (wide["clean, %: mean"], wide["noise, %: difference"], wide["noise, %: verdict"]) == (80.0, -45.0, "lower")
+    assert math.isnan(wide["mean"])

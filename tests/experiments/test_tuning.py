@@ -1,0 +1,93 @@
+"""Equal chances: the same number of settings for each method, chosen on seeds and examples of their own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from reproduce.made import trace
+
+from phalanx import Run, Study, Until
+from phalanx.aggregators import Krum, Mean
+from phalanx.attacks import SignFlip
+from phalanx.cli.study_file import read_study
+from phalanx.core import InfeasibleError
+from phalanx.data import Digits, HeldOut
+from phalanx.experiments import Tuning
+from phalanx.experiments.results import Results, Row
+
+BASE = Run(clients=9, attack=SignFlip(), byzantine=2, until=Until(steps=2))
+GRID = {"algorithm.aggregate": {"mean": Mean(), "krum": Krum(f=2)}, "attack": {"none": None, "flip": SignFlip()}}
+LRS = {"training.lr": [0.3, 0.1, 0.03]}
+TUNING = Tuning("algorithm.aggregate", {"krum": {"algorithm.aggregate.f": [1, 2], **LRS}, "all": LRS}, 3, (50, 51))
+STUDY = Study(BASE, GRID, 2, [{"algorithm.aggregate": "mean", "attack": "flip"}], tuning=TUNING)
+
+
+def test_each_method_has_the_same_number_of_settings_in_the_same_cells():
+    found = [one.labels["algorithm.aggregate"].partition(":")[0] for one in STUDY.trial.planned]
+    assert found.count("krum") == 3 * 2 * 2  # settings, attacks, seeds
+    assert found.count("mean") == 3 * 2, "one attack is excluded for it"
+    assert {one.plan.seed for one in STUDY.trial.planned} == {50, 51}
+    assert {one.plan.data for one in STUDY.trial.planned} == {HeldOut(Digits(), 0.2)}
+
+
+def test_the_best_setting_of_each_method_is_used_and_said():
+    def score(plan):
+        return 0.9 - abs(plan.training.lr - 0.1)
+
+    trial = STUDY.trial
+    rows = [Row(one.labels, trace([score(one.plan)], one.plan.seed)) for one in trial.planned]
+    tuned, notes = STUDY.tuned(Results("trial", {n: tuple(v) for n, v in trial.axes.items()}, rows))
+    mean = [one.plan for one in tuned.planned if one.labels["algorithm.aggregate"] == "mean"]
+    assert {plan.training.lr for plan in mean} == {0.1}
+    assert {plan.data for plan in mean} == {Digits()}
+    assert len(tuned.planned) == len(STUDY.planned)
+    assert notes[0].startswith("mean: training.lr 0.1, chosen among 3 settings by an accuracy of 90.0 % on held-out")
+
+
+def test_a_study_is_not_evaluated_before_its_tuning_is_complete():
+    with pytest.raises(InfeasibleError, match="2 tuning runs without a record"):
+        STUDY.tuned(Results("trial", {}, [], missing=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"axis": "rule"}, "tuning.axis is rule, which is no axis"),
+        ({"seeds": (1, 50)}, "The study uses the seed 1, on which its settings are chosen"),
+        ({"settings": 4}, "mean has 3 settings to choose from, and each method gets 4"),
+        ({"options": {"krim": LRS}}, "tuning.options names krim"),
+        ({"settings": 0}, "at least 1, got 0"),
+    ],
+)
+def test_unequal_chances_and_common_seeds_are_refused(change, message):
+    with pytest.raises(InfeasibleError, match=message):
+        replace(STUDY, tuning=replace(TUNING, **change))
+
+
+def test_held_out_examples_are_training_examples_and_no_others():
+    train, _ = Digits().load()
+    rest, held = HeldOut(Digits(), 0.25).load()
+    assert len(held) == round(0.25 * len(train))
+    assert sorted(torch.cat([rest.x, held.x]).flatten(1).tolist()) == sorted(train.x.flatten(1).tolist())
+    assert torch.equal(HeldOut(Digits(), 0.25).load()[1].x, held.x)
+    assert not torch.equal(HeldOut(Digits(), 0.25, seed=1).load()[1].x, held.x)
+    with pytest.raises(ValueError, match="leaves a part empty"):
+        HeldOut(Digits(), 0.0001).load()
+
+
+def test_tuning_in_a_file(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "base: {clients: 9}\n"
+        "grid: {algorithm.aggregate: {mean: Mean, krum: Krum(f=2)}}\n"
+        "seeds: 2\n"
+        "tuning: {axis: algorithm.aggregate, settings: 2, seeds: [9],\n"
+        "  options: {all: {training.lr: [0.1, 0.2]}, krum: {algorithm.aggregate.f: [1, 2]}}}\n"
+    )
+    tuning = read_study(path).tuning
+    assert tuning == Tuning(
+        "algorithm.aggregate", {"all": {"training.lr": [0.1, 0.2]}, "krum": {"algorithm.aggregate.f": [1, 2]}}, 2, [9]
+    )
+    path.write_text(path.read_text().replace("settings", "setting"))
+    with pytest.raises(ValueError, match="The tuning of a study has no option 'setting'"):
+        read_study(path)

@@ -1,5 +1,0 @@
-"""A paper without experiments yet."""
-
-from phalanx.reproduce import Paper
-
-PAPER = Paper("other", "On Nothing", 'B. Other, "On Nothing", 2021')
