@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-TOYS = Path(__file__).parents[1] / "experiments" / "papers"  # where toy_papers are
+TOYS = Path(__file__).parents[1] / "experiments" / "reproduce"  # where toy_papers are
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ TOY = ["reproduce", "toy-paper", "figure1", "--package", "toy_papers"]
 @pytest.fixture(autouse=True)
 def _apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path, str(Path(__file__).parents[1] / "experiments" / "papers")])
+    monkeypatch.setattr("sys.path", [*sys.path, str(Path(__file__).parents[1] / "experiments" / "reproduce")])
 
 
 @pytest.fixture

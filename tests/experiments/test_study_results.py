@@ -4,8 +4,8 @@ import csv
 import io
 
 import pytest
-from reproduce.made import trace
 
+from experiments.reproduce.made import trace
 from phalanx.core import InfeasibleError
 from phalanx.experiments.results import Results, Row
 from phalanx.experiments.shown import study_figures, study_tables

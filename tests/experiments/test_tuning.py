@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from reproduce.made import trace
 
+from experiments.reproduce.made import trace
 from phalanx import Run, Study, Until
 from phalanx.aggregators import Krum, Mean
 from phalanx.attacks import SignFlip

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from reproduce.made import trace
 
+from experiments.reproduce.made import trace
 from phalanx import Run, Study, Until
 from phalanx.aggregators import Mean, Median
 from phalanx.attacks import Gaussian, ReportTimes, Rescale, Scheduled, SignFlip, Together

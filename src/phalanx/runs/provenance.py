@@ -30,13 +30,7 @@ was made without it.
 
 PACKAGE = Path(__file__).parents[1]
 PAPERS = Path("../../papers")  # of a checkout, from the package: some of their runs use classes of their own
-NO_NUMBERS = (
-    "cli",
-    "report",
-    "reproduce",
-    "leaderboard",
-    "wording.py",
-)  # of the package: parts on which no number of a run depends
+NO_NUMBERS = ("cli", "report", "experiments", "wording.py")  # parts of the package on which no number of a run depends
 REDIRECTIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # a hook of another checkout sets them
 
 

@@ -37,7 +37,7 @@ from phalanx.wording import shown
 Scale = Literal["quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 PACKAGE = "papers"  # next to `src` in the repository, and not in the wheel
-REPOSITORY = Path(__file__).parents[3]  # if the library runs from its repository
+REPOSITORY = Path(__file__).parents[4]  # if the library runs from its repository
 URL = "https://github.com/phalanx-fl/phalanx"
 ALL = "all"  # on the command line, in place of an experiment's name
 

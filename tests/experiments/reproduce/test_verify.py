@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from reproduce.made import trace
 
+from experiments.reproduce.made import trace
 from phalanx.experiments.papers.verify import conditions, differences, distance
 from phalanx.experiments.trace import Excluded
 from phalanx.runs.provenance import Provenance
