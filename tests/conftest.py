@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 
 import pytest
 import torch
@@ -56,3 +57,17 @@ def one_thread():
 def two_threads():
     """Two threads of torch, on any machine."""
     yield from _threads(2)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real browser without a window."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()

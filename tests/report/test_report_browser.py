@@ -1,13 +1,14 @@
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import report_records as records
 
 from phalanx.report import write
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+if TYPE_CHECKING:
+    from playwright import sync_api
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # Elements that reach past the window, other than inside a box that scrolls or hides its overflow.
@@ -16,18 +17,6 @@ TOO_WIDE = """() => [...document.body.querySelectorAll("*")].filter(e => {
     for (let p = e; p; p = p.parentElement) if (getComputedStyle(p).overflowX !== "visible") return false;
     return true;
 }).map(e => e.outerHTML.slice(0, 120))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["sync_api.Browser"]:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

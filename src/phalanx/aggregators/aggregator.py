@@ -132,7 +132,7 @@ class Aggregator(ABC):
             ValueError: if an argument is not as described.
             InfeasibleError: as in a call.
 
-        Example:
+        Examples:
             >>> from phalanx.aggregators import Mean, Median
             >>> rows = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [5.0, 0.0], [6.0, 0.0]])
             >>> Median().influence(rows, f=1)

@@ -38,7 +38,7 @@ class Bulyan(Aggregator):
         f: number of attackers to tolerate.
         neighbours: number of neighbours in a Krum score: "n-f-2" as in the paper, or "n-f-1".
 
-    Example:
+    Examples:
         >>> Bulyan(f=1)(torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0], [90.0]]))
         tensor([2.])
     """

@@ -81,7 +81,7 @@ class CAF(Selection):
     Args:
         f: number of attackers of average weight to tolerate, 2f < m.
 
-    Example:
+    Examples:
         >>> CAF(f=1)(torch.tensor([[0.0], [2.0], [1.0], [100.0]]))
         tensor([1.0067])
     """

@@ -42,7 +42,7 @@ class CenteredClipping(Aggregator):
         radius: tau, the largest distance from the centre that is not clipped, in the units of the rows.
         iterations: number of clipping steps; 1 in the paper, where the centre is the last round's result.
 
-    Example:
+    Examples:
         >>> CenteredClipping(radius=1.0)(torch.tensor([[0.5], [0.5], [-9.0], [0.0]]))
         tensor([0.])
     """

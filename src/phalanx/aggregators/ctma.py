@@ -40,7 +40,7 @@ class CTMA(Selection):
         share: lambda, the share of the weight that is left out, in [0, 0.5).
         rule: what the rows are compared with.
 
-    Example:
+    Examples:
         >>> CTMA(share=0.25)(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
         tensor([2.])
     """

@@ -51,7 +51,7 @@ class DnC(Selection):
         coordinates: b, number of coordinates in a draw; all coordinates if there are fewer.
         seed: seed of the draws.
 
-    Example:
+    Examples:
         >>> DnC(f=1)(torch.tensor([[0.0, 1.0], [2.0, 1.0], [1.0, 1.0], [100.0, 1.0]]))
         tensor([1., 1.])
     """

@@ -38,7 +38,7 @@ class DensestMajority(Selection):
     A weight acts like a number of copies.  Not equivariant to translation.  Norms are not looked at: the caller has to
     bound them.  Cost: one product of the rows with themselves, O(m^2 d), and O(m^2) for the clusters.
 
-    Example:
+    Examples:
         >>> DensestMajority()(torch.tensor([[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
         tensor([3., 0.])
     """
@@ -76,7 +76,7 @@ class FLAMEFilter(Selection):
             public implementations use 0.001.
         seed: seed of the noise.
 
-    Example:
+    Examples:
         >>> FLAMEFilter()(torch.tensor([[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
         tensor([3., 0.])
     """

@@ -46,7 +46,7 @@ class FoolsGoldWeights(Selection):
 
     Cost: one product of the rows with themselves, O(m^2 d), which other rules on the same points share.
 
-    Example:
+    Examples:
         >>> FoolsGoldWeights()(torch.tensor([[2.0, 0.0], [0.0, 4.0], [9.0, 9.0], [9.0, 9.0]]))
         tensor([1., 2.])
     """

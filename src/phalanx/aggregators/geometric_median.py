@@ -63,7 +63,7 @@ class GeometricMedian(Selection):
         tolerance: allowed distance from the minimum, relative to the distance within which half of the weight lies.
         iterations: largest number of steps of Weiszfeld's algorithm, after which Newton's method takes over.
 
-    Example:
+    Examples:
         >>> GeometricMedian()(torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, -1.0], [1.0, 0.5]]))
         tensor([1.0000, 0.5000])
     """

@@ -80,7 +80,7 @@ def audited(f: int | None) -> Iterator[list[Influence]]:
 
     The aggregation itself stays the same to the bit.  Rules that a rule calls are not measured.
 
-    Example:
+    Examples:
         >>> from phalanx.aggregators import Median
         >>> with audited(1) as found:
         ...     Median()(torch.tensor([[0.0], [1.0], [3.0]]))

@@ -58,7 +58,7 @@ class Krum(Selection):
         f: number of attackers to tolerate.
         neighbours: number of neighbours in a score: "n-f-2" as in the paper, or "n-f-1".
 
-    Example:
+    Examples:
         >>> Krum(f=1)(torch.tensor([[0.0], [1.0], [1.1], [1.3], [9.0]]))
         tensor([1.1000])
     """
@@ -108,7 +108,7 @@ class MultiKrum(Selection):
         m: number of rows to average; n - f if not given.
         neighbours: number of neighbours in a score: "n-f-2" as in the paper, or "n-f-1".
 
-    Example:
+    Examples:
         >>> MultiKrum(f=1, m=2)(torch.tensor([[0.0], [1.0], [1.1], [1.3], [9.0]]))
         tensor([1.0500])
     """

@@ -56,7 +56,7 @@ class MDA(Selection):
     Args:
         f: number of attackers of average weight to tolerate, 2f < m.
 
-    Example:
+    Examples:
         >>> MDA(f=1)(torch.tensor([[0.0], [1.0], [2.0], [100.0]]))
         tensor([1.])
     """

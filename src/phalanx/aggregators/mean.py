@@ -18,7 +18,7 @@ class Mean(Selection):
     One row can move the result anywhere.  McMahan et al., "Communication-Efficient Learning of Deep Networks from
     Decentralized Data", 2017.
 
-    Example:
+    Examples:
         >>> Mean()(torch.tensor([[0.0, 1.0], [4.0, 5.0]]), torch.tensor([3.0, 1.0]))
         tensor([1., 2.])
     """

@@ -33,7 +33,7 @@ class MeaMed(Aggregator):
     Args:
         f: number of attackers to tolerate.
 
-    Example:
+    Examples:
         >>> MeaMed(f=1)(torch.tensor([[0.0], [1.0], [2.0], [90.0]]))
         tensor([1.])
     """

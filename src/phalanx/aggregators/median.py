@@ -52,7 +52,7 @@ class Median(Aggregator):
     Stays inside the range of the honest entries of each coordinate while the attackers hold less than half of the
     weight.
 
-    Example:
+    Examples:
         >>> Median()(torch.tensor([[0.0], [1.0], [100.0]]))
         tensor([1.])
         >>> Median()(torch.tensor([[0.0], [1.0], [100.0]]), torch.tensor([2.0, 1.0, 1.0]))

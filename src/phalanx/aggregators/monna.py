@@ -60,7 +60,7 @@ class MoNNA(Selection):
         reference: index of the trusted row among the rows of the call, from 0.  It must have a positive weight.
             After a pre-aggregator, the index among the rows that it returns.
 
-    Example:
+    Examples:
         >>> MoNNA(f=1, reference=1)(torch.tensor([[100.0], [0.0], [4.0]]))
         tensor([2.])
     """

@@ -24,7 +24,7 @@ class Clip(PreAggregator):
     Args:
         radius: largest norm that is not clipped, in the units of the rows.
 
-    Example:
+    Examples:
         >>> Clip(radius=1.0).rows(torch.tensor([[3.0, 4.0], [0.0, 0.5]]))
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.5000]])
@@ -57,7 +57,7 @@ class AdaptiveClip(PreAggregator):
     Args:
         f: number of attackers to tolerate.
 
-    Example:
+    Examples:
         >>> AdaptiveClip(f=1).rows(torch.tensor([[1.0], [2.0], [3.0], [90.0]]))
         tensor([[1.],
                 [2.],
@@ -95,7 +95,7 @@ class NearestNeighborMixing(PreAggregator):
     Args:
         f: number of attackers to tolerate.
 
-    Example:
+    Examples:
         >>> NearestNeighborMixing(f=1).rows(torch.tensor([[0.0], [2.0], [90.0]]))
         tensor([[ 1.],
                 [ 1.],
@@ -131,7 +131,7 @@ class Bucketing(PreAggregator):
         s: number of rows in a bucket.
         seed: seed of the draw, which also depends on the round (`turn`).
 
-    Example:
+    Examples:
         >>> Bucketing(s=2).rows(torch.tensor([[1.0], [1.0], [1.0]]))
         tensor([[1.],
                 [1.]])

@@ -31,7 +31,7 @@ class SignMajority(Aggregator):
 
     Cost: O(m d) time and O(d) memory.
 
-    Example:
+    Examples:
         >>> SignMajority()(torch.tensor([[3.0, -1.0, 0.0], [100.0, -0.1, 2.0], [-5.0, 7.0, -2.0]]))
         tensor([ 1., -1.,  0.])
     """

@@ -58,7 +58,7 @@ class SMEA(Selection):
     Args:
         f: number of attackers of average weight to tolerate, 2f < m.
 
-    Example:
+    Examples:
         >>> SMEA(f=1)(torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [100.0, 0.0]]))
         tensor([1.0000, 0.3333])
     """

@@ -59,7 +59,7 @@ class TrimmedMean(Aggregator):
         form: "weight" removes weight, as described; "strict" keeps the entries strictly between two quantiles, as
             in the program of Portnoy et al.
 
-    Example:
+    Examples:
         >>> TrimmedMean(beta=0.25)(torch.tensor([[-100.0], [1.0], [3.0], [100.0]]))
         tensor([2.])
     """

@@ -67,9 +67,9 @@ def bipartition(similarity: Float[Tensor, "m m"], linkage: Linkage = "single") -
 
     Raises:
         ValueError: if there are fewer than two items, the matrix is not square or not finite, or the linkage is
-        unknown.
+            unknown.
 
-    Example:
+    Examples:
         >>> bipartition(torch.tensor([[1.0, -0.2, 0.9], [-0.2, 1.0, 0.1], [0.9, 0.1, 1.0]]))
         ((0, 2), (1,))
     """

@@ -45,7 +45,7 @@ def divide(similarity: Float[Tensor, "m m"], least: int = 2) -> Division | None:
         similarity: (m, m), symmetric, finite.
         least: items without those that were set aside, at least 2.
 
-    Example:
+    Examples:
         >>> alpha = torch.block_diag(torch.full((2, 2), 0.9), torch.full((2, 2), 0.8))
         >>> divide(alpha).groups
         ((0, 1), (2, 3))

@@ -51,7 +51,7 @@ def similarity_under_noise(gamma_i: float, gamma_j: float) -> float:
     Raises:
         ValueError: if the noise is outside of [0, 1).
 
-    Example:
+    Examples:
         >>> round(similarity_under_noise(0.5, 0.5), 6)
         0.5
     """
@@ -121,7 +121,7 @@ def max_noise_for_correct_clustering(k: int) -> float:
     Raises:
         ValueError: if there are fewer than two distributions.
 
-    Example:
+    Examples:
         >>> [round(max_noise_for_correct_clustering(k), 4) for k in (2, 3, 4)]
         [0.7071, 0.3827, 0.2588]
     """
@@ -139,7 +139,7 @@ def max_noise_for_split(alpha_cross: float) -> float:
     Raises:
         ValueError: if it is not a cosine.
 
-    Example:
+    Examples:
         >>> max_noise_for_split(0.5)
         0.5
     """

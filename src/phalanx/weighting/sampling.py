@@ -73,7 +73,7 @@ def drawn_attackers(clients: int, byzantine: int, drawn: int, delta: float) -> i
     Raises:
         ValueError: if an argument is not as described.
 
-    Example:
+    Examples:
         >>> drawn_attackers(clients=100, byzantine=10, drawn=10, delta=0.01)
         3
     """

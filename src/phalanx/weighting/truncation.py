@@ -50,7 +50,7 @@ def mwp(sizes: Mapping[int, float] | NDArray[Any], p: float) -> float:
     Raises:
         ValueError: if there are no clients, a size is not positive, or p is out of range.
 
-    Example:
+    Examples:
         >>> mwp({0: 1, 1: 2, 2: 3, 3: 6}, p=0.5)
         0.75
     """
@@ -81,7 +81,7 @@ def truncation_bound(sizes: Sizes, alpha: float, alpha_star: float) -> int:
         ValueError: if an argument is not as described.
         InfeasibleError: if even with equal weights ceil(alpha K) clients hold more than alpha*.
 
-    Example:
+    Examples:
         >>> truncation_bound({0: 1, 1: 2, 2: 3, 3: 1000}, alpha=0.25, alpha_star=0.5)
         6
     """
@@ -109,7 +109,7 @@ def subset_bound(sizes: Mapping[int, int], attackers: int, size: int, alpha_star
         ValueError: if an argument is not as described.
         TooFewError: if f of q clients hold more than alpha* even with equal weights.
 
-    Example:
+    Examples:
         >>> subset_bound({0: 1, 1: 2, 2: 3, 3: 1000}, attackers=1, size=3, alpha_star=0.5)
         3
     """

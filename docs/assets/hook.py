@@ -1,0 +1,61 @@
+"""Hook of MkDocs: links that leave `docs/` lead into the repository, and every public package has a page of its API."""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+PUBLIC = (
+    "aggregators", "algorithms", "attacks", "clustering", "data", "fairness", "flower", "models", "observers",
+    "weighting",
+)  # fmt: skip
+LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)(#[^)]*)?(\))")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add a page for each public package, which lists what its `__all__` names; name the pages of folders in `nav`."""
+    for package in ("", *PUBLIC):
+        name = ".".join(filter(None, ("phalanx", package)))
+        file = ROOT / "src" / "phalanx" / package / "__init__.py"
+        text = f"# {name}\n\n{ast.get_docstring(ast.parse(file.read_text()))}\n\n"
+        text += "".join(f"::: {name}.{member}\n\n" for member in exported(file))
+        files.append(File.generated(config, f"api/{package or 'phalanx'}.md", content=text))
+    pages = sorted(file.src_uri for file in files if file.src_uri.endswith(".md"))
+    config.nav = _whole(config.nav, pages)
+    return files
+
+
+def _whole(nav: Any, pages: list[str]) -> Any:
+    """Return a part of `nav` in which a folder, `rules/`, is the list of its pages."""
+    if isinstance(nav, dict):
+        return {title: _whole(inner, pages) for title, inner in nav.items()}
+    if isinstance(nav, list):
+        found = [_whole(inner, pages) for inner in nav]
+        return [page for inner in found for page in (inner if isinstance(inner, list) else [inner])]
+    return [page for page in pages if page.startswith(nav)] if nav.endswith("/") else nav
+
+
+def exported(file: Path) -> list[str]:
+    """Return the classes and functions that a package exports, constants left out, in the order of `__all__`."""
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            return list(ast.literal_eval(node.value))
+    raise ValueError(f"{file} has no __all__.")
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Return the page with each link out of `docs/` as one into the repository."""
+    folder = (ROOT / "docs" / page.file.src_uri).parent
+
+    def outside(found: re.Match[str]) -> str:
+        target = (folder / found[2]).resolve()
+        if target.is_relative_to(ROOT / "docs") or not target.is_relative_to(ROOT):
+            return found[0]
+        kind = "tree" if target.is_dir() else "blob"
+        place = f"{config.repo_url}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
+        return f"{found[1]}{place}{found[3] or ''}{found[4]}"
+
+    return LINK.sub(outside, markdown)

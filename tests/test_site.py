@@ -1,0 +1,103 @@
+"""The site: it builds without a warning, and the figures of its picture are the library's."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from phalanx.aggregators import GeometricMedian, Krum, Mean, Median
+from phalanx.errors import InfeasibleError
+from phalanx.weighting import attacker_share
+from phalanx.weighting.truncation import truncation_bound
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "docs" / "assets" / "attackers.js"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed")
+def test_the_site_builds_without_a_warning(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    pages = {page.relative_to(tmp_path / "site").as_posix() for page in (tmp_path / "site").rglob("*.html")}
+    assert {"index.html", "attackers/index.html", "api/aggregators/index.html", "rules/Krum/index.html"} <= pages
+    for page in (tmp_path / "site").rglob("*.html"):
+        text = page.read_text()
+        assert 'src="http' not in text, page
+        assert "fonts.googleapis" not in text, page
+    assert "MultiKrum" in (tmp_path / "site" / "api" / "aggregators" / "index.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def browser_page(browser):
+    page = browser.new_page()
+    page.set_content('<!doctype html><div id="attackers-picture"></div>')
+    page.add_script_tag(content=SCRIPT.read_text())
+    yield page
+    page.close()
+
+
+def cases():
+    draw = np.random.default_rng(5)
+    for k in range(60):
+        m = int(draw.integers(5, 21))
+        points = draw.normal(size=(m, 2)).round(int(draw.integers(1, 4)))  # rounding makes equal entries
+        weights = draw.integers(1, 200, m) if k % 2 else np.full(m, 7)
+        yield points.tolist(), weights.tolist(), int(draw.integers(0, (m - 3) // 2 + 1))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("points", "weights", "f"), list(cases()))
+def test_rules_of_the_picture_are_those_of_the_library(browser_page, points, weights, f):
+    rows, own = torch.tensor(points, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
+    found = browser_page.evaluate(
+        "([p, w, f]) => [Rules.mean(p, w), Rules.median(p, w), Rules.krum(p, w, f), Rules.geometricMedian(p, w)]",
+        [points, weights, f],
+    )
+    expected = [Mean()(rows, own), Median()(rows, own), Krum(f)(rows, own), GeometricMedian(1e-9)(rows, own)]
+    for ours, theirs, tolerance in zip(found, expected, (1e-9, 1e-9, 1e-9, 1e-5), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), atol=tolerance)
+    bound = Median().influence(rows, own, f=f)
+    reach = browser_page.evaluate("([p, w, f]) => Rules.influenceOfMedian(p, w, f)", [points, weights, f])
+    assert reach == pytest.approx(bound.value) if bound.kind != "unbounded" else np.isinf(reach)
+
+
+@pytest.mark.browser
+def test_truncation_of_the_picture_is_that_of_the_library(browser_page):
+    draw = np.random.default_rng(6)
+    for _ in range(40):
+        sizes = draw.integers(1, 10_000, int(draw.integers(4, 21))).tolist()
+        t = int(draw.integers(1, max(2, len(sizes) // 3)))
+        found = browser_page.evaluate("([s, t]) => Rules.truncationBound(s, t, 0.45)", [sizes, t])
+        try:
+            expected = truncation_bound(dict(enumerate(sizes)), t / len(sizes), 0.45)
+        except InfeasibleError:
+            expected = None
+        assert found == expected
+        share = browser_page.evaluate("([s, t]) => Rules.share(s, t)", [sizes, t])
+        assert share == pytest.approx(attacker_share(dict(enumerate(sizes)), t, len(sizes)))
+
+
+@pytest.mark.browser
+def test_the_picture_follows_the_reader(browser_page):
+    before = browser_page.evaluate("window.attackersPicture.found.mean")
+    slider = browser_page.locator('input[data-key="size"]')
+    slider.fill("100")
+    grown = browser_page.evaluate("window.attackersPicture")
+    assert grown["found"]["mean"] != before
+    assert grown["radius"] is None or not np.isfinite(grown["radius"])  # four hold most of the weight
+    browser_page.locator('input[data-key="truncate"]').check()
+    safe = browser_page.evaluate("window.attackersPicture")
+    assert safe["bound"] is not None
+    assert "45 % of the weight" in browser_page.locator(".attackers-said").inner_text()
+    handle = browser_page.locator('[data-client="0"]')
+    handle.focus()
+    handle.press("ArrowRight")
+    assert browser_page.evaluate("window.attackersPicture.points[0]") != safe["points"][0]
