@@ -27,6 +27,7 @@ CLUSTER_RIVALS, ROBUST_RIVALS = DOCS / "cluster-rivals.md", DOCS / "robust-rival
 PRIVACY, OPTIMIZERS = DOCS / "privacy.md", DOCS / "optimizers.md"
 TRAINING = DOCS / "training.md"
 BYZANTINE_CFL = DOCS / "byzantine-cfl.md"
+ATTACKERS, COMING_FROM = DOCS / "attackers.md", DOCS / "coming-from.md"
 BUILDING_BLOCKS = {"Aggregator", "Chain", "PreAggregator", "Selection", "Steps"}
 RULES = {
     name
@@ -39,6 +40,8 @@ each_page = pytest.mark.parametrize(
     "page",
     [
         OVERVIEW,
+        ATTACKERS,
+        COMING_FROM,
         WEIGHTING,
         CLUSTERING,
         CLUSTERED,
@@ -105,6 +108,8 @@ def test_every_page_is_linked_from_the_overview():
 
 LINKED = [
     OVERVIEW,
+    ATTACKERS,
+    COMING_FROM,
     THREATS,
     WEIGHTING,
     CLUSTERING,

@@ -32,6 +32,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
         text = page.read_text()
         assert 'src="http' not in text, page
         assert "fonts.googleapis" not in text, page
+    listed = (tmp_path / "site" / "llms.txt").read_text()
+    assert "- [Move the attackers](attackers/): Twenty clients send an update with two entries." in listed
+    assert listed.count("\n- [") >= len(list((ROOT / "docs").glob("*.md")))
     assert "MultiKrum" in (tmp_path / "site" / "api" / "aggregators" / "index.html").read_text()
 
 

@@ -1,4 +1,8 @@
-"""Hook of MkDocs: links that leave `docs/` lead into the repository, and every public package has a page of its API."""
+"""Hook of MkDocs.
+
+Links that leave `docs/` lead into the repository, every public package has a page of its API, and `llms.txt` lists the
+pages with their first sentence, in the form of llmstxt.org.
+"""
 
 import ast
 import re
@@ -59,3 +63,31 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"{found[1]}{place}{found[3] or ''}{found[4]}"
 
     return LINK.sub(outside, markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Write `llms.txt`: a line for each page in `nav`, with its title and first sentence."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for section in config.nav:
+        for title, inner in section.items():
+            lines += [f"## {title}", "", *(_entry(page, config) for page in _pages(inner)), ""]
+    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines))
+
+
+def _pages(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return [page for part in parts for page in _pages(part)]
+
+
+def _entry(page: str, config: Any) -> str:
+    file = Path(config.docs_dir) / page
+    if not file.is_file():  # of the API
+        return f"- [{page}]({page.removesuffix('.md')}/): the names that the package exports, with arguments and errors"
+    title, _, text = file.read_text().partition("\n")
+    paragraphs = [part for part in text.split("\n\n") if part.strip() and part.strip()[0].isalpha()]
+    first = re.split(r"(?<=[.:])\s", paragraphs[0].strip().replace("\n", " "))[0] if paragraphs else ""
+    place = "" if page == "README.md" else f"{page.removesuffix('.md').removesuffix('README')}/"
+    first = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first)
+    return f"- [{title.removeprefix('# ')}]({place}): {first}"
