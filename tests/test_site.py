@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -20,7 +24,8 @@ SCRIPT = ROOT / "docs" / "assets" / "attackers.js"
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed")
-def test_the_site_builds_without_a_warning(tmp_path):
+@pytest.mark.browser
+def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path, browser):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=600,
@@ -36,6 +41,33 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "- [Move the attackers](attackers/): Twenty clients send an update with two entries." in listed
     assert listed.count("\n- [") >= len(list((ROOT / "docs").glob("*.md")))
     assert "MultiKrum" in (tmp_path / "site" / "api" / "aggregators" / "index.html").read_text()
+    with serving(tmp_path / "site") as home:
+        for path in ("", "attackers/", "api/aggregators/"):
+            for width, scheme in ((1280, "light"), (390, "dark")):
+                page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                asked, errors = [], []
+                page.on("request", lambda request, asked=asked: asked.append(request.url))
+                page.on("pageerror", lambda error, errors=errors: errors.append(str(error)))
+                page.goto(home + path)
+                page.wait_for_timeout(300)
+                assert [url for url in asked if not url.startswith((home, "data:", "blob:"))] == []
+                assert errors == []
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                page.close()
+
+
+@contextmanager
+def serving(folder):
+    handler = partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if target.is_relative_to(ROOT / "docs") or not target.is_relative_to(ROOT):
             return found[0]
         kind = "tree" if target.is_dir() else "blob"
-        place = f"{config.repo_url}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
+        place = f"{config.extra['repository']}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
         return f"{found[1]}{place}{found[3] or ''}{found[4]}"
 
     return LINK.sub(outside, markdown)
