@@ -5,6 +5,7 @@ pages with their first sentence, in the form of llmstxt.org.
 """
 
 import ast
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ PUBLIC = (
     "aggregators", "algorithms", "attacks", "clustering", "data", "fairness", "flower", "models", "observers",
     "weighting",
 )  # fmt: skip
+IMAGE = re.compile(r"!\[[^]]*\]\(((?:\.\./)+[^)#\s]+)\)")
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)(#[^)]*)?(\))")
 
 
@@ -27,9 +29,21 @@ def on_files(files: Files, config: Any) -> Files:
         text = f"# {name}\n\n{ast.get_docstring(ast.parse(file.read_text()))}\n\n"
         text += "".join(f"::: {name}.{member}\n\n" for member in exported(file))
         files.append(File.generated(config, f"api/{package or 'phalanx'}.md", content=text))
+    for image in sorted(_images(files)):  # of results, which have their place next to the pages
+        files.append(File(image, str(ROOT), config.site_dir, config.use_directory_urls))
     pages = sorted(file.src_uri for file in files if file.src_uri.endswith(".md"))
     config.nav = _whole(config.nav, pages)
     return files
+
+
+def _images(files: Files) -> set[str]:
+    """Return the pictures outside of `docs/` that its pages show, as paths in the repository."""
+    written = [file for file in files.documentation_pages() if not file.src_uri.startswith("api/")]
+    return {
+        (ROOT / "docs" / file.src_uri).parent.joinpath(image).resolve().relative_to(ROOT).as_posix()
+        for file in written
+        for image in IMAGE.findall(file.content_string)
+    }
 
 
 def _whole(nav: Any, pages: list[str]) -> Any:
@@ -62,7 +76,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         place = f"{config.extra['repository']}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
         return f"{found[1]}{place}{found[3] or ''}{found[4]}"
 
-    return LINK.sub(outside, markdown)
+    def inside(found: re.Match[str]) -> str:
+        image = (folder / found[1]).resolve().relative_to(ROOT).as_posix()
+        return found[0].replace(found[1], os.path.relpath(image, Path(page.file.src_uri).parent))
+
+    return LINK.sub(outside, IMAGE.sub(inside, markdown))
 
 
 def on_post_build(config: Any) -> None:
