@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from phalanx.engine.guarantees import preprocess_of, tolerated
 
 import phalanx
 from phalanx import Run, algorithms
@@ -27,7 +28,6 @@ from phalanx.aggregators import FLAMEFilter, Mean, Median
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.core import Algorithm, InfeasibleError, StalledError, Until
 from phalanx.data import Dataset
-from phalanx.engine.guarantees import preprocess_of, tolerated
 from phalanx.models import MLP
 from phalanx.rng import borrowed, generator
 from phalanx.simulation import Availability, Deadline, Late, Lognormal, Period, Silent, Simulation

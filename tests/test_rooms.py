@@ -18,6 +18,7 @@ FLOORS = (  # from the bottom up; rooms on one floor do not import each other
     ("numerics", "data", "weighting"),
     ("clustering", "training", "processes"),
     ("aggregators",),
+    ("promises",),
     ("attacks", "algorithms"),
     ("engine",),
     ("simulation",),

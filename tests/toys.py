@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from phalanx.core import Arrivals, Reply, Updates, Vector
+from phalanx.core import Arrivals, Reply, Setting, Updates, Vector
+from phalanx.promises import promise
 
 
 def updates(rows: Sequence[Sequence[float]], clients: Sequence[int] | None = None, **fields: object) -> Updates:
@@ -40,6 +41,10 @@ class Scripted:
     def __post_init__(self) -> None:
         self.turns = dict.fromkeys(self.answers, 0)
 
+    @property
+    def lossy(self):
+        return bool(self.lost)
+
     def enroll(self) -> Mapping[int, object]:
         return self.sizes or dict.fromkeys(self.answers, 10)
 
@@ -68,3 +73,14 @@ class Scripted:
 
 def close(a: Tensor, b: Sequence[float], tolerance: float = 1e-6) -> bool:
     return torch.allclose(a.double(), torch.tensor(b, dtype=torch.float64), atol=tolerance)
+
+
+def remarks(algorithm, sizes, *, asked=None, lossy=False):
+    """What a run with these settings warns of."""
+    return promise(algorithm, Setting(len(sizes), sizes, drawn=asked, lossy=lossy)).remarks
+
+
+def waiting(algorithm, state, clients=5):
+    """The size of the quorum that is nearest to come together, the answers that it has, and the remedy."""
+    pools = [pool for pool in algorithm.pools(Setting(clients), state) if pool.there is not None]
+    return min(((pool.smallest, pool.there, pool.smaller) for pool in pools), key=lambda found: found[0] - found[1])

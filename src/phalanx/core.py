@@ -7,7 +7,8 @@ federated learning.  `docs/design.md` draws the whole picture, `phalanx.engine.r
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, runtime_checkable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -20,6 +21,7 @@ from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from phalanx.aggregators.influence import Influence
+    from phalanx.promises.promise import Promise
     from phalanx.training.evaluation import Metrics
     from phalanx.training.local import LocalTraining
 
@@ -28,6 +30,8 @@ Download = Float[Tensor, "_"]  # a model, or a change to one, and what else `Alg
 Served = Float[Tensor, "_"]  # a model as a client uses it, with its own parameters, if it has any, at the end
 Matrix = Float[Tensor, "m d"]  # one row per client
 Weights = Float[Tensor, "m"]  # one non-negative scalar per row
+Means = Literal["range", "distance", "length", "selection", "nothing"]
+ROUNDING = Fraction(1, 10**12)  # relative difference of shares that are equal up to rounding
 ROUND_LOST = "round lost: "  # how the reason begins that verdicts on a lost round give
 
 
@@ -134,22 +138,154 @@ class Verdict:
     waits: bool = False  # the update is kept for a later step, which decides: another verdict follows
 
 
-class QuorumStatus(NamedTuple):
-    """The progress of an algorithm that waits for the answers of several clients before it changes its model."""
+@dataclass(frozen=True)
+class Tolerance:
+    """What a rule tolerates, for one number of rows.
 
-    wanted: int  # the quorum: number of clients whose answers it waits for
-    there: int  # number of answers that it has
-    remedy: str  # the option that lowers the quorum: "Lower k"
+    Args:
+        share: the largest share of the weight that attackers may hold, in [0, 1].
+        means: what is bounded then. "range": each entry of the result lies between those of honest rows. "distance":
+            the distance to the honest rows is bounded by how far these are from each other. "length": the result is no
+            longer than the longest honest row. "selection": at least one honest row is in the mean. "nothing".
+        source: why, or why nothing is tolerated; a sentence.
+        strict: whether attackers must hold less than the share.
+        least: number of rows that the rule needs.
+        equal: whether all rows must weigh the same.
+    """
+
+    share: Fraction
+    means: Means
+    source: str
+    strict: bool = False
+    least: int = 1
+    equal: bool = False
+
+    @classmethod
+    def none(cls, source: str) -> "Tolerance":
+        """Return that of a rule for which nothing is proven."""
+        return cls(Fraction(0), "nothing", source)
+
+    @classmethod
+    def below_half(cls, means: Means, source: str) -> "Tolerance":
+        """Return that of a rule that tolerates less than one half of the weight."""
+        return cls(Fraction(1, 2), means, source, strict=True)
+
+    def allows(self, held: float | Fraction) -> bool:
+        """Return whether attackers may hold this share of the weight; the limit itself counts up to rounding."""
+        limit = self.share * (1 - ROUNDING) if self.strict else self.share * (1 + ROUNDING)
+        return held < limit if self.strict else held <= limit
+
+    @property
+    def limit(self) -> str:
+        """The share in words."""
+        half = self.share == Fraction(1, 2)
+        if self.strict:
+            return "less than one half" if half else f"less than {float(self.share):.3g}"
+        return f"{float(self.share):.3g} at most"
 
 
-class SmallestSet(NamedTuple):
-    """The smallest set of clients whose updates an algorithm aggregates at once."""
+@runtime_checkable
+class Weighting(Protocol):
+    """Makes weights of sizes: a `phalanx.weighting.Preprocess`, which says what the methods do."""
 
-    size: int  # number of different clients; where it is `full`, every set is at least as large
-    name: str  # "quorum", "buffer", "round", "cluster"
-    remedy: str  # what makes it larger: "raise k"
-    full: int  # number of clients of a set from which nobody is missing: no set has to be larger
-    rounds: int = 1  # number of rounds whose updates can meet in it
+    @property
+    def holds(self) -> bool:
+        """Whether a set of clients for which no bound is feasible is not aggregated."""
+
+    def held(self, sizes: Mapping[int, int] | None, f: int, q: int, clients: int, *, parted: bool = False) -> Fraction:
+        """Return the largest share of the weight that any f of any q clients hold; 1 if it is not bounded."""
+
+    def feasible(self, q: int, clients: int) -> bool:
+        """Return whether any q of so many clients have weights."""
+
+    def requested(self, clients: int) -> int | None:
+        """Return the number of attackers, of so many clients, that the weights are made for; None for no number."""
+
+    def taking_part(self, f: int, clients: int) -> int:
+        """Return how many of f attackers among so many clients a draw brings, but for a small probability."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The setting in which an algorithm runs, as far as promises depend on it.
+
+    Args:
+        clients: number of clients that are enrolled.
+        sizes: the sizes that they report; None: whatever they report.
+        drawn: number of clients that are drawn at random for each round; None: all take part.
+        steps: number of steps of the run; None if it is not known.
+        lossy: whether a round can end without the answers of some clients: past a deadline, or as they are absent.
+        joins: whether clients can join later, with any size.
+        fastest: whether those `drawn` are the fastest of all, as many in each round, and not drawn by lot.
+    """
+
+    clients: int
+    sizes: Mapping[int, int] | None = None
+    drawn: int | None = None
+    steps: int | None = None
+    lossy: bool = False
+    joins: bool = False
+    fastest: bool = False
+
+    @property
+    def asked(self) -> int:
+        """The number of updates of a round from which nobody is missing; all clients of an asynchronous algorithm."""
+        return self.clients if self.drawn is None else min(self.drawn, self.clients)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What an algorithm combines in one call of a rule: updates of which clients, and how few there can be.
+
+    Args:
+        name: "quorum", "buffer", "round", "cluster", ...
+        rule: what combines them; None if it is no rule that states what it tolerates.
+        weighting: makes their weights of sizes; None if all weigh the same.
+        smallest: smallest number of different clients.
+        full: number of clients of a set from which nobody is missing; no set has to be larger.
+        larger: what makes the smallest set larger: "raise k".
+        smaller: what makes it smaller, for a run that stalls: "Lower k".
+        chosen: who decides which clients are in it: nobody ("everyone"), a draw ("lot"), who is fastest ("arrival"), or
+            what clients send ("updates").
+        versions: number of rounds whose updates can meet in it.
+        several: whether a client can have several rows in it.
+        unproven: why nothing is promised whatever the rule tolerates, a sentence; "" if something can be.
+        bounds: what a bounded share bounds: the result itself ("result"), its change ("shift"), or no more ("share").
+        parted: whether it is of the clients of one cluster, in which all attackers can be.
+        beyond: what is not bounded, a sentence; "" if there is nothing to add.
+        refused: why no step can ever be taken, a message; "" if one can be.
+        there: number of answers so far, of `smallest`, where a state was given.
+    """
+
+    name: str
+    rule: Rule | None
+    smallest: int
+    full: int
+    weighting: Weighting | None = None
+    larger: str = "have more clients take part in each round"
+    smaller: str = ""
+    chosen: Literal["everyone", "lot", "arrival", "updates"] = "everyone"
+    versions: int = 1
+    several: bool = False
+    parted: bool = False
+    unproven: str = ""
+    bounds: Literal["result", "shift", "share"] = "result"
+    beyond: str = ""
+    refused: str = ""
+    there: int | None = None
+
+    @classmethod
+    def of_round(cls, rule: Rule | None, weighting: Weighting | None, setting: Setting, **changes: Any) -> "Pool":
+        """Return the updates of a round, which may be any number of those asked if answers can be missing."""
+        chosen = "everyone" if setting.drawn is None else "arrival" if setting.fastest else "lot"
+        smallest = 1 if setting.lossy else setting.asked
+        return cls("round", rule, smallest, setting.asked, weighting, **{"chosen": chosen, **changes})
+
+    @classmethod
+    def of_one(cls, rule: Rule | None = None, unproven: str = "") -> "Pool":
+        """Return a single update."""
+        larger = "choose an algorithm that waits for several clients, such as Quorum"
+        return cls("step", rule, 1, 1, larger=larger, chosen="arrival", unproven=unproven)
 
 
 class Local(NamedTuple):
@@ -291,22 +427,17 @@ class Algorithm(ABC, Generic[State]):
         """
         return {0: self.download(state, client)}
 
-    def quorum_status(self, state: State) -> QuorumStatus | None:
-        """Return the quorum that the algorithm waits for, for messages of runs that stall; None if there is none."""
-        return None
+    def pools(self, setting: Setting, state: State | None = None) -> tuple[Pool, ...] | None:
+        """Return what is combined at once, in each call of a rule that changes a model or a memory.
 
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """Return the smallest set of clients whose updates are aggregated at once: a round, or a single arrival.
-
-        Guarantees that count weight follow from it: of few clients, attackers can be many.
+        Promises follow from it: of few clients, attackers can be many.  None if the algorithm does not say; then
+        nothing is promised.  An empty tuple: nothing is shared.
 
         Args:
-            m: updates of a round from which nobody is missing; all clients of an asynchronous algorithm.
-            population: clients that are enrolled.
+            setting: of the run.
+            state: the current one, for how many answers are `there`; None: what can be combined in the whole run.
         """
-        if self.synchronous:
-            return SmallestSet(m, "round", "have more clients take part in each round", m)
-        return SmallestSet(1, "step", "choose an algorithm that waits for several clients, such as Quorum", 1)
+        return None
 
     def lose_round(self, state: State, updates: Updates, why: str) -> tuple[State, Set[int]]:
         """Return the state after a lost round, and who is ready for a download: the model stays, verdicts say why.
@@ -323,17 +454,6 @@ class Algorithm(ABC, Generic[State]):
             TypeError: the state is neither a NamedTuple nor a dataclass, and the algorithm does not override this.
         """
         return with_verdicts(state, lost_verdicts(updates.clients, why)), set(updates.clients)
-
-    def check_round(self, m: int, population: int) -> None:
-        """Check that rounds of m updates are large enough, whatever is in them.
-
-        Args:
-            m: updates of a round.
-            population: number of enrolled clients.
-
-        Raises:
-            InfeasibleError: they are too few for a step, or for the purpose of the algorithm.
-        """
 
     def check_training(self, training: "LocalTraining") -> None:
         """Raise `InfeasibleError` if the algorithm does not go with the local training of its clients."""
@@ -481,6 +601,15 @@ class Lossy(Protocol):
 
 
 @runtime_checkable
+class Joinable(Protocol):
+    """A transport that knows whether further clients can join."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether a wait can name clients in `Arrivals.joined`."""
+
+
+@runtime_checkable
 class Prefetching(Protocol):
     """A transport by which a client can hold a second download while it works on the first.
 
@@ -528,9 +657,11 @@ class Progress(NamedTuple):
     invalid: Mapping[int, str]  # client -> why, since the previous call
     lost: Mapping[int, str]  # client -> why, since the previous call; also clients that are late, and still waited for
     enrolled: frozenset[int] = frozenset()  # clients that were enrolled so far; excluded ones stay enrolled
-    remarks: tuple[str, ...] = ()  # on the first call: the guarantees that the run does not have, a sentence each
+    remarks: tuple[str, ...] = ()  # since the previous call: what the run warns of, a sentence each
     metrics: "Metrics | None" = None  # of this state, in a run that evaluates it; None if it was not evaluated
     influences: tuple["Influence", ...] = ()  # of attackers on each aggregation of this step, in a run that measures it
+    promise: "Promise | None" = None  # on the first call, and whenever it changes
+    shares: tuple[float, ...] = ()  # the largest that f clients hold, for each aggregation of this step
 
 
 class Stop(Exception):

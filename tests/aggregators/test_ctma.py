@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -56,9 +58,10 @@ def test_without_a_share_it_is_the_mean():
 
 
 def test_what_it_tolerates():
-    assert CTMA(share=0.2).breakdown_point() == 0.2
-    assert CTMA(share=0.2, rule=Mean()).breakdown_point() == 0
-    assert CTMA(share=0.2, rule=Krum(f=1)).breakdown_point() is None
+    assert CTMA(share=0.2).tolerates(9).share == Fraction(1, 5)
+    assert CTMA(share=0.2, rule=Mean()).tolerates(9).means == "nothing"
+    found = CTMA(share=0.2, rule=Krum(f=1)).tolerates(9)
+    assert (found.share, found.least, found.means) == (Fraction(1, 9), 5, "distance")
 
 
 @pytest.mark.parametrize("share", [-0.1, 0.5])

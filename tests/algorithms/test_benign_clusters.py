@@ -10,7 +10,7 @@ from phalanx.aggregators import Median
 from phalanx.algorithms import BenignClusters, ClusteredFL, IfUnlike
 from phalanx.algorithms.benign_clusters import nth_similarity
 from phalanx.attacks import Gaussian
-from phalanx.core import InfeasibleError, Updates
+from phalanx.core import InfeasibleError, Setting, Updates
 from phalanx.data import PermutedLabels
 from phalanx.models import MLP
 from phalanx.weighting import AsReported
@@ -133,8 +133,7 @@ def test_rule_weights_models_and_late_clients_are_those_of_the_algorithm_within(
 def test_too_few_clients_for_f_are_refused():
     with pytest.raises(InfeasibleError, match=r"2 attackers can be half of 4 clients\. Lower f"):
         BenignClusters(f=2).init(torch.zeros(50_000), dict.fromkeys(range(4), 1))
-    with pytest.raises(InfeasibleError, match="can be half"):
-        BenignClusters(f=2).check_round(4, 10)
+    assert "can be half" in BenignClusters(f=2).pools(Setting(10, drawn=4))[0].refused
     with pytest.raises(ValueError, match="f must be at least 1 attacker"):
         BenignClusters(f=0)
     with pytest.raises(ValueError, match="threshold must lie in"):

@@ -13,11 +13,10 @@ from phalanx.algorithms.catalyst import Inverse
 from phalanx.algorithms.staleness import Hinge
 from phalanx.attacks import Rescale
 from phalanx.core import InfeasibleError, StalledError, Verdict
-from phalanx.engine import remarks
 from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import AsReported, Truncate
-from toys import Scripted, close, updates
+from toys import Scripted, close, remarks, updates
 
 pytestmark = pytest.mark.filterwarnings("ignore:If .* stay silent")
 THREE = [[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]  # S = 4, and the first two are admitted: (3, 0)

@@ -23,7 +23,7 @@ from phalanx.algorithms import (
 )
 from phalanx.algorithms.byzantine_cfl import ByzantineCFL
 from phalanx.cli.configuration import Draft
-from phalanx.core import InfeasibleError, Until
+from phalanx.core import InfeasibleError, Setting, Until
 from phalanx.fairness import received_accuracy
 from phalanx.simulation import Lognormal
 from phalanx.training import Evaluation
@@ -272,9 +272,14 @@ def test_a_cluster_that_cannot_go_on_stays_as_it_is_while_others_do():
 
 
 def test_the_smallest_set_is_that_of_a_smallest_cluster():
-    assert PerCluster(FedAvg()).smallest_set(12, 12)[:2] == (3, "cluster")
-    assert PerCluster(Catalyst(2)).smallest_set(12, 12)[:2] == (5, "quorum"), "no cluster is smaller"
-    assert PerCluster(AsyncMomentum()).smallest_set(12, 12)[:2] == (2, "cluster"), "more than half of three"
+    def smallest(algorithm, **setting):
+        pool = PerCluster(algorithm).pools(Setting(12, **setting))[0]
+        return pool.smallest, pool.name
+
+    assert smallest(FedAvg()) == (3, "cluster")
+    assert smallest(FedAvg(), drawn=9) == smallest(FedAvg(), lossy=True) == (1, "cluster")
+    assert smallest(Catalyst(2)) == (5, "quorum"), "no cluster is smaller"
+    assert smallest(AsyncMomentum()) == (2, "cluster"), "more than half of three"
 
 
 def test_what_cannot_be_is_refused_in_words():

@@ -10,12 +10,12 @@ import phalanx
 from phalanx.aggregators import Bucketing, Krum, MeaMed, Median
 from phalanx.algorithms import FLAME, ByzantineCFL, ClusteredFL, FedAsync, FedAvg, Permuted, Quorum
 from phalanx.attacks import Gaussian, Rescale
-from phalanx.core import InfeasibleError, QuorumStatus, StalledError, Verdict
+from phalanx.core import InfeasibleError, Setting, StalledError, Verdict
 from phalanx.data import PermutedLabels
 from phalanx.runs.packing import pack
 from phalanx.simulation import Lognormal
 from phalanx.weighting import Ignore
-from toys import Scripted, close, updates
+from toys import Scripted, close, updates, waiting
 
 MEAN = FedAvg(preprocess=Ignore())
 SLOW = {"latency": Lognormal(sigma=1.0)}
@@ -292,7 +292,7 @@ def test_too_few_for_the_rule_fail_when_all_who_are_left_have_answered():
 def test_a_quorum_asks_for_no_more_than_are_left():
     algorithm = Quorum(MEAN, k=3)
     state, _ = algorithm.step(start(algorithm), arrival([1.0, 0.0], 0))
-    assert algorithm.quorum_status(state) == QuorumStatus(3, 1, "Lower k")
-    assert algorithm.quorum_status(dataclasses.replace(state, served=frozenset({0, 1}))).wanted == 2
-    assert Permuted(algorithm).quorum_status(state) == QuorumStatus(3, 1, "Lower k")
-    assert MEAN.quorum_status(start(algorithm)) is None
+    assert waiting(algorithm, state) == (3, 1, "Lower k")
+    assert waiting(algorithm, dataclasses.replace(state, served=frozenset({0, 1})))[0] == 2
+    assert waiting(Permuted(algorithm), state) == (3, 1, "Lower k")
+    assert all(pool.there is None for pool in MEAN.pools(Setting(5), start(algorithm)))

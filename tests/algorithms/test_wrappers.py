@@ -37,7 +37,7 @@ from phalanx.algorithms import (
 from phalanx.algorithms.hidden import hartley
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Rescale
-from phalanx.core import Algorithm, Local
+from phalanx.core import Algorithm, Local, Setting
 from phalanx.data import PermutedLabels
 from toys import Scripted
 
@@ -265,7 +265,7 @@ def test_a_wrapper_that_changes_nothing_is_as_the_algorithm(algorithm):
     state, ready = wrapper.init(torch.zeros(40_000), {i: 10 + i for i in range(6)})
     assert set(ready) == set(algorithm.init(torch.zeros(40_000), {i: 10 + i for i in range(6)})[1])
     assert wrapper.weights(state, [0, 3]) == algorithm.weights(state, [0, 3])
-    assert wrapper.quorum_status(state) == algorithm.quorum_status(state)
+    assert wrapper.pools(Setting(5), state) == algorithm.pools(Setting(5), state)
     assert wrapper.candidate_models(state, 2).keys() == algorithm.candidate_models(state, 2).keys()
     assert torch.equal(wrapper.download(state, 2), algorithm.download(state, 2))
     if algorithm.can_join:

@@ -12,7 +12,7 @@ from phalanx.algorithms import BASGD, Catalyst, ClusteredFL, FedAsync, FedAvg, F
 from phalanx.core import Algorithm, InfeasibleError, StalledError, TooFewError
 from phalanx.engine import LostRounds
 from phalanx.weighting import Truncate
-from toys import Scripted, close, updates
+from toys import Scripted, close, updates, waiting
 
 START = torch.zeros(2)
 WAIT = LostRounds("wait")
@@ -209,7 +209,7 @@ def test_a_quorum_that_is_too_small_is_held_back_until_it_is_not():
         told.append(state.verdicts[client])
     assert [v.reason.split(",")[0] for v in told] == ["waits for a quorum", "held back with 2", "held back with 3"]
     assert all(v.waits and v.accepted for v in told)
-    assert algorithm.quorum_status(state).wanted == 4
+    assert waiting(algorithm, state)[0] == 4
     state, ready = algorithm.step(state, updates([[1.0, 1.0]], clients=[3]))
     assert state.version == 1
     assert ready == {0, 1, 2, 3, 4}
@@ -285,7 +285,7 @@ def test_catalyst_holds_a_step_back_and_goes_on_after_a_loss():
         assert not ready
     assert state.version == 0
     assert state.verdicts[3].reason.startswith("held back with 4, waits for more: alpha = 0.2 of 4 clients")
-    assert algorithm.quorum_status(state).wanted == 5
+    assert waiting(algorithm, state)[0] == 5
     state, ready = algorithm.step(state, updates([[1.0, 1.0]], clients=[4]))
     assert (state.version, ready) == (1, set(range(5)))
 

@@ -8,9 +8,8 @@ import torch
 from phalanx.aggregators import FLAMEFilter, GeometricMedian, Krum, Mean, Median, MultiKrum, TrimmedMean
 from phalanx.algorithms import ByzantineCFL, FedAvg
 from phalanx.core import InfeasibleError
-from phalanx.engine import remarks
 from phalanx.weighting import AsReported, Ignore, Truncate, mwp
-from toys import close, updates
+from toys import close, remarks, updates
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import NamedTuple, overload
 
 import torch
@@ -13,7 +14,7 @@ from typing_extensions import override
 
 from phalanx.aggregators.influence import NOTHING, UNBOUNDED, UNKNOWN, Influence, Spread, audited, current_audit
 from phalanx.aggregators.points import Mixture, Points
-from phalanx.core import InfeasibleError, Matrix, Rule, TooFewError, Vector, Weights
+from phalanx.core import InfeasibleError, Matrix, Means, Rule, Tolerance, TooFewError, Vector, Weights
 from phalanx.numerics.linalg import length
 from phalanx.rng import numpy_generator
 
@@ -91,9 +92,9 @@ class Aggregator(ABC):
     def aggregate(self, points: Points) -> Vector:
         """Return the aggregate of checked rows of positive weight; each rule defines this."""
 
-    def breakdown_point(self) -> float | None:
-        """Return the share of the weight that attackers may hold by the rule's theory, None if it counts rows."""
-        return None
+    def tolerates(self, q: int) -> Tolerance:
+        """Return what the rule tolerates by its theory, of q rows of positive weight: nothing if not overridden."""
+        return Tolerance.none(f"{self.title} states no share of the weight that it tolerates.")
 
     def choose(self, points: Points) -> Choice | None:
         """Return the share of each row in the result, or None for a rule that does not combine whole rows."""
@@ -202,6 +203,10 @@ class PreAggregator(ABC):
     def mix(self, points: Points) -> Points:
         """Return the transformed rows with their weights."""
 
+    def keeps(self, q: int, then: Aggregator) -> Tolerance:
+        """Return what a rule that is applied to the transformed rows tolerates, of q rows before the transformation."""
+        return Tolerance.none(f"{self.title} states no share of the weight that is tolerated after it.")
+
     @property
     def spread(self) -> Spread:
         """The rows after the transformation that an attacker's row changes, for the influence of attackers."""
@@ -266,6 +271,12 @@ class Steps(PreAggregator):
         return "all" if "all" in kinds else "clipped" if "clipped" in kinds else "one"
 
     @override
+    def keeps(self, q: int, then: Aggregator) -> Tolerance:
+        for step in reversed(self.steps[1:]):
+            then = Chain(step, then)
+        return self.steps[0].keeps(q, then) if self.steps else then.tolerates(q)
+
+    @override
     def mix(self, points: Points) -> Points:
         for step in self.steps:
             points = step.mix(points)
@@ -288,6 +299,10 @@ class Chain(Aggregator):
     @override
     def title(self) -> str:
         return f"{self.before.title} >> {self.rule.title}"
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return self.before.keeps(q, self.rule)
 
     @override
     def aggregate(self, points: Points) -> Vector:
@@ -325,6 +340,19 @@ class Chain(Aggregator):
         if len(mixed) != len(points):
             return Choice(shares)
         return choice._replace(shares=shares)  # scores and reasons are of the row that was made from each row
+
+
+def tolerates_f(rule: Aggregator | PreAggregator, f: int, q: int, least: int, means: Means) -> Tolerance:
+    """Return that of a rule that is made for f of q rows of average weight.
+
+    Args:
+        rule: named in the source.
+        f: number of attackers.
+        q: number of rows.
+        least: number of rows that it needs.
+        means: as in `Tolerance`.
+    """
+    return Tolerance(Fraction(f, max(q, 1)), means, f"{rule.title} is made for {f} of {q} rows.", least=least)
 
 
 def require(rule: Aggregator | PreAggregator, m: int, least: int, why: str) -> None:

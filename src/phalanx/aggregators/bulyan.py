@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import torch
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import Aggregator, require
+from phalanx.aggregators.aggregator import Aggregator, require, tolerates_f
 from phalanx.aggregators.krum import ROUNDING, Neighbours, krum_scores
 from phalanx.aggregators.mean_around_median import mean_around_median
 from phalanx.aggregators.points import Points
-from phalanx.core import Vector, Weights
+from phalanx.core import Tolerance, Vector, Weights
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Bulyan(Aggregator):
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return tolerates_f(self, self.f, q, 4 * self.f + 3, "distance")
 
     @override
     def aggregate(self, points: Points) -> Vector:

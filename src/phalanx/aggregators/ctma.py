@@ -10,7 +10,7 @@ until they hold the share 1 - lambda of the weight, the last one in part, and av
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,8 +20,9 @@ from phalanx.aggregators.aggregator import Aggregator, Choice, Selection
 from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Chosen, Influence, about_mean, largest
 from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
-from phalanx.core import Vector
+from phalanx.core import Tolerance, Vector
 from phalanx.numerics.linalg import length
+from phalanx.weighting.truncation import exact
 
 ROUNDING = 1e-12  # a share of the weight below this is what rounding has left
 
@@ -53,10 +54,12 @@ class CTMA(Selection):
             raise ValueError(f"share must lie in [0, 0.5), got {self.share}: attackers must be fewer than the honest.")
 
     @override
-    def breakdown_point(self) -> float | None:
-        """See `Aggregator`: the smaller of `share` and that of the rule."""
-        tolerated = self.rule.breakdown_point()
-        return None if tolerated is None else min(self.share, tolerated)
+    def tolerates(self, q: int) -> Tolerance:
+        rule = self.rule.tolerates(q)
+        if rule.means == "nothing":
+            return rule
+        share, why = min(exact(self.share), rule.share), f"CTMA drops {self.share:g} of the weight. {rule.source}"
+        return replace(rule, share=share, strict=rule.strict and share == rule.share, means="distance", source=why)
 
     @override
     def choose(self, points: Points) -> Choice:

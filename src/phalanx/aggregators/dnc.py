@@ -24,7 +24,7 @@ from phalanx.aggregators.caf import principal
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.monna import lowest
 from phalanx.aggregators.points import Points
-from phalanx.core import InfeasibleError, Weights
+from phalanx.core import InfeasibleError, Tolerance, Weights
 from phalanx.rng import numpy_generator
 
 
@@ -71,6 +71,10 @@ class DnC(Selection):
             raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
         if self.coordinates < 1:
             raise ValueError(f"coordinates must be at least 1, got {self.coordinates}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return Tolerance.none("DnC has no bound on attackers who push in several directions.")
 
     @override
     def choose(self, points: Points) -> Choice:

@@ -24,7 +24,7 @@ from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.median import Median
 from phalanx.aggregators.points import Points
 from phalanx.clustering.density import densest_majority
-from phalanx.core import Vector
+from phalanx.core import Tolerance, Vector
 from phalanx.numerics.linalg import Square, squared_distances
 from phalanx.rng import numpy_generator
 
@@ -42,6 +42,10 @@ class DensestMajority(Selection):
         >>> DensestMajority()(torch.tensor([[4.0, 0.0], [2.0, 0.0], [0.0, 9.0]]))
         tensor([3., 0.])
     """
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return Tolerance.below_half("selection", "The mean of the densest majority has an honest update in it.")
 
     @override
     def choose(self, points: Points) -> Choice:
@@ -87,6 +91,13 @@ class FLAMEFilter(Selection):
     def __post_init__(self) -> None:
         if not 0 <= self.noise < float("inf"):
             raise ValueError(f"noise must be at least 0 and finite, got {self.noise}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        if self.noise:
+            return Tolerance.below_half("selection", "The densest majority has an honest update in it.")
+        why = "The densest majority has an honest update in it, and updates are clipped to the median norm."
+        return Tolerance.below_half("length", why)
 
     @override
     def aggregate(self, points: Points) -> Vector:

@@ -31,11 +31,11 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import BELOW_HALF, Choice, Selection
+from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Influence, largest
 from phalanx.aggregators.krum import nearest
 from phalanx.aggregators.points import Points
-from phalanx.core import Vector, Weights
+from phalanx.core import Tolerance, Vector, Weights
 
 Numbers = NDArray[np.float64]
 LEAST = 1e-3  # relative error that sums of distances may have
@@ -78,8 +78,8 @@ class GeometricMedian(Selection):
             raise ValueError(f"iterations must be at least 1, got {self.iterations}.")
 
     @override
-    def breakdown_point(self) -> float:
-        return BELOW_HALF
+    def tolerates(self, q: int) -> Tolerance:
+        return Tolerance.below_half("distance", "A geometric median stays near the majority.")
 
     @override
     def choose(self, points: Points) -> Choice:

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.aggregator import Choice, Selection, require, tolerates_f
 from phalanx.aggregators.influence import (
     UNBOUNDED,
     UNKNOWN,
@@ -36,7 +36,7 @@ from phalanx.aggregators.influence import (
     spectral,
 )
 from phalanx.aggregators.points import Points
-from phalanx.core import Vector, Weights
+from phalanx.core import Tolerance, Vector, Weights
 from phalanx.numerics import influence_kernels as kernels
 from phalanx.numerics.linalg import Square
 
@@ -69,6 +69,11 @@ class Krum(Selection):
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        least = 2 * self.f + (3 if self.neighbours == "n-f-2" else 1)
+        return tolerates_f(self, self.f, q, least, "distance")
 
     @override
     def choose(self, points: Points) -> Choice:
@@ -134,6 +139,11 @@ class MultiKrum(Selection):
             return reach
         chosen = Chosen(points.share, choice.shares, products, kept)
         return chosen.influence(f, reach.attacker, reach.possible).times(points.unit)
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        least = 2 * self.f + (3 if self.neighbours == "n-f-2" else 1)
+        return tolerates_f(self, self.f, q, least, "distance")
 
     @override
     def choose(self, points: Points) -> Choice:

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import Choice, Selection, require
+from phalanx.aggregators.aggregator import Choice, Selection, require, tolerates_f
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
-from phalanx.core import InfeasibleError
+from phalanx.core import InfeasibleError, Tolerance
 
 STEPS = 200_000  # limit of the search; a step takes some 10 microseconds, 40 with 100 rows
 SAME = 1e-9  # values with a smaller relative difference are equal up to rounding
@@ -66,6 +66,10 @@ class MDA(Selection):
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return tolerates_f(self, self.f, q, 2 * self.f + 1, "distance")
 
     @override
     def choose(self, points: Points) -> Choice:

@@ -8,7 +8,7 @@ from typing_extensions import override
 from phalanx.aggregators.aggregator import Choice, Selection
 from phalanx.aggregators.influence import UNBOUNDED, Influence, largest
 from phalanx.aggregators.points import Points, Shortened
-from phalanx.core import Vector
+from phalanx.core import Tolerance, Vector
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Mean(Selection):
     """
 
     @override
-    def breakdown_point(self) -> float:
-        return 0.0
+    def tolerates(self, q: int) -> Tolerance:
+        return Tolerance.none("A mean tolerates no attacker: one update decides where it is.")
 
     @override
     def aggregate(self, points: Points) -> Vector:

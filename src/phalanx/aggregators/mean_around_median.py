@@ -13,11 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import Aggregator, require
+from phalanx.aggregators.aggregator import Aggregator, require, tolerates_f
 from phalanx.aggregators.columns import ROUNDING, by_column, counted, equal, has_kernel, of_columns, sort_with_weights
 from phalanx.aggregators.median import weighted_middle
 from phalanx.aggregators.points import Points
-from phalanx.core import Vector, Weights
+from phalanx.core import Tolerance, Vector, Weights
 from phalanx.numerics import column_kernels as kernels
 from phalanx.numerics.network import sorting_network
 
@@ -43,6 +43,10 @@ class MeaMed(Aggregator):
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return tolerates_f(self, self.f, q, 2 * self.f + 1, "distance")
 
     @override
     def aggregate(self, points: Points) -> Vector:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import BELOW_HALF, Aggregator, Choice
+from phalanx.aggregators.aggregator import Aggregator, Choice
 from phalanx.aggregators.columns import (
     ROUNDING,
     by_column,
@@ -40,7 +40,7 @@ from phalanx.aggregators.columns import (
 )
 from phalanx.aggregators.influence import UNBOUNDED, Influence, largest
 from phalanx.aggregators.points import Points
-from phalanx.core import Vector, Weights
+from phalanx.core import Tolerance, Vector, Weights
 from phalanx.numerics import column_kernels as kernels
 from phalanx.numerics.network import Network, sorting_network
 
@@ -60,8 +60,8 @@ class Median(Aggregator):
     """
 
     @override
-    def breakdown_point(self) -> float:
-        return BELOW_HALF
+    def tolerates(self, q: int) -> Tolerance:
+        return Tolerance.below_half("range", "A median lies between the entries of the majority.")
 
     @override
     def aggregate(self, points: Points) -> Vector:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from phalanx.aggregators.aggregator import Choice, Selection, require
 from phalanx.aggregators.columns import ROUNDING
 from phalanx.aggregators.points import Points
-from phalanx.core import InfeasibleError, Weights
+from phalanx.core import InfeasibleError, Tolerance, Weights
 from phalanx.numerics.linalg import root
 
 TIES = 1e-9  # scores with a smaller relative difference are equal up to rounding
@@ -73,6 +73,10 @@ class MoNNA(Selection):
             raise ValueError(f"f must be at least 0, got {self.f}.")
         if self.reference < 0:
             raise ValueError(f"reference must be the index of a row, at least 0, got {self.reference}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return Tolerance.none("MoNNA trusts one row, and tolerates attackers only if that one is honest.")
 
     @override
     def choose(self, points: Points) -> Choice:

@@ -1,16 +1,17 @@
 """Pre-aggregators: clip the rows, average nearest neighbours, average random buckets."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import PreAggregator, require
+from phalanx.aggregators.aggregator import Aggregator, PreAggregator, require, tolerates_f
 from phalanx.aggregators.influence import Spread
 from phalanx.aggregators.krum import ROUNDING, nearest
 from phalanx.aggregators.points import Points
+from phalanx.core import Tolerance
 from phalanx.rng import numpy_generator
 
 
@@ -42,6 +43,10 @@ class Clip(PreAggregator):
         return "clipped"
 
     @override
+    def keeps(self, q: int, then: Aggregator) -> Tolerance:
+        return then.tolerates(q)
+
+    @override
     def mix(self, points: Points) -> Points:
         return points.shortened(self.radius)
 
@@ -70,6 +75,11 @@ class AdaptiveClip(PreAggregator):
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    @override
+    def keeps(self, q: int, then: Aggregator) -> Tolerance:
+        kept = then.tolerates(q)
+        return replace(kept, least=max(kept.least, 2 * self.f + 1))
 
     @override
     def mix(self, points: Points) -> Points:
@@ -107,6 +117,15 @@ class NearestNeighborMixing(PreAggregator):
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    @override
+    def keeps(self, q: int, then: Aggregator) -> Tolerance:
+        """See `PreAggregator`: every row is mixed, so that the distance is bounded, and no range (Theorem 1)."""
+        kept, own = then.tolerates(q), tolerates_f(self, self.f, q, 2 * self.f + 1, "distance")
+        if kept.means not in ("range", "distance"):
+            return Tolerance.none(f"Nothing is proven for {then.title} on mixed rows. {kept.source}")
+        strict = kept.strict and kept.share <= own.share
+        return replace(own, share=min(own.share, kept.share), strict=strict, least=max(own.least, kept.least))
 
     @override
     def mix(self, points: Points) -> Points:
@@ -148,6 +167,14 @@ class Bucketing(PreAggregator):
     @override
     def spread(self) -> Spread:
         return "one"
+
+    @override
+    def keeps(self, q: int, then: Aggregator) -> Tolerance:
+        """See `PreAggregator`: with equal weights an attacker spoils a bucket of s rows at most."""
+        kept = then.tolerates(-(-q // self.s))
+        least = self.s * (kept.least - 1) + 1
+        why = f"An attacker spoils a bucket of {self.s}. {kept.source}"
+        return replace(kept, share=kept.share / self.s, least=least, equal=self.s > 1 or kept.equal, source=why)
 
     @override
     def mix(self, points: Points) -> Points:

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.aggregators.aggregator import Choice, Selection, TooManyRowsError, require
+from phalanx.aggregators.aggregator import Choice, Selection, TooManyRowsError, require, tolerates_f
 from phalanx.aggregators.columns import ROUNDING, equal
 from phalanx.aggregators.points import Points
+from phalanx.core import Tolerance
 from phalanx.numerics.kernels import compiled
 from phalanx.numerics.linalg import Square, root
 from phalanx.numerics.threads import alone
@@ -68,6 +69,10 @@ class SMEA(Selection):
     def __post_init__(self) -> None:
         if self.f < 0:
             raise ValueError(f"f must be at least 0, got {self.f}.")
+
+    @override
+    def tolerates(self, q: int) -> Tolerance:
+        return tolerates_f(self, self.f, q, 2 * self.f + 1, "distance")
 
     @override
     def choose(self, points: Points) -> Choice:

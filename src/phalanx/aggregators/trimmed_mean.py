@@ -42,9 +42,10 @@ from phalanx.aggregators.columns import (
 )
 from phalanx.aggregators.influence import UNBOUNDED, UNKNOWN, Influence, largest
 from phalanx.aggregators.points import Points
-from phalanx.core import Vector, Weights
+from phalanx.core import Tolerance, Vector, Weights
 from phalanx.numerics import column_kernels as kernels
 from phalanx.numerics.network import Network, sorting_network
+from phalanx.weighting.truncation import exact
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,11 @@ class TrimmedMean(Aggregator):
             )
 
     @override
-    def breakdown_point(self) -> float:
-        """See `Aggregator`; nothing is proven for the form "strict"."""
-        return self.beta if self.form == "weight" else 0.0
+    def tolerates(self, q: int) -> Tolerance:
+        if self.form == "strict":
+            return Tolerance.none('Nothing is proven for the form "strict".')
+        why = f"A trimmed mean drops {self.beta:g} of the weight at each end."
+        return Tolerance(exact(self.beta), "range", why) if self.beta else Tolerance.none(f"{why} It is the mean.")
 
     @override
     def aggregate(self, points: Points) -> Vector:

@@ -25,8 +25,9 @@ import torch
 from typing_extensions import override
 
 from phalanx.algorithms.arrivals import one_by_one
+from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.zeno import own_change
-from phalanx.core import Algorithm, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
 
 
 class AFLGuardState(NamedTuple):
@@ -91,3 +92,7 @@ class AFLGuard(Algorithm[AFLGuardState]):
             return Verdict(True, 1.0, distance)
         why = f"{distance:.3g} lengths from the server's own change, allowed are {self.radius:g}"
         return Verdict(False, 0.0, distance, why)
+
+    @override
+    def pools(self, setting: Setting, state: AFLGuardState | None = None) -> tuple[Pool, ...]:
+        return (Pool.of_one(unproven=no_proof(self)),)

@@ -27,7 +27,8 @@ from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
-from phalanx.core import InfeasibleError, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
+from phalanx.promises.audit import combine
 
 WeightBy = Literal["answers", "clients"]
 
@@ -119,12 +120,6 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
             verdicts |= state.verdicts
         return state._replace(verdicts=verdicts), set(updates.clients)
 
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: the clients that have answered when the first step is taken."""
-        start = self._start(population)
-        return SmallestSet(start, "set of momenta", "raise start", start)
-
     def _start(self, clients: int) -> int:
         """Return how many clients must have answered before the first step."""
         return clients // 2 + 1 if self.start is None else self.start
@@ -141,7 +136,9 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
         s = self.weights(state, clients)
         w = torch.tensor([s[j] for j in clients], dtype=torch.float64, device=arrival.delta.device)
         rows = torch.stack([momenta[j] for j in clients])
-        delta, choice = self.aggregate.explained(rows, w, turn=state.version, previous=state.aggregate)
+        delta, choice = combine(
+            self.aggregate, rows, w, clients, "set of momenta", turn=state.version, previous=state.aggregate
+        )
         row = clients.index(i)
         share = float((w / w.sum() if choice is None else choice.shares)[row])
         why = choice.reasons[row] if choice is not None and choice.reasons else ""
@@ -151,4 +148,21 @@ class AsyncMomentum(MomentumClient[AsyncMomentumState]):
             model=state.model + self.server_lr * delta,
             aggregate=delta,
             verdicts={i: Verdict(share > 0, share, float(tau), reason)},
+        )
+
+    @override
+    def pools(self, setting: Setting, state: AsyncMomentumState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: the clients that have answered when the first step is taken."""
+        start = self._start(setting.clients)
+        fast = "Clients weigh by their number of answers, so that fast attackers have nearly all of the weight."
+        return (
+            Pool(
+                "set of momenta",
+                self.rule,
+                start,
+                start,
+                larger="raise start",
+                chosen="arrival",
+                unproven="" if self.weight_by == "clients" else fast,
+            ),
         )

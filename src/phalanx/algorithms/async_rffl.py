@@ -44,9 +44,11 @@ from phalanx.algorithms.reputation import (
     largest,
     places,
 )
+from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.running import GONE, TICK, Clipped, Ranked, Sent, Shares, Slots
-from phalanx.core import InfeasibleError, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import norms, shortened
+from phalanx.promises.audit import combine
 from phalanx.wording import plural
 
 FEW = 64  # participants whose last updates are added up at each arrival
@@ -222,7 +224,7 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
             return None
         rows = shortened(torch.stack([dw_j for dw_j in last.values() if dw_j is not None]), radius)
         weights = torch.tensor([state.reputation[j] for j in last], dtype=torch.float64, device=rows.device)
-        return self.aggregate(rows, weights, turn=state.version)
+        return combine(self.aggregate, rows, weights, list(last), "set of last updates", turn=state.version)[0]
 
     def _rated(
         self, state: AsyncRFFLState, updates: Clipped | None, i: int, account: Account | None
@@ -294,6 +296,10 @@ class AsyncRFFL(CumulativeClient[AsyncRFFLState]):
         if self.own == "replaced" and account.latest is not None:
             return allocated - largest(account.latest, place, quota)
         return allocated
+
+    @override
+    def pools(self, setting: Setting, state: AsyncRFFLState | None = None) -> tuple[Pool, ...]:
+        return (Pool.of_one(self.rule, no_proof(self)),)
 
 
 def _changed(accounts: Mapping[int, Account], i: int, account: Account) -> Mapping[int, Account]:

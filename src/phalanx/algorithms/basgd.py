@@ -44,7 +44,8 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.momentum import MomentumClient
 from phalanx.algorithms.rounds import Weighted, check_scope, relative_weights
-from phalanx.core import InfeasibleError, SmallestSet, Updates, Vector, Verdict, lost_verdicts
+from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector, Verdict, lost_verdicts
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -212,7 +213,10 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
     def _descend(self, state: BASGDState) -> BASGDState:
         """Return the state after the SGD step on the buffers, which are emptied."""
         h = torch.stack([buffer.mean for buffer in state.buffers if buffer.mean is not None])
-        delta, choice = self.aggregate.explained(h, turn=state.version, previous=state.aggregate)
+        owners = [frozenset(buffer.counts) for buffer in state.buffers if buffer.mean is not None]
+        delta, choice = combine(
+            self.aggregate, h, None, owners, "set of buffers", turn=state.version, previous=state.aggregate
+        )
         return state._replace(
             version=state.version + 1,
             model=state.model + self.server_lr * delta,
@@ -231,11 +235,6 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
         empty = (Buffer(),) * self.buffers
         new = state._replace(buffers=empty, filled=0, senders=frozenset(), arrivals=0, verdicts=verdicts)
         return new, set(updates.clients)
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: one client for each buffer."""
-        return SmallestSet(self.buffers, "set of buffers", "raise buffers", self.buffers)
 
     def _verdicts(self, state: BASGDState, choice: Choice | None) -> dict[int, Verdict]:
         """Return the verdict on each client in a buffer: the buffer's share, divided among its clients."""
@@ -269,3 +268,9 @@ class BASGD(MomentumClient[BASGDState], Weighted[BASGDState]):
             arrivals=0,
             verdicts={s: Verdict(False, 0.0, None, f"{reason}: all were emptied, clients reassigned") for s in dropped},
         )
+
+    @override
+    def pools(self, setting: Setting, state: BASGDState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: one row for each buffer, which are as wrong as the clients that share it."""
+        b = self.buffers
+        return (Pool("set of buffers", self.rule, b, b, larger="raise buffers"),)

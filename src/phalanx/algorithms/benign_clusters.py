@@ -28,8 +28,9 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms.byzantine_cfl import AboveNoise, IfUnlike, resolved_threshold
 from phalanx.algorithms.clustered_fl import ClusteredFL, ClusteredFLState, Look
+from phalanx.algorithms.rounds import no_proof
 from phalanx.clustering.tree import Node, Tree
-from phalanx.core import Algorithm, InfeasibleError, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
 from phalanx.weighting import Preprocess
 from phalanx.wording import plural
@@ -138,7 +139,8 @@ class BenignClusters(Algorithm[BenignClustersState]):
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[BenignClustersState, Set[int]]:
-        self.check_round(len(sizes), len(sizes))
+        if why := self._too_few(len(sizes)):
+            raise InfeasibleError(why)
         regular, ready = self.within.init(model, sizes)
         return BenignClustersState(
             regular, {}, {}, resolved_threshold(self.threshold, len(sizes), len(model)), {}
@@ -188,21 +190,8 @@ class BenignClusters(Algorithm[BenignClustersState]):
         return {i: used.get(i, 0.0) for i in clients}
 
     @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: a cluster."""
-        return self.within.smallest_set(m, population)
-
-    @override
     def join(self, state: BenignClustersState, client: int, size: int) -> BenignClustersState:
         return state._replace(regular=self.within.join(state.regular, client, size))
-
-    @override
-    def check_round(self, m: int, population: int) -> None:
-        if m < 2 * self.f + 1:
-            raise InfeasibleError(
-                f"{plural(self.f, 'attacker')} can be half of {plural(m, 'client')}. Lower f, or have at least "
-                f"2 f + 1 = {2 * self.f + 1} clients take part in each round."
-            )
 
     # Algorithm 1 of 2020
 
@@ -246,6 +235,24 @@ class BenignClusters(Algorithm[BenignClustersState]):
             frozenset(smaller)
             if small and look.asked >= regular.patience and look.gap >= regular.min_gap
             else frozenset()
+        )
+
+    @override
+    def pools(self, setting: Setting, state: BenignClustersState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: a cluster."""
+        (pool,) = self.within.pools(setting)
+        return (replace(pool, unproven=no_proof(self), refused=self._too_few(setting.asked)),)
+
+    def _too_few(self, m: int) -> str:
+        """Return why rounds of m updates are too few; "" if they are not."""
+        least = 2 * self.f + 1
+        return (
+            ""
+            if m >= least
+            else (
+                f"{plural(self.f, 'attacker')} can be half of {plural(m, 'client')}. Lower f, or have at least "
+                f"2 f + 1 = {least} clients take part in each round."
+            )
         )
 
 

@@ -14,7 +14,7 @@ Where the paper is silent or ambiguous:
   group by one that is not itself more than half of all enrolled clients.  The verdicts of that round say so.  Without
   this rule, cosines that decay late in training (or a threshold set too high) exclude everybody, one by one, and in a
   small sample of clients the attackers exclude the honest.  So rounds need updates of more than half of all clients:
-  `check_round` refuses a run that plans fewer, and the verdicts of a round with fewer say so.
+  `pools` refuses a run that plans fewer, and the verdicts of a round with fewer say so.
 * The paper claims that cosines of honest clients stay above the threshold.  Late in training they do not: updates are
   mostly noise then, and with few clients one of them has no similar peer in some round.  `exclusion=IfUnlike()` asks
   for more than one such round; the paper's form, `AtOnce`, is the default.
@@ -45,8 +45,9 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.clustering import bipartition, cross_similarity
-from phalanx.core import Algorithm, InfeasibleError, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -134,6 +135,12 @@ class IfUnlike:
             before: its deficits in the rounds before that count.
         """
         return gap >= self.gap and (not before or sum(before) / len(before) >= self.deficit)
+
+
+NO_MAJORITY = (
+    "ByzantineCFL excludes nobody unless more than half of all enrolled clients go on, and a round of {} of {} can "
+    "show no such majority: nobody would ever be excluded. Have more than half of the clients take part in each round."
+)
 
 
 class ByzantineCFLState(NamedTuple):
@@ -237,7 +244,9 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         parting = self._part(state, updates)
         kept, verdicts = updates.of(parting.kept), parting.verdicts
         n = weights_of(self.weights(state, kept.clients), kept)
-        delta, choice = self.aggregate.explained(kept.deltas, n, turn=state.version, previous=state.aggregate)
+        delta, choice = combine(
+            self.aggregate, kept.deltas, n, kept.clients, "benign cluster", turn=state.version, previous=state.aggregate
+        )
         model = state.model + delta  # line 23
         remark = self.preprocess.remark(state.weights, kept.clients)
         for i, verdict in verdicts_of(kept, n, choice, remark).items():
@@ -264,20 +273,6 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
         """See `Algorithm`: none for excluded clients."""
         used = self.preprocess.among(state.weights, [i for i in clients if i in state.benign])
         return {i: used.get(i, 0.0) for i in clients}
-
-    @override
-    def check_round(self, m: int, population: int) -> None:
-        if 2 * m <= population:
-            raise InfeasibleError(
-                f"ByzantineCFL excludes nobody unless more than half of all enrolled clients go on, and a round of {m} "
-                f"of {population} can show no such majority: nobody would ever be excluded. Have more than half of the "
-                "clients take part in each round."
-            )
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: those who are left when as many as can be were removed."""
-        return SmallestSet(min(m, population // 2 + 1), "benign cluster", "expect fewer attackers", m)
 
     @override
     def join(self, state: ByzantineCFLState, client: int, size: int) -> ByzantineCFLState:
@@ -351,6 +346,26 @@ class ByzantineCFL(Algorithm[ByzantineCFLState]):
                 verdicts[i] = Verdict(False, 0.0, similarity, reason, final=not fine)
                 back |= {i} if fine else set()
         return frozenset(back)
+
+    @override
+    def pools(self, setting: Setting, state: ByzantineCFLState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: those who are left when as many as can be were removed."""
+        m, n = setting.asked, setting.clients
+        least = 1 if setting.lossy or (setting.drawn and not setting.fastest) else min(m, n // 2 + 1)
+        refused = "" if 2 * m > n else NO_MAJORITY.format(m, n)
+        larger = "expect fewer attackers"
+        return (
+            Pool(
+                "benign cluster",
+                self.rule,
+                least,
+                m,
+                self.preprocess,
+                larger,
+                chosen="updates",
+                refused="" if 2 * m > n else refused,
+            ),
+        )
 
 
 def resolved_threshold(threshold: float | AboveNoise, m: int, d: int) -> float:

@@ -65,8 +65,8 @@ from phalanx.algorithms.staleness import Staleness, Undiscounted
 from phalanx.core import (
     InfeasibleError,
     Matrix,
-    QuorumStatus,
-    SmallestSet,
+    Pool,
+    Setting,
     TooFewError,
     Updates,
     Vector,
@@ -75,6 +75,7 @@ from phalanx.core import (
     lost_verdicts,
 )
 from phalanx.numerics.linalg import norms, shortened
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -231,16 +232,6 @@ class Catalyst(Weighted[CatalystState]):
         return CatalystState(0, model, dict(sizes), weights, {}, {}, {}, None, {}), weights.keys()  # lines 3 and 4
 
     @override
-    def quorum_status(self, state: CatalystState) -> QuorumStatus:
-        wanted = max(self.needed, state.waiting + 1)  # more than the quorum while a step is held back
-        return QuorumStatus(wanted, state.waiting, "Lower f" if self.quorum is None else "Lower quorum")
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: the quorum."""
-        return SmallestSet(self.needed, "quorum", "raise quorum", self.needed)
-
-    @override
     def step(self, state: CatalystState, updates: Updates) -> tuple[CatalystState, Set[int]]:
         verdicts, ready = dict[int, Verdict](), set[int]()
         for c in updates.clients:
@@ -292,7 +283,9 @@ class Catalyst(Weighted[CatalystState]):
         e, S = clip_bound(W.deltas, n)  # line 18
         models = compared(self.compare, W.bases, W.deltas)
         rows = shortened(W.deltas, S, e)
-        delta, choice = aggregated(self.rule, rows, models, n, turn=a, previous=state.aggregate)  # lines 19 and 20
+        delta, choice = aggregated(
+            self.rule, rows, models, n, W.clients, name="quorum", turn=a, previous=state.aggregate
+        )  # lines 19 and 20
         G = G + delta
         verdicts = clipped_verdicts(verdicts_of(W, n, choice, self.remark(state, W)), e, S)
         filtered = {**self._filtered(state, late), a: frozenset(i for i, v in verdicts.items() if not v.accepted)}
@@ -355,14 +348,43 @@ class Catalyst(Weighted[CatalystState]):
         """Return the effect of some updates, the late ones and those judged again, among those of a version."""
         rule = self.rule if self.judge_late else Mean()
         is_late, models = torch.tensor(late), compared(self.compare, W.bases, W.deltas)
-        vector, choice = aggregated(rule, rows, models, n, turn=state.version)
+        name = "set of late answers"
+        vector, choice = aggregated(rule, rows, models, n, W.clients, name=name, turn=state.version)
         n = n.cpu()
         if choice is None:
-            before = rule(rows[~is_late], n[~is_late], turn=state.version)
+            early = [c for c, one in zip(W.clients, late, strict=True) if not one]
+            used = self.weights(state, early)  # those of the answers in time are bounded by themselves
+            n_early = torch.tensor([used[c] for c in early], dtype=torch.float64)
+            before, _ = combine(rule, rows[~is_late], n_early, early, name, turn=state.version)
             return Part(vector - before, n / n.sum(), None)
         everybody = sum(self.preprocess.among(state.weights, state.weights).values())  # |C|
         shares = choice.shares * n[choice.shares > 0].sum() / everybody
         return Part((shares * is_late).to(rows.device, rows.dtype) @ rows, shares, choice)
+
+    @override
+    def pools(self, setting: Setting, state: CatalystState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: the quorum, and late answers together with those in time."""
+        q, n = self.needed, setting.clients
+        wanted = q if state is None else max(q, state.waiting + 1)  # more than the quorum while a step is held back
+        pool = Pool(
+            "quorum",
+            self.rule,
+            wanted,
+            wanted,
+            self.preprocess,
+            "raise quorum",
+            "Lower f" if self.quorum is None else "Lower quorum",
+            chosen="arrival",
+            there=None if state is None else state.waiting,
+        )
+        if self.window == 1:
+            return (pool,)
+        rule = self.rule if self.judge_late else Mean()
+        drift = "Late answers to a version shift the model by late_lr, times staleness, times the honest range at most."
+        late = Pool(
+            "set of late answers", rule, q, n, self.preprocess, "raise quorum", chosen="arrival", bounds="shift"
+        )
+        return (pool, replace(late, versions=1, beyond=drift))
 
 
 def how_late(tau: int) -> str:

@@ -42,7 +42,7 @@ from phalanx.algorithms.hidden import Hidden
 from phalanx.algorithms.private import Noisy, Private
 from phalanx.algorithms.server_optimizers import ServerOptimizer
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts, Wrapper
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector
 from phalanx.numerics.linalg import norms, shortened
 from phalanx.rng import Entropy, numpy_generator
 from phalanx.weighting import AsReported
@@ -110,25 +110,13 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[CentrallyPrivateState, Set[int]]:
-        self.check_round(len(sizes), len(sizes))
+        self._check(len(sizes))
         inner, ready = self.algorithm.init(model, sizes)
         return CentrallyPrivateState(inner, self.clip), ready
 
     @override
-    def check_round(self, m: int, population: int) -> None:
-        """See `Algorithm`: the noise on the count must leave some of z for the mean."""
-        z, rest = self.noise_multiplier, 2 * self.count_noise * m
-        if self.quantile is not None and z >= rest:
-            raise InfeasibleError(
-                f"A noise_multiplier of {z:g} for mean and count needs more noise on the count than count_noise = "
-                f"{self.count_noise:g} of {m} updates: raise count_noise above {z / (2 * m):.3g}, or set quantile to "
-                "null, so that nothing is counted."
-            )
-        self.algorithm.check_round(m, population)
-
-    @override
     def step(self, state: CentrallyPrivateState, updates: Updates) -> tuple[CentrallyPrivateState, Set[int]]:
-        self.check_round(n := len(updates), n)
+        self._check(n := len(updates))
         weights = self.algorithm.weights(state.inner, updates.clients)
         share, lengths = max(weights.values()) / sum(weights.values()), norms(updates.deltas)
         drawn = self._noise(state, updates)
@@ -163,6 +151,28 @@ class CentrallyPrivate(OneModelWrapper, Noisy):
         content = hashlib.sha256(state.model.detach().cpu().double().numpy().tobytes()).hexdigest()
         name = (self.seed, "central privacy", state.version, content, ",".join(map(str, updates.clients)))
         return numpy_generator(*name).standard_normal(count)
+
+    @override
+    def pools(self, setting: Setting, state: CentrallyPrivateState | None = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: the noise on the count must leave some of z for the mean."""
+        inner = super().pools(setting, state)
+        return inner and tuple(replace(pool, refused=self._too_noisy(setting.asked) or pool.refused) for pool in inner)
+
+    def _too_noisy(self, m: int) -> str:
+        """Return why rounds of m updates need more noise than there is; "" if they do not."""
+        z, rest = self.noise_multiplier, 2 * self.count_noise * m
+        if self.quantile is None or z < rest:
+            return ""
+        return (
+            f"A noise_multiplier of {z:g} for mean and count needs more noise on the count than count_noise = "
+            f"{self.count_noise:g} of {m} updates: raise count_noise above {z / (2 * m):.3g}, or set quantile to "
+            "null, so that nothing is counted."
+        )
+
+    def _check(self, m: int) -> None:
+        """Raise `InfeasibleError` if rounds of m updates need more noise than there is."""
+        if why := self._too_noisy(m):
+            raise InfeasibleError(why)
 
 
 def _check_mean(algorithm: Algorithm) -> None:

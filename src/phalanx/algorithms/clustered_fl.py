@@ -69,8 +69,9 @@ from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.clustering import Memory, Peel, bipartition, cross_similarity, odd_groups, profile_similarity
 from phalanx.clustering.memory import Remembered, recalled
 from phalanx.clustering.tree import Edges, Sent, Tree, spread
-from phalanx.core import Algorithm, InfeasibleError, Matrix, SmallestSet, Updates, Vector, Verdict, Weights
+from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.numerics.linalg import cosines_of, gram, norms
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -368,12 +369,6 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         return new, state.sizes.keys()
 
     @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: a cluster."""
-        rounds = 1 + self.memory.reuse if self.memory else 1
-        return SmallestSet(min(self.min_part_size, m), "cluster", "raise min_part_size", m, rounds)
-
-    @override
     def join(self, state: ClusteredFLState, client: int, size: int) -> ClusteredFLState:
         """See `Algorithm`.
 
@@ -418,7 +413,15 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
             n = weights_of(used, kept)
             rows = torch.cat([kept.deltas, older.deltas]) if older.clients else kept.deltas
             every = torch.cat([n, n.new_tensor([used[i] for i in older.clients])])
-            delta, choice = self.aggregate.explained(rows, every, turn=state.version, previous=previous)
+            delta, choice = combine(
+                self.aggregate,
+                rows,
+                every,
+                (*kept.clients, *older.clients),
+                "cluster",
+                turn=state.version,
+                previous=previous,
+            )
             if older.clients:
                 choice = (choice or Choice(every / every.sum())).first(len(kept))
         lengths = compared.products.diagonal().sqrt() if self.memory is None else norms(report.deltas)
@@ -700,6 +703,24 @@ class ClusteredFL(Algorithm[ClusteredFLState]):
         """Return the observations without the similarities of many clients."""
         keep = len(look.clients) <= (SHOWN_SPLIT if look.split else SHOWN)
         return look if keep else look._replace(similarity=None)
+
+    @override
+    def pools(self, setting: Setting, state: ClusteredFLState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: a cluster, of whose clients any number can report."""
+        sure = not (setting.lossy or setting.drawn or self.peel)
+        return (
+            Pool(
+                "cluster",
+                self.rule,
+                min(self.min_part_size, setting.asked) if sure else 1,
+                setting.asked,
+                self.preprocess,
+                "raise min_part_size" if sure else "have all clients take part in each round",
+                chosen="updates",
+                parted=True,
+                versions=1 + self.memory.reuse if self.memory else 1,
+            ),
+        )
 
 
 def _scale(members: Iterable[Iterable[int]], lengths: Mapping[int, float]) -> float:

@@ -27,7 +27,8 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Median
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.rounds import Weighted
-from phalanx.core import SmallestSet, Updates, Vector, Verdict
+from phalanx.core import Pool, Setting, Updates, Vector, Verdict
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -92,11 +93,6 @@ class DeMoA(Weighted[DeMoAState]):
         return DeMoAState(0, model, sizes, weights, {}, None, {}), weights.keys()
 
     @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: all clients, whoever takes part."""
-        return SmallestSet(population, "set of momenta", "have more clients", population)
-
-    @override
     def step(self, state: DeMoAState, updates: Updates) -> tuple[DeMoAState, Set[int]]:
         sent = dict(zip(updates.clients, updates.deltas.clone(), strict=True))
         momenta = {**state.momenta, **sent}
@@ -105,7 +101,9 @@ class DeMoA(Weighted[DeMoAState]):
         rows = torch.stack([momenta.get(i, silent) for i in clients])
         n = self.weights(state, clients)
         w = torch.tensor([n[i] for i in clients], dtype=torch.float64, device=rows.device)
-        delta, choice = self.aggregate.explained(rows, w, turn=state.version, previous=state.aggregate)
+        delta, choice = combine(
+            self.aggregate, rows, w, clients, "set of momenta", turn=state.version, previous=state.aggregate
+        )
         shares = dict(zip(clients, (w / w.sum() if choice is None else choice.shares).tolist(), strict=True))
         reasons = dict(zip(clients, choice.reasons, strict=True)) if choice is not None and choice.reasons else {}
         new = state._replace(
@@ -116,6 +114,12 @@ class DeMoA(Weighted[DeMoAState]):
             verdicts={i: _verdict(shares[i], reasons.get(i, "")) for i in updates.clients},
         )
         return new, state.weights.keys()
+
+    @override
+    def pools(self, setting: Setting, state: DeMoAState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: all clients, whoever takes part."""
+        n = setting.clients
+        return (Pool("set of momenta", self.rule, n, n, self.preprocess, "have more clients"),)
 
 
 def _verdict(share: float, why: str) -> Verdict:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
 from phalanx.core import Updates, Vector, Verdict
+from phalanx.promises.audit import combine
 from phalanx.weighting import AsReported, Preprocess
 
 
@@ -60,7 +61,9 @@ class FedAvg(Weighted[FedAvgState]):
     @override
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
         n = weights_of(self.weights(state, updates.clients), updates)
-        delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
+        delta, choice = combine(
+            self.aggregate, updates.deltas, n, updates.clients, "round", turn=state.version, previous=state.aggregate
+        )
         new = state._replace(
             version=state.version + 1,
             model=state.model + self.server_lr * delta,

@@ -28,7 +28,8 @@ from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import Arrival, age_in_words, one_by_one
 from phalanx.algorithms.rounds import Weighted
 from phalanx.algorithms.staleness import Polynomial, Staleness
-from phalanx.core import InfeasibleError, SmallestSet, TooFewError, Updates, Vector, Verdict, Weights, lost_verdicts
+from phalanx.core import InfeasibleError, Pool, Setting, TooFewError, Updates, Vector, Verdict, Weights, lost_verdicts
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 
 
@@ -133,7 +134,15 @@ class FedBuff(Weighted[FedBuffState]):
     def _use(self, state: FedBuffState, buffer: tuple[Waiting, ...]) -> FedBuffState:
         changes = torch.stack([waiting.change for waiting in buffer])
         n = self._weights(state, buffer).to(changes.device)
-        delta, choice = self.aggregate.explained(changes, n, turn=state.version, previous=state.aggregate)
+        delta, choice = combine(
+            self.aggregate,
+            changes,
+            n,
+            [w.client for w in buffer],
+            "buffer",
+            turn=state.version,
+            previous=state.aggregate,
+        )
         return state._replace(
             version=state.version + 1,
             model=state.model + self.server_lr * delta,
@@ -149,17 +158,17 @@ class FedBuff(Weighted[FedBuffState]):
         verdicts = lost_verdicts({waiting.client for waiting in state.buffer} | set(updates.clients), why)
         return state._replace(buffer=(), filled=0, verdicts=verdicts), set(updates.clients)
 
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: the buffer, which one client can fill if it is fast."""
-        if self.distinct:
-            return SmallestSet(self.size, "buffer", "raise size", self.size)
-        return SmallestSet(1, "buffer", "set distinct", 1)
-
     def _weights(self, state: FedBuffState, buffer: tuple[Waiting, ...]) -> Weights:
         """Return the weight of each update in the buffer, float64: that of its client."""
         n = self.preprocess.among(state.weights, {waiting.client for waiting in buffer})
         return torch.tensor([n[waiting.client] for waiting in buffer], dtype=torch.float64)
+
+    @override
+    def pools(self, setting: Setting, state: FedBuffState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: the buffer, which one client can fill if it is fast."""
+        if self.distinct:
+            return (Pool("buffer", self.rule, self.size, self.size, self.preprocess, "raise size", chosen="arrival"),)
+        return (Pool("buffer", self.rule, 1, 1, self.preprocess, "set distinct", chosen="arrival", several=True),)
 
 
 def _verdicts(buffer: tuple[Waiting, ...], n: Weights, choice: Choice | None, remark: str) -> dict[int, Verdict]:

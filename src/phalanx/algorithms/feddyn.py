@@ -29,7 +29,8 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import Correction, Local, Updates, Vector, Verdict
+from phalanx.core import Correction, Local, Pool, Setting, Updates, Vector, Verdict
+from phalanx.promises.audit import combine
 from phalanx.weighting import AsReported, Preprocess
 
 
@@ -107,7 +108,9 @@ class FedDyn(Weighted[FedDynState]):
     @override
     def step(self, state: FedDynState, updates: Updates) -> tuple[FedDynState, Set[int]]:
         n = weights_of(self.weights(state, updates.clients), updates)
-        delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
+        delta, choice = combine(
+            self.aggregate, updates.deltas, n, updates.clients, "round", turn=state.version, previous=state.aggregate
+        )
         total = state.total + len(updates) / len(state.weights) * delta
         new = state._replace(
             version=state.version + 1,
@@ -117,3 +120,9 @@ class FedDyn(Weighted[FedDynState]):
             verdicts=verdicts_of(updates, n, choice, self.remark(state, updates)),
         )
         return new, state.weights.keys()
+
+    @override
+    def pools(self, setting: Setting, state: FedDynState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: what is added up over rounds drifts."""
+        drift = "What FedDyn adds up over rounds drifts: a small shift in each can be a large one after many."
+        return (Pool.of_round(self.rule, self.preprocess, setting, bounds="share", beyond=drift),)

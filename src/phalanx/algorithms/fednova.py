@@ -26,8 +26,9 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import FedAvgState
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Updates, Vector
+from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector
 from phalanx.numerics.linalg import scaled
+from phalanx.promises.audit import combine
 from phalanx.training.local import LocalTraining
 from phalanx.training.sgd import LocalSGD
 from phalanx.weighting import AsReported, Preprocess
@@ -80,8 +81,12 @@ class FedNova(Weighted[FedAvgState]):
         n = weights_of(self.weights(state, updates.clients), updates)
         lengths = torch.tensor([self.length(state.sizes[i]) for i in updates.clients], dtype=torch.float64)
         rows = scaled(updates.deltas, 1 / lengths)
-        each, choice = self.aggregate.explained(rows, n, turn=state.version, previous=state.aggregate)
-        together = float(self.aggregate(lengths[:, None].to(n.device), n, turn=state.version))
+        each, choice = combine(
+            self.aggregate, rows, n, updates.clients, "round", turn=state.version, previous=state.aggregate
+        )
+        together = float(
+            combine(self.aggregate, lengths[:, None].to(n.device), n, updates.clients, "round", turn=state.version)[0]
+        )
         new = state._replace(
             version=state.version + 1,
             model=state.model + together * each,
@@ -89,3 +94,8 @@ class FedNova(Weighted[FedAvgState]):
             verdicts=verdicts_of(updates, n, choice, self.remark(state, updates)),
         )
         return new, state.weights.keys()
+
+    @override
+    def pools(self, setting: Setting, state: FedAvgState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: the step is a product of two results."""
+        return (Pool.of_round(self.rule, self.preprocess, setting, bounds="share"),)

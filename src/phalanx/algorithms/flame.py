@@ -34,8 +34,9 @@ from phalanx.aggregators import Aggregator, Choice, Median
 from phalanx.aggregators.aggregator import weighs_rows
 from phalanx.aggregators.flame import DensestMajority, FLAMEFilter, disturbed
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Matrix, Updates, Vector, Verdict, Weights
+from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.numerics.linalg import norms, shortened
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 
 Compare = Literal["updates", "models"]
@@ -109,18 +110,20 @@ class FLAME(Weighted[FLAMEState]):
 
     @override
     def init(self, model: Vector, sizes: Mapping[int, int]) -> tuple[FLAMEState, Set[int]]:
-        self.check_round(len(sizes), len(sizes))
+        self._check(len(sizes))
         weights = self.preprocess.enrolled(sizes)
         return FLAMEState(0, model, dict(sizes), weights, None, {}), weights.keys()
 
     @override
     def step(self, state: FLAMEState, updates: Updates) -> tuple[FLAMEState, Set[int]]:
         """See `Algorithm`; lines by Algorithm 2 of Cox et al."""
-        self.check_round(len(updates), len(state.sizes))
+        self._check(len(updates))
         n = weights_of(self.weights(state, updates.clients), updates)
         e, S = clip_bound(updates.deltas, n)  # line 24
         models = compared(self.compare, updates.bases, updates.deltas)
-        delta, choice = aggregated(DensestMajority(), shortened(updates.deltas, S, e), models, n)  # lines 25, 14 and 15
+        delta, choice = aggregated(
+            DensestMajority(), shortened(updates.deltas, S, e), models, n, updates.clients
+        )  # lines 25, 14 and 15
         if self.sigma > 0:
             delta = disturbed(delta, self.sigma * S, self.seed, state.version)  # lines 16 and 17
         new = state._replace(
@@ -132,11 +135,19 @@ class FLAME(Weighted[FLAMEState]):
         return new, state.weights.keys()
 
     @override
-    def check_round(self, m: int, population: int) -> None:
-        if m < (least := 2 * self.f + 1):
-            raise InfeasibleError(
-                f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or have more clients."
-            )
+    def pools(self, setting: Setting, state: FLAMEState | None = None) -> tuple[Pool, ...]:
+        return (Pool.of_round(self.rule, self.preprocess, setting, refused=self._too_few(setting.asked)),)
+
+    def _too_few(self, m: int) -> str:
+        """Return why a round of m updates is too few; "" if it is not."""
+        if m >= (least := 2 * self.f + 1):
+            return ""
+        return f"FLAME needs at least 2f + 1 = {least} clients in a round, got {m}. Lower f, or have more clients."
+
+    def _check(self, m: int) -> None:
+        """Raise `InfeasibleError` if a round of m updates is too few."""
+        if why := self._too_few(m):
+            raise InfeasibleError(why)
 
 
 # Algorithm 2 of Cox et al., in parts
@@ -163,7 +174,9 @@ def aggregated(
     rows: Matrix,
     models: Matrix | None,
     n: Weights,
+    owners: Sequence[int],
     *,
+    name: str = "round",
     turn: int = 0,
     previous: Vector | None = None,
 ) -> tuple[Vector, Choice | None]:
@@ -174,12 +187,14 @@ def aggregated(
         rows: (m, d), clipped updates.
         models: (m, d), compared instead of updates, None if updates are; with models the rule must weigh whole rows.
         n: (m,), weights.
+        owners: m clients.
+        name: what the rows are, as in `Pool`.
         turn: number of the call, for rules that draw.
         previous: the last result of the rule, for rules that start from there.
     """
     if models is None:
-        return rule.explained(rows, n, turn=turn, previous=previous)
-    _, choice = rule.explained(models, n, turn=turn)
+        return combine(rule, rows, n, owners, name, turn=turn, previous=previous)
+    _, choice = combine(rule, models, n, owners, name, turn=turn)
     if choice is None:
         raise _cannot_choose(rule)
     return choice.shares.to(rows.device, rows.dtype) @ rows, choice

@@ -27,9 +27,9 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
-from phalanx.algorithms.several import Clusters, smallest_cluster, step_each
+from phalanx.algorithms.several import Clusters, cluster_pool, step_each
 from phalanx.clustering.agglomerative import AgglomerativeLinkage, agglomerate, check_stop
-from phalanx.core import Algorithm, InfeasibleError, Matrix, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import Algorithm, InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import Square, cosine_similarity, root, squared_distances
 from phalanx.weighting import AsReported, Preprocess
 
@@ -133,11 +133,6 @@ class FLHC(Algorithm[FLHCState]):
         self.preprocess.enrolled(sizes)  # raises if nothing can be made of them
         members = {JOINT: frozenset(sizes)}
         return FLHCState(0, {JOINT: model}, dict(sizes), members, {}, {}, {JOINT: 0}, {}, {}), sizes.keys()
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: a cluster."""
-        return smallest_cluster(m)
 
     @override
     def join(self, state: FLHCState, client: int, size: int) -> FLHCState:
@@ -246,6 +241,11 @@ class FLHC(Algorithm[FLHCState]):
         except InfeasibleError as error:
             return str(error)
         return ""
+
+    @override
+    def pools(self, setting: Setting, state: FLHCState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: a cluster, which can be one client."""
+        return (cluster_pool(self.rule, self.preprocess, setting),)
 
 
 def distances(distance: Distance, updates: Matrix) -> Square:

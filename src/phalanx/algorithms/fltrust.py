@@ -22,8 +22,9 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Points
+from phalanx.algorithms.rounds import no_proof
 from phalanx.algorithms.zeno import own_change
-from phalanx.core import Algorithm, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
 
 
 class FLTrustState(NamedTuple):
@@ -90,6 +91,10 @@ class FLTrust(Algorithm[FLTrustState]):
             )
         }
         return state._replace(version=state.version + 1, model=model, verdicts=verdicts), state.clients
+
+    @override
+    def pools(self, setting: Setting, state: FLTrustState | None = None) -> tuple[Pool, ...]:
+        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
 
 
 def _why(cosine: float, length: float, own: float) -> str:

@@ -38,7 +38,8 @@ from typing_extensions import override
 
 from phalanx.aggregators.foolsgold import learning_rates
 from phalanx.aggregators.points import Points
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict, Weights
+from phalanx.algorithms.rounds import no_proof
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.numerics.linalg import cosine_similarity
 
 
@@ -120,6 +121,10 @@ class FoolsGold(Algorithm[FoolsGoldState]):
         start = 0 if self.last is None else updates.deltas.shape[1] - self.last
         sent = dict(zip(updates.clients, updates.deltas[:, start:], strict=True))
         return {**sums, **{i: sums[i] + row if i in sums else row.clone() for i, row in sent.items()}}
+
+    @override
+    def pools(self, setting: Setting, state: FoolsGoldState | None = None) -> tuple[Pool, ...]:
+        return (Pool.of_round(None, None, setting, unproven=no_proof(self)),)
 
 
 def _shares(alpha: Weights) -> Weights:

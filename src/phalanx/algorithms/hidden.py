@@ -24,7 +24,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import Algorithm, Correction, Local, Vector
+from phalanx.core import Algorithm, Correction, Local, Pool, Setting, Vector
 from phalanx.rng import generator
 
 
@@ -171,6 +171,12 @@ class Rotated(Hidden):
 
     def _mixers(self, vector: Vector) -> list["Mixer"]:
         return [mixer.to(vector.device) for mixer in mixers(self.seed, len(vector))]
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: a range of rotated coordinates is none of the model's."""
+        inner = super().pools(setting, state)
+        return inner and tuple(replace(pool, bounds="share") for pool in inner)
 
 
 class Mixer(NamedTuple):

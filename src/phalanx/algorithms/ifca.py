@@ -39,8 +39,8 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.arrivals import alone, merged
-from phalanx.algorithms.several import Clusters, smallest_cluster, step_each
-from phalanx.core import Algorithm, SmallestSet, Updates, Vector, Verdict
+from phalanx.algorithms.several import Clusters, cluster_pool, step_each
+from phalanx.core import Algorithm, Pool, Setting, Updates, Vector, Verdict
 from phalanx.rng import numpy_generator
 from phalanx.weighting import Ignore, Preprocess
 
@@ -129,11 +129,6 @@ class IFCA(Algorithm[IFCAState]):
         models = tuple(self._initial(model, j) for j in range(self.k))
         cohort = self._drawn(sizes, 0)
         return IFCAState(0, models, dict(sizes), {}, 0, 0, cohort, {}, {}, {}), cohort
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: a cluster."""
-        return smallest_cluster(m)
 
     @override
     def join(self, state: IFCAState, client: int, size: int) -> IFCAState:
@@ -241,6 +236,11 @@ class IFCA(Algorithm[IFCAState]):
             verdicts=dict(sorted({**state.verdicts, **made.verdicts, **left}.items())),
         )
         return new, cohort
+
+    @override
+    def pools(self, setting: Setting, state: IFCAState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: a cluster, which can be one client."""
+        return (cluster_pool(self.rule, self.preprocess, setting),)
 
 
 def _comparable(loss: float) -> float:

@@ -26,8 +26,9 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.fedavg import FedAvgState
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import InfeasibleError, Updates, Vector
+from phalanx.core import InfeasibleError, Pool, Setting, Updates, Vector
 from phalanx.models import Model
+from phalanx.promises.audit import combine
 from phalanx.rng import borrowed
 from phalanx.weighting import AsReported, Preprocess
 
@@ -132,7 +133,7 @@ class LowRankProducts(Weighted[FedAvgState]):
     def step(self, state: FedAvgState, updates: Updates) -> tuple[FedAvgState, Set[int]]:
         n, parts = weights_of(self.weights(state, updates.clients), updates), self._parts(updates)
         lengths = [part.shape[1] for part in parts]
-        together, choice = self.aggregate.explained(torch.cat(parts, 1), n, turn=state.version)
+        together, choice = combine(self.aggregate, torch.cat(parts, 1), n, updates.clients, "round", turn=state.version)
         plain, *changes = torch.split(together, lengths)
         model = state.model.clone()
         model[self._plain(model)] += plain
@@ -155,3 +156,8 @@ class LowRankProducts(Weighted[FedAvgState]):
             for part in adapter.factors(mask[None]):
                 part.fill_(False)
         return mask
+
+    @override
+    def pools(self, setting: Setting, state: FedAvgState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: factors are approximated after the rule."""
+        return (Pool.of_round(self.rule, self.preprocess, setting, bounds="share"),)

@@ -40,8 +40,9 @@ from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.clustering.division import Division, Indices, divide
 from phalanx.clustering.tree import Tree
-from phalanx.core import Download, InfeasibleError, QuorumStatus, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Download, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity, direction
+from phalanx.weighting import Truncate
 from phalanx.wording import plural
 
 OLDEST = 1024  # steps of a cluster in which a late answer is recognised as late; older ones are as old as that
@@ -200,28 +201,13 @@ class PerCluster(Wrapper):
         used = dict.fromkeys(clients, 0.0)
         for v, cluster in state.trained.items():
             members = [i for i in clients if i in state.tree.nodes[v].clients]
-            used |= self.algorithm.weights(cluster.inner, members) if members else {}
+            used |= self._within(state).weights(cluster.inner, members) if members else {}
         return used
 
     @override
     def carried(self, state: PerClusterState) -> tuple[int, Vector | None]:
         """See `Algorithm`: clusters have results of their own."""
         return state.version, None
-
-    @override
-    def quorum_status(self, state: PerClusterState) -> QuorumStatus | None:
-        """See `Algorithm`: that of the cluster that lacks least."""
-        found = [self.algorithm.quorum_status(cluster.inner) for cluster in state.trained.values()]
-        return min((status for status in found if status), key=lambda s: s.wanted - s.there, default=None)
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: that of a smallest cluster."""
-        whole, least = self.algorithm.smallest_set(m, population), self.min_part_size
-        part = self.algorithm.smallest_set(min(m, least), min(population, least))
-        if part.size >= whole.size:  # it is the same in every cluster, such as a quorum
-            return whole
-        return SmallestSet(part.size, "cluster", "raise min_part_size", whole.full)
 
     @override
     def lose_round(self, state: PerClusterState, updates: Updates, why: str) -> tuple[PerClusterState, Set[int]]:
@@ -310,7 +296,7 @@ class PerCluster(Wrapper):
         verdicts, ready = {**state.verdicts, **dict.fromkeys(early, why)}, set(early)
         fresh = report.of(set(report.clients) - early)
         if len(fresh):
-            inner, now = self.algorithm.step(cluster.inner, self._of_cluster(cluster, fresh))
+            inner, now = self._within(state).step(cluster.inner, self._of_cluster(cluster, fresh))
             grew = inner.version - cluster.inner.version
             advanced = (*cluster.advanced, *(version,) * grew)[-OLDEST:]
             cluster = cluster._replace(inner=inner, served=frozenset(now), advanced=advanced)
@@ -326,6 +312,10 @@ class PerCluster(Wrapper):
         now = cluster.inner.version
         versions = (now - sum(at > version for at in cluster.advanced) for version in report.versions)
         return replace(report, versions=tuple(versions))
+
+    def _within(self, state: PerClusterState) -> Algorithm[Any]:
+        """Return the algorithm of each cluster: all attackers, not a share of them, can be in one."""
+        return with_attackers(self.algorithm, len(state.sizes))
 
     # Clusters
 
@@ -378,7 +368,7 @@ class PerCluster(Wrapper):
         for group in division.groups if division else ():
             with warnings.catch_warnings(action="ignore"):  # a split warns
                 try:
-                    self.algorithm.part(cluster.inner, {known[k]: state.sizes[known[k]] for k in group})
+                    self._within(state).part(cluster.inner, {known[k]: state.sizes[known[k]] for k in group})
                 except InfeasibleError as error:
                     return f"not split: with {plural(len(group), 'client')}, {error}"
         return ""
@@ -398,7 +388,7 @@ class PerCluster(Wrapper):
         first = len(tree.nodes) - 2
         clusters = {u: c for u, c in state.trained.items() if u != v}
         for u, part in zip((first, first + 1), parts, strict=True):
-            inner, served = self.algorithm.part(cluster.inner, {i: state.sizes[i] for i in sorted(part)})
+            inner, served = self._within(state).part(cluster.inner, {i: state.sizes[i] for i in sorted(part)})
             clusters[u] = Cluster(inner, frozenset(served), state.version, (), {}, 0, {})
         verdicts = {i: _moved(verdict, tree, i) for i, verdict in state.verdicts.items() if i in parts[0] | parts[1]}
         state = state._replace(
@@ -435,10 +425,43 @@ class PerCluster(Wrapper):
     def _joined(self, state: PerClusterState, v: int, client: int) -> PerClusterState:
         """Return the state with a client in a cluster."""
         cluster = state.trained[v]
-        inner = self.algorithm.join(cluster.inner, client, state.sizes[client])
+        inner = self._within(state).join(cluster.inner, client, state.sizes[client])
         clusters = {**state.trained, v: cluster._replace(inner=inner, served=cluster.served | {client})}
         newcomers = {i: at for i, at in state.newcomers.items() if i != client}
         return state._replace(tree=state.tree.joined(client, v), trained=clusters, newcomers=newcomers)
+
+    @override
+    def pools(self, setting: Setting, state: PerClusterState | None = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: those of each cluster; of a smallest one, of whose clients one can be drawn."""
+        if state is not None:
+            inner = [self.algorithm.pools(setting, cluster.inner) for cluster in state.trained.values()]
+            return tuple(pool for pools in inner for pool in pools or ())
+        whole = self.algorithm.pools(setting)
+        least = 1 if setting.lossy or setting.drawn else min(self.min_part_size, setting.clients)
+        part = self.algorithm.pools(replace(setting, clients=least, sizes=None, drawn=None))
+        return whole and part and tuple(self._cluster(*pair) for pair in zip(whole, part, strict=True))
+
+    @staticmethod
+    def _cluster(whole: Pool, part: Pool) -> Pool:
+        """Return what is combined in a cluster, given what would be of all clients, and of a smallest cluster."""
+        if part.smallest >= whole.smallest and whole.name != "round":  # it is the same in every cluster: a quorum
+            return replace(whole, parted=True)
+        larger = "raise min_part_size, and have all clients take part in each round"
+        smallest = min(part.smallest, whole.smallest)
+        return replace(
+            whole, name="cluster", smallest=smallest, larger=larger, chosen="updates", refused="", parted=True
+        )
+
+
+def with_attackers(algorithm: Algorithm[Any], clients: int) -> Algorithm[Any]:
+    """Return an algorithm whose truncation is made for as many attackers in a part of the clients as in all of them."""
+    if isinstance(algorithm, Wrapper):
+        return replace(algorithm, algorithm=with_attackers(algorithm.algorithm, clients))
+    preprocess = getattr(algorithm, "preprocess", None)
+    if not isinstance(preprocess, Truncate) or preprocess.scope != "subset":
+        return algorithm
+    found: Algorithm[Any] = replace(algorithm, preprocess=preprocess.fixed(clients))  # type: ignore[type-var]
+    return found
 
 
 def _model(cluster: Cluster) -> Vector:

@@ -9,16 +9,7 @@ from typing_extensions import override
 from phalanx.aggregators.aggregator import check_rows
 from phalanx.algorithms.arrivals import age_in_words, alone, merged
 from phalanx.algorithms.wrapper import OuterState, StatefulWrapper
-from phalanx.core import (
-    InfeasibleError,
-    QuorumStatus,
-    SmallestSet,
-    TooFewError,
-    Updates,
-    Vector,
-    Verdict,
-    lost_verdicts,
-)
+from phalanx.core import InfeasibleError, Pool, Setting, TooFewError, Updates, Vector, Verdict, lost_verdicts
 
 
 @dataclass(frozen=True)
@@ -89,23 +80,11 @@ class Quorum(StatefulWrapper):
 
     def _check_quorum(self, population: int) -> None:
         """Raise `InfeasibleError` if the algorithm, or its rule, needs larger rounds than the quorum."""
-        try:
-            self.algorithm.check_round(self.k, population)
-        except InfeasibleError as error:
-            raise InfeasibleError(f"k = {self.k} is too small: {error} Or raise k.") from error
+        for pool in self._within(Setting(population)) or ():
+            if pool.refused:
+                raise InfeasibleError(f"k = {self.k} is too small: {pool.refused} Or raise k.")
         if (rule := self.rule) is not None:
             check_rows(rule, self.k, "k")
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: the quorum, or a part of it, such as a cluster."""
-        within = self.algorithm.smallest_set(min(self.k, m), population)
-        return within._replace(name="quorum", remedy="raise k") if within.name == "round" else within
-
-    @override
-    def quorum_status(self, state: QuorumState) -> QuorumStatus:
-        """See `Algorithm`.  More than the quorum are wanted while a step is held back."""
-        return QuorumStatus(max(self._needed(state), state.collected + 1), state.collected, "Lower k")
 
     def _needed(self, state: QuorumState) -> int:
         """Return the quorum, or the number of clients left if the algorithm has fewer."""
@@ -162,3 +141,25 @@ class Quorum(StatefulWrapper):
     def join(self, state: QuorumState, client: int, size: int) -> QuorumState:
         inner = self.algorithm.join(state.inner, client, size)
         return replace(state, inner=inner, served=state.served | {client})
+
+    @override
+    def pools(self, setting: Setting, state: QuorumState | None = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: the quorum, or a part of it, such as a cluster."""
+        inner = self._within(setting, state)
+        if inner is None:
+            return None
+        pools = tuple(
+            replace(pool, name="quorum", larger="raise k", chosen="arrival") if pool.name == "round" else pool
+            for pool in inner
+        )
+        if state is None:
+            return pools
+        wanted = max(self._needed(state), state.collected + 1)  # more than the quorum while a step is held back
+        waiting = Pool("quorum", self.rule, wanted, wanted, smaller="Lower k", chosen="arrival", there=state.collected)
+        return (*pools, waiting)
+
+    def _within(self, setting: Setting, state: QuorumState | None = None) -> tuple[Pool, ...] | None:
+        """Return the pools of the algorithm within, for which a quorum is a round."""
+        m = min(self.k, setting.asked)
+        quorum = replace(setting, drawn=m, fastest=True, lossy=False)
+        return self.algorithm.pools(quorum, state and state.inner)

@@ -21,7 +21,7 @@ The server keeps two vectors for each client: its model, and the direction of it
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from typing_extensions import override
@@ -29,7 +29,7 @@ from typing_extensions import override
 from phalanx.algorithms.centrally_private import check_not_central
 from phalanx.algorithms.reputation import Allocation, Whole, cos_sim, largest, places
 from phalanx.algorithms.wrapper import OuterStateWithoutVerdicts, StatefulWrapper
-from phalanx.core import Updates, Vector
+from phalanx.core import Pool, Setting, Updates, Vector
 from phalanx.numerics.linalg import direction
 
 
@@ -170,6 +170,13 @@ class Rewarded(StatefulWrapper):
         best = max(reputation.values(), default=0.0)
         quota = {i: (r / best) ** self.sharpness if best > 0 else 1.0 for i, r in reputation.items()}
         return replace(state, reputation=reputation, quota=quota)
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: clients train on models of their own, and what they earn is not bounded."""
+        earned = "What clients earn is not bounded: a client that predicts the aggregate is rewarded."
+        inner = super().pools(setting, state)
+        return inner and tuple(replace(pool, bounds="share", beyond=earned) for pool in inner)
 
 
 def _used(account: Account) -> Vector | float:

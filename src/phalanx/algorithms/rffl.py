@@ -57,9 +57,10 @@ from phalanx.algorithms.reputation import (
     largest,
     places,
 )
-from phalanx.algorithms.rounds import verdicts_of
-from phalanx.core import InfeasibleError, Matrix, Updates, Vector, Verdict, Weights
+from phalanx.algorithms.rounds import no_proof, verdicts_of
+from phalanx.core import InfeasibleError, Matrix, Pool, Setting, Updates, Vector, Verdict, Weights
 from phalanx.numerics.linalg import norms, shortened
+from phalanx.promises.audit import combine
 from phalanx.weighting import AsReported, Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -237,7 +238,9 @@ class RFFL(CumulativeClient[RFFLState]):
 
         # Aggregation and reputation calculation
         n = r_past * in_R
-        dw_g, choice = self.aggregate.explained(dw, n, turn=state.version, previous=state.aggregate)
+        dw_g, choice = combine(
+            self.aggregate, dw, n, updates.clients, "round", turn=state.version, previous=state.aggregate
+        )
         coherence = coherence_of(dw_g, dw, n)
         r = renewed(r_past, cos_sim(dw_g, dw), self.fade, in_R)
         sent, agreement = self._agreed(state, updates, dw)
@@ -356,6 +359,10 @@ class RFFL(CumulativeClient[RFFLState]):
         verdicts = {i: Verdict(False, 0.0, state.reputation[i], why) for i in updates.clients}
         new = state._replace(version=state.version + 1, quota={}, coherence=None, verdicts=verdicts)
         return new, state.reputation.keys()
+
+    @override
+    def pools(self, setting: Setting, state: RFFLState | None = None) -> tuple[Pool, ...]:
+        return (Pool.of_round(self.rule, None, setting, unproven=no_proof(self)),)
 
 
 def renewed(past: Weights, cosine: Weights, fade: float, members: Bool[Tensor, "m"]) -> Weights:

@@ -7,7 +7,7 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Choice
-from phalanx.core import Algorithm, AnyState, Updates, Verdict, Weights
+from phalanx.core import Algorithm, AnyState, Pool, Setting, Updates, Verdict, Weights
 from phalanx.weighting import Preprocess
 
 S = TypeVar("S", bound="WeightedState")
@@ -48,6 +48,18 @@ class Weighted(Algorithm[S]):
     def remark(self, state: S, updates: Updates) -> str:
         """Return what verdicts on updates that are aggregated at once say of their weights."""
         return self.preprocess.remark(state.weights, updates.clients)
+
+    @override
+    def pools(self, setting: Setting, state: S | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: a round, or a single arrival."""
+        if not self.synchronous:
+            return (Pool.of_one(self.rule, no_proof(self)),)
+        return (Pool.of_round(self.rule, self.preprocess, setting),)
+
+
+def no_proof(algorithm: Algorithm[Any]) -> str:
+    """Return that nothing is proven for an algorithm, in words."""
+    return f"{algorithm.title} has no proof for a number of attackers of any strength."
 
 
 def weights_of(weights: Mapping[int, float], updates: Updates) -> Weights:

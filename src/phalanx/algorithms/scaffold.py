@@ -35,7 +35,8 @@ from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.algorithms.rounds import Weighted, verdicts_of, weights_of
-from phalanx.core import Correction, Download, Local, Updates, Vector, Verdict
+from phalanx.core import Correction, Download, Local, Pool, Setting, Updates, Vector, Verdict
+from phalanx.promises.audit import combine
 from phalanx.weighting import AsReported, Preprocess
 
 
@@ -121,7 +122,9 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
     @override
     def step(self, state: SCAFFOLDState, updates: Updates) -> tuple[SCAFFOLDState, Set[int]]:
         n, d = weights_of(self.weights(state, updates.clients), updates), len(state.model)
-        delta, choice = self.aggregate.explained(updates.deltas, n, turn=state.version, previous=state.aggregate)
+        delta, choice = combine(
+            self.aggregate, updates.deltas, n, updates.clients, "round", turn=state.version, previous=state.aggregate
+        )
         sent = zip(updates.clients, updates.deltas, updates.bases, strict=True)
         variates = {**state.variates, **{i: row - base[d:] for i, row, base in sent}}
         everybody = sorted(state.weights)
@@ -130,13 +133,26 @@ class SCAFFOLD(Weighted[SCAFFOLDState]):
             version=state.version + 1,
             model=state.model + self.server_lr * delta,
             aggregate=delta,
-            variate=self.aggregate(
+            variate=combine(
+                self.aggregate,
                 torch.stack([variates.get(i, torch.zeros_like(delta)) for i in everybody]),
                 torch.tensor([weights[i] for i in everybody], dtype=torch.float64, device=delta.device),
+                everybody,
+                "set of variates",
                 turn=state.version,
                 previous=state.variate,
-            ),
+            )[0],
             variates=variates,
             verdicts=verdicts_of(updates, n, choice, self.remark(state, updates)),
         )
         return new, state.weights.keys()
+
+    @override
+    def pools(self, setting: Setting, state: SCAFFOLDState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: a round, and the variates of all clients."""
+        n = setting.clients
+        drift = "Control variates carry a small shift of a round over to all later ones."
+        return (
+            Pool.of_round(self.rule, self.preprocess, setting, bounds="share", beyond=drift),
+            Pool("set of variates", self.rule, n, n, self.preprocess, "have more clients", bounds="share"),
+        )

@@ -31,7 +31,7 @@ import torch
 from typing_extensions import override
 
 from phalanx.algorithms.wrapper import OneModelWrapper, OuterStateWithoutVerdicts
-from phalanx.core import Updates, Vector
+from phalanx.core import Pool, Setting, Updates, Vector
 from phalanx.training.sgd import Schedule
 
 
@@ -85,6 +85,13 @@ class ServerOptimizer(OneModelWrapper):
         m, v = self.moments(state.m, state.v, inner.model - state.model)
         lr = self.server_lr(state.version) if isinstance(self.server_lr, Schedule) else self.server_lr
         return ServerOptimizerState(_with_model(inner, state.model + lr * self.direction(m, v)), m, v), ready
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        """See `Algorithm`: moments add up over rounds."""
+        drift = "The server's moments add up over rounds: a small shift in each can be a large one after many."
+        inner = super().pools(setting, state)
+        return inner and tuple(replace(pool, bounds="share", beyond=drift) for pool in inner)
 
 
 def _with_model(state: Any, model: Vector) -> Any:

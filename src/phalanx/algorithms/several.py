@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from phalanx.aggregators import Aggregator
 from phalanx.algorithms.rounds import verdicts_of, weights_of
-from phalanx.core import InfeasibleError, SmallestSet, Updates, Vector, Verdict
+from phalanx.core import InfeasibleError, Pool, Rule, Setting, Updates, Vector, Verdict, Weighting
+from phalanx.promises.audit import combine
 from phalanx.weighting import Preprocess
 from phalanx.wording import plural
 
@@ -65,7 +66,7 @@ def step_each(
         try:
             n = weights_of(algorithm.preprocess.within(sizes, who, report.clients), report)
             rule, last = algorithm.aggregate, clusters.aggregates.get(v)
-            delta, choice = rule.explained(report.deltas, n, turn=turn, previous=last)
+            delta, choice = combine(rule, report.deltas, n, report.clients, "cluster", turn=turn, previous=last)
         except InfeasibleError as error:
             errors[v] = error
             stays = Verdict(False, 0.0, None, f"cluster {v} stays as it is: {error}")
@@ -82,9 +83,10 @@ def step_each(
     return made
 
 
-def smallest_cluster(m: int) -> SmallestSet:
-    """Return what an algorithm aggregates at once that is free to make clusters of one client, in rounds of m."""
-    return SmallestSet(1, "cluster", "choose an algorithm with larger clusters", m)
+def cluster_pool(rule: Rule | None, weighting: Weighting, setting: Setting) -> Pool:
+    """Return what an algorithm aggregates at once that is free to make clusters of one client."""
+    larger = "choose an algorithm with larger clusters"
+    return Pool("cluster", rule, 1, setting.asked, weighting, larger, chosen="updates", parted=True)
 
 
 def _joined(*words: str) -> str:

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 from typing_extensions import override
 
-from phalanx.core import Algorithm, Local, Updates, Vector, Verdict
+from phalanx.core import Algorithm, Local, Pool, Setting, Updates, Vector, Verdict
 
 
 class StandaloneState(NamedTuple):
@@ -61,3 +61,8 @@ class Standalone(Algorithm[StandaloneState]):
     def step(self, state: StandaloneState, updates: Updates) -> tuple[StandaloneState, Set[int]]:
         verdicts = {i: Verdict(True, 0.0, reason="trained alone") for i in updates.clients}
         return state._replace(version=state.version + 1, verdicts=verdicts), state.clients
+
+    @override
+    def pools(self, setting: Setting, state: StandaloneState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: nothing is shared."""
+        return ()

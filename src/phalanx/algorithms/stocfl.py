@@ -32,9 +32,10 @@ import torch
 from typing_extensions import override
 
 from phalanx.aggregators import Aggregator, Mean
-from phalanx.algorithms.several import Clusters, smallest_cluster, step_each
-from phalanx.core import Algorithm, InfeasibleError, SmallestSet, Updates, Vector, Verdict
+from phalanx.algorithms.several import Clusters, cluster_pool, step_each
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 from phalanx.numerics.linalg import cosine_similarity
+from phalanx.promises.audit import combine
 from phalanx.weighting import Ignore, Preprocess
 from phalanx.wording import plural
 
@@ -108,11 +109,6 @@ class StoCFL(Algorithm[StoCFLState]):
         return StoCFLState(0, model, model, dict(sizes), {}, {}, {}), sizes.keys()
 
     @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        """See `Algorithm`: a cluster."""
-        return smallest_cluster(m)
-
-    @override
     def join(self, state: StoCFLState, client: int, size: int) -> StoCFLState:
         """See `Algorithm`: it is sent the anchor first."""
         return state._replace(sizes={**state.sizes, client: size})
@@ -183,7 +179,12 @@ class StoCFL(Algorithm[StoCFLState]):
     def _global(self, state: StoCFLState, updates: Updates) -> Vector:
         """Return omega after a round: what the rule makes of the trained models, as changes to it."""
         changes = torch.stack(updates.bases) + updates.deltas - state.model
-        return state.model + self.aggregate(changes, turn=state.version)
+        return state.model + combine(self.aggregate, changes, None, updates.clients, "round", turn=state.version)[0]
+
+    @override
+    def pools(self, setting: Setting, state: StoCFLState | None = None) -> tuple[Pool, ...]:
+        """See `Algorithm`: a cluster, which can be one client."""
+        return (cluster_pool(self.rule, self.preprocess, setting), Pool.of_round(self.rule, None, setting))
 
 
 def _served(state: StoCFLState, cluster: Cluster) -> Vector:

@@ -14,9 +14,9 @@ from phalanx.core import (
     Download,
     InfeasibleError,
     Local,
-    QuorumStatus,
+    Pool,
     Rule,
-    SmallestSet,
+    Setting,
     Updates,
     Vector,
     Verdict,
@@ -136,24 +136,12 @@ class Wrapper(Algorithm[Any]):
         return self.algorithm.candidate_models(state, client)
 
     @override
-    def quorum_status(self, state: Any) -> QuorumStatus | None:
-        return self.algorithm.quorum_status(state)
-
-    @override
-    def smallest_set(self, m: int, population: int) -> SmallestSet:
-        return self.algorithm.smallest_set(m, population)
-
-    @override
     def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
         return self.algorithm.lose_round(state, updates, why)
 
     @override
     def check_training(self, training: LocalTraining) -> None:
         self.algorithm.check_training(training)
-
-    @override
-    def check_round(self, m: int, population: int) -> None:
-        self.algorithm.check_round(m, population)
 
     # Role: client
 
@@ -168,6 +156,10 @@ class Wrapper(Algorithm[Any]):
     @override
     def upload(self, delta: Vector, memory: Tensor | None) -> tuple[Vector, Tensor | None]:
         return self.algorithm.upload(delta, memory)
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        return self.algorithm.pools(setting, state)
 
 
 @dataclass(frozen=True)
@@ -240,10 +232,6 @@ class StatefulWrapper(Wrapper):
         return self.algorithm.candidate_models(state.inner, client)
 
     @override
-    def quorum_status(self, state: Any) -> QuorumStatus | None:
-        return self.algorithm.quorum_status(state.inner)
-
-    @override
     def join(self, state: Any, client: int, size: int) -> Any:
         return replace(state, inner=self.algorithm.join(state.inner, client, size))
 
@@ -256,6 +244,10 @@ class StatefulWrapper(Wrapper):
     def lose_round(self, state: Any, updates: Updates, why: str) -> tuple[Any, Set[int]]:
         inner, ready = self.algorithm.lose_round(state.inner, updates, why)
         return replace(state, inner=inner), ready
+
+    @override
+    def pools(self, setting: Setting, state: Any = None) -> tuple[Pool, ...] | None:
+        return self.algorithm.pools(setting, None if state is None else state.inner)
 
 
 @dataclass(frozen=True)

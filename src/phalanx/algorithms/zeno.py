@@ -28,7 +28,8 @@ import torch
 from typing_extensions import override
 
 from phalanx.algorithms.arrivals import one_by_one
-from phalanx.core import Algorithm, InfeasibleError, Updates, Vector, Verdict
+from phalanx.algorithms.rounds import no_proof
+from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Updates, Vector, Verdict
 
 
 class ZenoPlusPlusState(NamedTuple):
@@ -104,6 +105,10 @@ class ZenoPlusPlus(Algorithm[ZenoPlusPlusState]):
             return Verdict(True, 1.0, score)
         cosine = product / squared
         return Verdict(False, 0.0, score, f"descent {score:.3g} < {least:.3g}, cosine {cosine:.3g} to the server's own")
+
+    @override
+    def pools(self, setting: Setting, state: ZenoPlusPlusState | None = None) -> tuple[Pool, ...]:
+        return (Pool.of_one(unproven=no_proof(self)),)
 
 
 def own_change(algorithm: Algorithm, updates: Updates) -> Vector:

@@ -260,6 +260,8 @@ def _show(records: Sequence[Record], folder: Path, title: str, console: Console)
         if table is not None:
             console.print(table)
     for record in records:
+        if (promise := record.summary.promise) is not None:
+            console.print(escape(f"{record.name}: {promise.text[0]}"), soft_wrap=True)
         for line in terminal.complaints(record):
             console.print(escape(f"{record.name}: {line}"), soft_wrap=True)
     failed = [record for record in records if record.summary.status == "failed"]

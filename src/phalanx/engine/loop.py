@@ -14,24 +14,25 @@ from phalanx.core import (
     Arrivals,
     InfeasibleError,
     Intermittent,
-    Lossy,
     Observer,
     Prefetching,
     Progress,
     Resumable,
     Revealing,
+    Setting,
     StalledError,
     Transport,
     Until,
     Updates,
     Vector,
 )
-from phalanx.engine.guarantees import remarks_at_start
 from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.ledger import MANY_TRIES, FailedAttempts, Ledger, listed
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
+from phalanx.engine.promised import promised
 from phalanx.engine.reference import Reference, ServerReference, Train, server_reference
+from phalanx.promises import Promise, watched
 from phalanx.wording import plural
 
 S = TypeVar("S", bound=AnyState)
@@ -55,6 +56,7 @@ class Snapshot(Generic[S]):
         ahead: downloads that wait at a client until it has answered the one before.
         lost_in_a_row: rounds that were lost since the model changed.
         why_lost: the last of them.
+        watched: number of clients that each aggregation is checked for.
     """
 
     state: S
@@ -70,6 +72,7 @@ class Snapshot(Generic[S]):
     ahead: Mapping[int, Sent] = field(default_factory=dict)
     lost_in_a_row: int = 0
     why_lost: str = ""
+    watched: int = 0
 
 
 OnSnapshot = Callable[[Callable[[], Snapshot[Any]]], None]  # called before each step; its argument takes one
@@ -90,6 +93,7 @@ def run(
     reference: Train | None = None,
     lost_rounds: LostRounds | None = None,
     influence: int | None = None,
+    tolerate: int | None = None,
     observers: Sequence[Observer] = (),
     on_snapshot: OnSnapshot = nothing,
     resume: Snapshot[S] | None = None,
@@ -107,6 +111,8 @@ def run(
             by `needs_reference`.
         lost_rounds: what follows a round whose updates are too few, or have no result; `LostRounds()` if not given.
         influence: number of attackers whose influence on each aggregation observers are shown; None measures nothing.
+        tolerate: number of Byzantine clients that each aggregation must tolerate: those that do not are not done. None:
+            as many as the settings tolerate.
         observers: called before the first step, after each step, and after each wait without a step in which an answer
             was invalid or lost.
         on_snapshot: called before each step; may take a snapshot, and keep it, since nothing in it changes.
@@ -126,6 +132,7 @@ def run(
     own = server_reference(algorithm, reference)
     ledger, lost_rounds = Ledger(guard or Guard(), model), lost_rounds or LostRounds()
     loop = ServerLoop(algorithm, transport, ledger, own, sample, tuple(observers), lost_rounds, influence)
+    loop.steps, loop.tolerate = until.limit, tolerate
     state = loop.begin(model) if resume is None else loop.resume(resume)
     loop.report(state)
     while not until.reached(loop.step, transport.now):
@@ -191,6 +198,11 @@ class ServerLoop(Generic[S]):
     remarks: tuple[str, ...] = ()  # for the next report
     influences: tuple[Influence, ...] = ()  # likewise
     why_lost: str = ""  # the last one that was lost
+    steps: int | None = None  # of the whole run
+    tolerate: int | None = None
+    watched: int = 0  # number of clients that each aggregation is checked for
+    promise: Promise | None = None  # for the next report
+    shares: tuple[float, ...] = ()  # likewise
 
     def __post_init__(self) -> None:
         transport = self.transport
@@ -206,19 +218,36 @@ class ServerLoop(Generic[S]):
         if not sizes:
             raise InfeasibleError(f"No client can take part.{listed(self.ledger.report()[0])}")
         state, self.waiting = self.algorithm.init(model, sizes)
-        lossy = isinstance(self.transport, Lossy) and self.transport.lossy
-        self.remarks = remarks_at_start(self.algorithm, sizes, self.sample, lossy=lossy)
+        self.promise = self._promised(sizes)
+        self.watched, self.remarks = self.promise.in_step, self.promise.remarks
         for remark in self.remarks:
             warnings.warn(remark, stacklevel=3)
         self.ledger.enroll(sizes)
         return state
+
+    def _promised(self, sizes: Mapping[int, int] | int) -> Promise:
+        steps, f = self.steps, self.tolerate
+        return promised(self.algorithm, self.transport, sizes, self.sample, steps=steps, tolerate=f)
+
+    def _promise_again(self) -> None:
+        """Compute the promise for the clients that are enrolled now; it never grows."""
+        if not self.watched:
+            return
+        try:
+            now = self._promised(len(self.ledger.enrolled))
+        except InfeasibleError as error:
+            self.remarks = (*self.remarks, f"The promise for {self.watched} still holds back what breaks it: {error}")
+            return
+        if now.in_step < self.watched:
+            self.watched, self.promise = now.in_step, now
+            self.remarks = (*self.remarks, f"After clients have joined: {now.sentence}")
 
     def resume(self, snapshot: Snapshot[S]) -> S:
         """Return the state of a snapshot, and restore the rest of the run."""
         resumable(self.transport).restore(snapshot.transport)
         self.waiting, self.away = snapshot.waiting, snapshot.away
         self.step, self.attempt, self.lost_in_a_row = snapshot.step, snapshot.attempt, snapshot.lost_in_a_row
-        self.why_lost = snapshot.why_lost
+        self.why_lost, self.watched = snapshot.why_lost, snapshot.watched
         records = dict(snapshot.sent), dict(snapshot.ahead), dict(snapshot.failed)
         self.ledger = Ledger(self.ledger.guard, self.ledger.model, snapshot.enrolled, *records)
         if self.own is not None:
@@ -242,6 +271,7 @@ class ServerLoop(Generic[S]):
             dict(ledger.ahead),
             self.lost_in_a_row,
             self.why_lost,
+            self.watched,
         )
 
     def report(self, state: S, updates: Updates | None = None) -> None:
@@ -249,8 +279,22 @@ class ServerLoop(Generic[S]):
         invalid, lost = self.ledger.report()
         remarks, self.remarks = self.remarks, ()
         influences, self.influences = self.influences, ()
-        now, enrolled = self.transport.now, self.ledger.enrolled
-        progress = Progress(self.step, now, state, updates, invalid, lost, enrolled, remarks, None, influences)
+        promise, self.promise = self.promise, None
+        shares, self.shares = self.shares, ()
+        progress = Progress(
+            self.step,
+            self.transport.now,
+            state,
+            updates,
+            invalid,
+            lost,
+            self.ledger.enrolled,
+            remarks,
+            None,
+            influences,
+            promise,
+            shares,
+        )
         for observer in self.observers:
             observer(progress)
 
@@ -268,7 +312,7 @@ class ServerLoop(Generic[S]):
         self.waiting, self.attempt = here - sampled, self.attempt + 1
         self.ledger.ask(downloads, state.version)
         if not self.ledger.sent and not self.away:
-            lacking = lack(self.algorithm, state)
+            lacking = lack(self.algorithm, state, len(ledger.enrolled))
             raise StalledError(
                 f"No client is ready and no answer is outstanding.{lacking}{listed(self.ledger.reasons)}"
             )
@@ -300,11 +344,11 @@ class ServerLoop(Generic[S]):
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
         try:
-            with audited(self.influence) as found:
+            with audited(self.influence) as found, watched(self.watched) as shares:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
             return self._lose(state, updates, str(error))
-        self.influences = tuple(found)
+        self.influences, self.shares = tuple(found), (*self.shares, *shares)
         if new.version != state.version:
             self.lost_in_a_row = 0
         self.step += 1
@@ -368,6 +412,7 @@ class ServerLoop(Generic[S]):
             else:
                 self.ledger.enroll({client})
                 self.waiting = self.waiting | {client}
+                self._promise_again()
         return state
 
     def _check_join(self, client: int) -> None:
@@ -382,7 +427,8 @@ class ServerLoop(Generic[S]):
 
     def check_hope(self, arrivals: Arrivals, state: S) -> None:
         """Raise `StalledError` if no answer can arrive any more, or all clients that could send one have failed."""
-        ledger, lacking = self.ledger, lack(self.algorithm, state)
+        ledger = self.ledger
+        lacking = lack(self.algorithm, state, len(ledger.enrolled))
         if arrivals.missing:
             remedy = lacking or " Set a deadline, after which it goes on without them."
             raise StalledError(
@@ -426,14 +472,17 @@ class ServerLoop(Generic[S]):
         )
 
 
-def lack(algorithm: Algorithm[Any], state: AnyState) -> str:
+def lack(algorithm: Algorithm[Any], state: AnyState, clients: int) -> str:
     """Return which quorum cannot come together any more, and the remedy; empty if the algorithm waits for none.
 
     A deadline is no remedy: clients that have answered wait for others, and further attempts at these fail as well.
     """
-    if (status := algorithm.quorum_status(state)) is None:
+    pools = algorithm.pools(Setting(clients), state) or ()
+    waiting = [(pool.smallest - pool.there, pool) for pool in pools if pool.there is not None]
+    if not waiting:
         return ""
+    least = min(waiting, key=lambda pair: pair[0])[1]
     return (
-        f" {type(algorithm).__name__} waits for a quorum of {plural(status.wanted, 'client')}: {status.there} of them "
-        f"have answered, and no other can answer any more. {status.remedy}, or have more clients."
+        f" {type(algorithm).__name__} waits for a quorum of {plural(least.smallest, 'client')}: {least.there} of them "
+        f"have answered, and no other can answer any more. {least.smaller}, or have more clients."
     )

@@ -270,5 +270,10 @@ def _stored(planned: Sequence[Planned], store: Store) -> dict[str, Trace]:
 def check_round(plan: Run) -> None:
     """Raise `InfeasibleError` if no round of a run could ever have enough updates for its rule."""
     rule = plan.algorithm.rule
-    if plan.algorithm.synchronous and rule is not None and (why := wrong_number(rule, plan.smallest_set.full)):
+    if (
+        plan.algorithm.synchronous
+        and rule is not None
+        and plan.pools
+        and (why := wrong_number(rule, plan.pools[0].full))
+    ):
         raise InfeasibleError(str(why))

@@ -89,6 +89,7 @@ def coordinator_of(
             "sample": plan.sampler,
             "lost_rounds": plan.lost_rounds,
             "influence": plan.influence,
+            "tolerate": plan.tolerate,
             "buffers": plan.buffers,
             "reference": made.reference,
             "noise": "stream",

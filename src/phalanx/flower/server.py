@@ -75,6 +75,8 @@ class Coordinator:
         lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
         influence: number of attackers whose influence on the aggregate of each step is measured: how far they could
             have moved it; None measures nothing. No other number of the run depends on it.
+        tolerate: number of Byzantine clients that each aggregation must tolerate: those that do not are not done. None:
+            as many as the settings tolerate.
         timeouts: how long the server waits.
         suspension: who is suspended.
         transfer: in which form updates travel.
@@ -121,6 +123,7 @@ class Coordinator:
     prefetch: bool = False
     lost_rounds: LostRounds = LostRounds()
     influence: int | None = None
+    tolerate: int | None = None
     noise: Literal["system", "stream"] = "system"
     models: SavedModels = SavedModels()
     inputs: ModelInputs | None = None
@@ -168,6 +171,8 @@ class Coordinator:
         }
         if self.influence is not None:
             parts["influence"] = self.influence
+        if self.tolerate is not None:
+            parts["tolerate"] = self.tolerate
         if self.training.personalizes:
             parts["training"] = configuration(self.training, LocalTraining)
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
@@ -277,6 +282,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             reference=coordinator.reference,
             lost_rounds=coordinator.lost_rounds,
             influence=coordinator.influence,
+            tolerate=coordinator.tolerate,
             observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
         )
         session.keep_models()

@@ -25,12 +25,12 @@ from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import wrong_number
 from phalanx.algorithms.rounds import verdicts_of, weights_of
 from phalanx.core import ClientReport, InfeasibleError, Reply, StalledError, Vector, Verdict, lost_verdicts
-from phalanx.engine import guarantees
 from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.lost import LostRounds
 from phalanx.flower.codec import Malformed, brief, entries_of, report_of
 from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
+from phalanx.promises.remarks import beyond_tolerance
 from phalanx.weighting import AsReported, Preprocess, Truncate
 from phalanx.wording import plural
 
@@ -71,7 +71,7 @@ class PhalanxStrategy(FlowersFedAvg):
         if self.lost_rounds.then != "skip":
             raise ValueError('then must be "skip", got "wait": Flower counts every round. `server_app` can wait.')
         if isinstance(self.preprocess, Truncate):
-            for remark in guarantees.weights(self.preprocess, self.aggregator):
+            for remark in beyond_tolerance(self.preprocess, self.aggregator):
                 warnings.warn(remark, stacklevel=2)
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and node
         self.invalid = dict[int, dict[int, str]]()  # by round and node

@@ -148,6 +148,11 @@ class FlowerTransport:
         return True
 
     @property
+    def joins(self) -> bool:
+        """See `Joinable`: a client can come at any time."""
+        return True
+
+    @property
     def now(self) -> float:
         """Seconds since the run began."""
         return self.register.now

@@ -111,7 +111,7 @@ def costs(ledger: Ledger, records: "Sequence[Record]") -> tuple[str, ...]:
         records: all runs of the report, for comparison.
     """
     return (
-        *_not_guaranteed(ledger),
+        *_promised(ledger),
         *_beside_twin(ledger.record, records),
         *_given_up(ledger),
         *_carried(ledger),
@@ -119,10 +119,14 @@ def costs(ledger: Ledger, records: "Sequence[Record]") -> tuple[str, ...]:
     )
 
 
-def _not_guaranteed(ledger: Ledger) -> Iterator[str]:
-    """Yield the guarantees that the run did not have, as it said at its start, and the rounds that it lost."""
-    for remark in ledger.record.summary.remarks:
-        yield f"Not guaranteed: {remark}"
+def _promised(ledger: Ledger) -> Iterator[str]:
+    """Yield what the run promised, what it warned of at its start, and the rounds that it lost."""
+    summary = ledger.record.summary
+    if summary.promise is not None:
+        yield summary.promise.text[0]
+        yield summary.promise.audit
+    for remark in summary.remarks:
+        yield f"Warning: {remark}"
     if lost := lost_rounds(ledger.record.history):
         yield lost
 

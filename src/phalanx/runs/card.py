@@ -8,6 +8,7 @@ from phalanx.wording import percent, plural, visible
 
 if TYPE_CHECKING:
     from phalanx.runs.record import Record
+    from phalanx.runs.schema import Summary
 
 SHOWN = 20  # clients and reasons that are listed, at most
 LONGEST = 300  # characters of a text that the card takes over
@@ -20,7 +21,7 @@ def card(record: "Record") -> str:
     inputs = record.kept().index.inputs
     of_table = inputs is not None and inputs.table is not None
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
-    remarks = "\n".join(f"- {_plain(remark)}" for remark in record.summary.remarks) or "None is known to be missing."
+    promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
     return f"""# {_plain(record.name)}
 
 | | |
@@ -31,9 +32,9 @@ def card(record: "Record") -> str:
 
 {excluded}
 
-## Guarantees that the run does not have
+## What the run promises
 
-{remarks}
+{promise}
 
 ## Use
 
@@ -45,6 +46,16 @@ record = Record.load(Path("..."))  # the folder of this file
 model = record.model()  # model(client=3): the one that client 3 is served{scored}
 ```
 """
+
+
+def promised(summary: "Summary") -> Iterator[str]:
+    """Yield what a run promises and its audit, a sentence or two each, and what it warned of."""
+    if summary.promise is None:
+        yield "Not known: it was recorded before runs had promises."
+    else:
+        yield from summary.promise.text
+        yield summary.promise.audit
+    yield from summary.remarks
 
 
 def _facts(record: "Record") -> Iterator[tuple[str, str]]:

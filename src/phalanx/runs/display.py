@@ -136,7 +136,7 @@ def html(record: "Record") -> str:
         "excluded": (f"{len(excluded)}: " if excluded else "none") + _some(excluded),
         "unused updates": _unused(record),
         "reported": _reported(record),
-        "guarantees": f"lacks {len(summary.remarks)}: {summary.remarks[0]}" if summary.remarks else "",
+        "promise": summary.promise.text[0] if summary.promise is not None else "",
         "took": f"{summary.wall_seconds:.1f} s",
     }
     left, top = 'style="text-align:left"', 'style="vertical-align:top"'

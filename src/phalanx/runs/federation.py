@@ -12,7 +12,7 @@ from torch import Tensor
 from phalanx.algorithms.hidden import hiding
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
-from phalanx.engine.guarantees import preprocess_of
+from phalanx.promises import preprocess_of
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.accounting import example_epsilons
 from phalanx.runs.models import ModelInputs, Served
@@ -112,11 +112,11 @@ class Federation:
     def _most_examples(self, reported: Mapping[int, object]) -> dict[int, int]:
         """Return the number of examples that the weight of each enrolled client counts: its truncated size."""
         sizes, _ = self.plan.guard.enroll(reported)
-        truncate, whole = preprocess_of(self.plan.algorithm), self.plan.smallest_set
+        truncate = preprocess_of(self.plan.algorithm)
         if not isinstance(truncate, Truncate) or not sizes:
             return {}
         fixed = truncate.scope == "population"
-        U = max(truncate(sizes).values()) if fixed else truncate.bound(sizes, whole.full)
+        U = max(truncate(sizes).values()) if fixed else truncate.bound(sizes, self.plan.pools[0].full)
         return {client: int(min(size, U)) for client, size in sizes.items()}
 
     def _elsewhere(self, executors: ExecutorFactory) -> Callable[[Mapping[int, Dataset]], Executor]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.core import AnyState, Progress, Updates, Verdict
-from phalanx.runs.schema import StepRecord, from_json, plain, to_json
+from phalanx.promises import Promise
+from phalanx.runs.schema import PromiseRecord, StepRecord, from_json, plain, to_json
 from phalanx.runs.steps import StoredSteps
 from phalanx.training.evaluation import Metrics
 
@@ -82,6 +83,8 @@ class History:
                 lost=progress.lost,
                 remarks=progress.remarks,
                 influences=progress.influences,
+                promise=_promise(progress.promise),
+                shares=progress.shares,
             )
         )
 
@@ -170,3 +173,8 @@ def _verdicts(verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:
     """Return the verdicts by client, in order, with 0 for a weight that is not finite."""
     known = sorted(verdicts.items())
     return {i: v if math.isfinite(v.weight) else dataclasses.replace(v, weight=0.0) for i, v in known}
+
+
+def _promise(promise: Promise | None) -> PromiseRecord | None:
+    """Return a promise as it is recorded."""
+    return promise and PromiseRecord(f=promise.f, clients=promise.clients, text=promise.text)

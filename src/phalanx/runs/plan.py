@@ -12,13 +12,14 @@ from phalanx.algorithms import FedAvg
 from phalanx.algorithms.private import Noisy
 from phalanx.algorithms.wrapper import Wrapper
 from phalanx.attacks import Attack
-from phalanx.core import Algorithm, SmallestSet, Until
+from phalanx.core import Algorithm, Pool, Setting, Until
 from phalanx.data import Digits, Groups, Partition, Source, Uniform
-from phalanx.engine.guarantees import preprocess_of
 from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Participation, Sampler, everyone
+from phalanx.errors import InfeasibleError
 from phalanx.models import MLP, GivenModule, Model
+from phalanx.promises import preprocess_of
 from phalanx.rng import numpy_generator
 from phalanx.runs.canonical import FIELD_NAME, canonical, check_fields, configuration, identity_of
 from phalanx.simulation import Availability, Constant, Deadline, Late, Latency
@@ -66,6 +67,8 @@ class Run:
         lost_rounds: what follows a round whose updates are too few for the algorithm, or without a result for its rule.
         influence: number of attackers whose influence on the aggregate of each step is measured: how far they could
             have moved it; null measures nothing. No other number of the run depends on it.
+        tolerate: number of Byzantine clients that each aggregation must tolerate, whichever they are: those that do not
+            are not done, and their rounds are lost or wait for more updates. null: as many as the settings tolerate.
         validation: share of its examples that each client keeps from training, drawn at random, to choose among
             several models: it is served the one with the least loss on them. They are unused if the algorithm has
             one model per client.
@@ -99,6 +102,7 @@ class Run:
     deadline: Deadline | None = None
     lost_rounds: LostRounds = LostRounds()
     influence: int | None = None
+    tolerate: int | None = None
     validation: float = 0.0
     train_truncated: bool = False
     server_examples: int = 0
@@ -123,6 +127,8 @@ class Run:
             raise ValueError(
                 f"influence must lie in 1..{self.population}, the number of clients, got {self.influence}."
             )
+        if self.tolerate is not None and not 1 <= self.tolerate <= self.population:
+            raise ValueError(f"tolerate must lie in 1..{self.population}, the number of clients, got {self.tolerate}.")
         if self.evaluation.by_clients and not self.validation:
             raise ValueError(
                 "evaluation.by_clients measures on examples that clients keep from training, and validation is 0. Set "
@@ -130,7 +136,7 @@ class Run:
             )
         self._check_population()
         if self.algorithm.synchronous and self.participation < 1:
-            self.algorithm.check_round(self.asked, self.population)
+            self._check_rounds()
         self.algorithm.check_training(self.training)
         self.training.check(self.algorithm)
         self._check_server()
@@ -138,6 +144,12 @@ class Run:
         self._check_times()
         self._check_attack()
         self._check_noise()
+
+    def _check_rounds(self) -> None:
+        """Raise `InfeasibleError` if rounds are too small for a step, or for the purpose of the algorithm."""
+        for pool in self.pools:
+            if pool.refused:
+                raise InfeasibleError(pool.refused)
 
     def _check_population(self) -> None:
         """Raise ValueError if clients cannot be grouped, or join late, with these settings."""
@@ -265,9 +277,12 @@ class Run:
         return max(1, round(self.participation * self.population))
 
     @property
-    def smallest_set(self) -> SmallestSet:
-        """Return the smallest set of clients whose updates are aggregated at once."""
-        return self.algorithm.smallest_set(self.asked, self.population)
+    def pools(self) -> tuple[Pool, ...]:
+        """Return what is combined at once if all clients answer; a round if the algorithm does not say."""
+        drawn = self.asked if self.participation < 1 else None
+        setting = Setting(self.population, drawn=drawn)
+        pools = self.algorithm.pools(setting)
+        return (Pool.of_round(self.algorithm.rule, None, setting),) if pools is None else pools
 
     @cached_property
     def identity(self) -> str:

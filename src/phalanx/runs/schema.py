@@ -28,6 +28,33 @@ class SchemaPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The base class of the parts of the schema: frozen values; JSON leaves out fields at their default."""
 
 
+class PromiseRecord(SchemaPart, frozen=True, kw_only=True):
+    """The promise of a run, and its audit.
+
+    Args:
+        f: number of clients, whichever they are, that may be attackers at once; 0: nothing is promised.
+        clients: number of clients that were enrolled.
+        text: the promise in words, with its reasons, and what is not promised; the first sentence is the promise.
+        calls: number of aggregations that were checked.
+        largest: the largest share of the weight that f clients held in one of them; None if none was checked.
+    """
+
+    f: int
+    clients: int
+    text: tuple[str, ...]
+    calls: int = 0
+    largest: float | None = None
+
+    @property
+    def audit(self) -> str:
+        """The audit in words."""
+        if not self.f:
+            return "Audit: nothing was promised, so that nothing was checked."
+        if self.largest is None:
+            return "Audit: no aggregation was checked."
+        return f"Audit: {self.calls} of {self.calls} aggregations within the bound; largest share {self.largest:.3g}."
+
+
 class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """One line of `history.jsonl`: a step of the server, or a wait that brought no usable update.
 
@@ -47,8 +74,11 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         invalid: by client, why the guard did not let its update in.
         lost: by client, why its task brought no update.
         reports: by client, what it measured of the model that it was sent, and reported with its update.
-        remarks: guarantees that the run does not have, a sentence each; of the first line.
+        remarks: what the run warns of, a sentence each; most are of the first line.
         influences: how far attackers could have moved each aggregate of this step; empty unless the run measures it.
+        promise: what the run promises; of the first line, and of a line with which it changes.
+        shares: for each aggregation of this step, the largest share of the weight that as many clients hold as are
+            promised to be tolerated; empty if nothing is promised.
     """
 
     step: int
@@ -64,6 +94,8 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
     reports: Mapping[int, ClientReport] = {}
     remarks: tuple[str, ...] = ()
     influences: tuple[Influence, ...] = ()
+    promise: PromiseRecord | None = None
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.state:
@@ -245,7 +277,8 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
         provenance: versions, sources and machine.
         lines: number of lines of the history.
         config_digest: SHA-256 of the configuration.
-        remarks: guarantees that the run does not have, a sentence each.
+        remarks: what the run warned of, a sentence each.
+        promise: what it promised, with its audit; None if it was recorded before runs had promises.
     """
 
     name: str
@@ -268,6 +301,7 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     lines: int
     config_digest: str
     remarks: tuple[str, ...] = ()
+    promise: PromiseRecord | None = None
 
 
 # JSON

@@ -148,6 +148,7 @@ class Session:
         reference: Train | None,
         lost_rounds: LostRounds,
         influence: int | None = None,
+        tolerate: int | None = None,
         observers: Sequence[Observer],
     ) -> None:
         """Carry out the run from where it is, and keep its models.  The arguments are those of `phalanx.run`.
@@ -170,6 +171,7 @@ class Session:
                 reference=reference,
                 lost_rounds=lost_rounds,
                 influence=influence,
+                tolerate=tolerate,
                 observers=(self,),
                 on_snapshot=self._between_steps,
                 resume=self.resumed.snapshot,
@@ -391,6 +393,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             reference=federation.reference,
             lost_rounds=plan.lost_rounds,
             influence=plan.influence,
+            tolerate=plan.tolerate,
             observers=observers,
         )
     except (InfeasibleError, StalledError, ValueError) as error:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
+
 from phalanx.core import InfeasibleError, StalledError, Stop
 from phalanx.runs.canonical import digest, source
 from phalanx.runs.provenance import Provenance
@@ -17,6 +19,7 @@ from phalanx.runs.schema import (
     FilteredShares,
     FinalMetrics,
     InvalidUpdates,
+    PromiseRecord,
     Status,
     StepRecord,
     Summary,
@@ -88,8 +91,19 @@ def record_of(
         lines=len(history),
         config_digest=digest(plain(info.config)),
         remarks=tuple(remark for step in history for remark in step.remarks),
+        promise=_promise(history),
     )
     return Record(info.config, history, summary)
+
+
+def _promise(history: Sequence[StepRecord]) -> PromiseRecord | None:
+    """Return the last promise of a run, with the audit of all steps; None if there is none."""
+    promise, calls, largest = None, 0, None
+    for step in history:
+        promise = step.promise or promise
+        calls += len(step.shares)
+        largest = max((*step.shares, *(() if largest is None else (largest,))), default=None)
+    return promise and msgspec.structs.replace(promise, calls=calls, largest=largest)
 
 
 def _measured(history: Sequence[StepRecord]) -> tuple[StepRecord, StepRecord]:

@@ -170,6 +170,11 @@ class Simulation:
         """See `Lossy`."""
         return self.deadline is not None or self.availability is not None
 
+    @property
+    def joins(self) -> bool:
+        """See `Joinable`."""
+        return any(seconds > 0 for seconds in self.joining.values())
+
     def enroll(self) -> Mapping[int, object]:
         """See `Transport`: the clients that take part from the start."""
         return {i: size for i, size in self.reported.items() if self.joining.get(i, 0) <= 0}

@@ -5,14 +5,23 @@ Algorithm 2, line 2, of Portnoy et al. (2020).  A size is reported once, at enro
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal, get_args
 
 from typing_extensions import override
 
 from phalanx.errors import InfeasibleError
 from phalanx.weighting.sampling import drawn_attackers
-from phalanx.weighting.truncation import check_shares, subset_bound, top, truncation_bound
+from phalanx.weighting.truncation import (
+    attacker_share,
+    check_shares,
+    exact,
+    largest_share,
+    subset_bound,
+    top,
+    truncation_bound,
+)
 
 Scope = Literal["population", "cohort", "subset"]
 Infeasible = Literal["hold", "unweighted"]
@@ -69,6 +78,41 @@ class Preprocess(ABC):
         """
         return self.among(self.enrolled({i: sizes[i] for i in members}), clients)
 
+    def held(self, sizes: Mapping[int, int] | None, f: int, q: int, clients: int, *, parted: bool = False) -> Fraction:
+        """Return the largest share of the weight that any f of any q clients hold; 1 if it is not bounded.
+
+        Sets that `among` has no weights for are left out: nothing is aggregated then.
+
+        Args:
+            sizes: those that all clients report; None: whatever they report.
+            f: number of clients.
+            q: number of clients whose updates are aggregated at once.
+            clients: number of clients that are enrolled.
+            parted: whether the q are of a part of the clients, whose sizes alone are compared; see `within`.
+        """
+        if not f:
+            return Fraction(0)
+        if sizes is None or parted or self.scope != "population":
+            return Fraction(1)
+        return exact(attacker_share(self(sizes), f, q))
+
+    @property
+    def holds(self) -> bool:
+        """Whether a set of clients for which no bound is feasible is not aggregated."""
+        return False
+
+    def feasible(self, q: int, clients: int) -> bool:
+        """Return whether any q of so many clients have weights."""
+        return True
+
+    def requested(self, clients: int) -> int | None:
+        """Return the number of attackers, of so many clients, that the weights are made for; None for no number."""
+        return None
+
+    def taking_part(self, f: int, clients: int) -> int:
+        """Return how many of f attackers among so many clients a draw brings, but for a small probability."""
+        return f
+
     def remark(self, enrolled: Mapping[int, float], clients: Iterable[int]) -> str:
         """Return what verdicts say of the weights of `among`: why they are equal, if sizes have no others; else ""."""
         return ""
@@ -82,6 +126,10 @@ class AsReported(Preprocess):
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
         return {client: float(size) for client, size in sizes.items()}
 
+    @override
+    def held(self, sizes: Mapping[int, int] | None, f: int, q: int, clients: int, *, parted: bool = False) -> Fraction:
+        return Fraction(bool(f)) if sizes is None else largest_share(sizes, f, q)
+
 
 @dataclass(frozen=True)
 class Ignore(Preprocess):
@@ -90,6 +138,10 @@ class Ignore(Preprocess):
     @override
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
         return dict.fromkeys(sizes, 1.0)
+
+    @override
+    def held(self, sizes: Mapping[int, int] | None, f: int, q: int, clients: int, *, parted: bool = False) -> Fraction:
+        return Fraction(min(f, q), q)
 
 
 @dataclass(frozen=True)
@@ -117,6 +169,8 @@ class Truncate(Preprocess):
         drawn: number of clients that are drawn at random for each round; scope "subset". The guarantee is then for the
             attackers that are drawn, but for `delta`. null: for any set, also of the fastest clients.
         delta: largest probability, in (0, 1), that more attackers are drawn for a round than the bound is made for.
+        f: number of clients that may be Byzantine, whatever the number of clients; in place of `alpha`.  Scope
+            "subset".
 
     Raises:
         ValueError: if a parameter is out of range; in a call, if no bound is feasible: the message gives the largest
@@ -129,6 +183,7 @@ class Truncate(Preprocess):
     infeasible: Infeasible = "hold"
     drawn: int | None = None
     delta: float = 0.01
+    f: int | None = None
 
     def __post_init__(self) -> None:
         check_shares(self.alpha, self.alpha_star)
@@ -140,6 +195,35 @@ class Truncate(Preprocess):
             raise ValueError(f'drawn must be at least 1, and the scope "subset", got {self.drawn} and {self.scope!r}.')
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must lie in (0, 1), got {self.delta}: it is a probability.")
+        if self.f is not None and (self.f < 0 or self.scope != "subset"):
+            raise ValueError(f'f must be at least 0, and the scope "subset", got {self.f} and {self.scope!r}.')
+
+    def most(self, population: int) -> int:
+        """Return the largest number of Byzantine clients of so many that are enrolled."""
+        return top(self.alpha, population) if self.f is None else min(self.f, population)
+
+    @property
+    @override
+    def holds(self) -> bool:
+        return self.scope != "population" and self.infeasible == "hold"
+
+    @override
+    def feasible(self, q: int, clients: int) -> bool:
+        if not self.holds:
+            return True
+        return (top(self.alpha, q) if self.scope == "cohort" else self.attackers(clients)) <= exact(self.alpha_star) * q
+
+    @override
+    def requested(self, clients: int) -> int | None:
+        return self.most(clients)
+
+    @override
+    def taking_part(self, f: int, clients: int) -> int:
+        return f if self.drawn is None or f > self.most(clients) else min(f, self.attackers(clients))
+
+    def fixed(self, population: int) -> "Truncate":
+        """Return a truncation that is made for as many attackers in any part of so many clients; scope "subset"."""
+        return self if self.scope != "subset" else replace(self, f=self.most(population))
 
     @override
     def __call__(self, sizes: Mapping[int, int]) -> dict[int, float]:
@@ -151,10 +235,25 @@ class Truncate(Preprocess):
         Args:
             population: number of clients that are enrolled.
         """
-        F = top(self.alpha, population)
+        F = self.most(population)
         if self.drawn is None or population == 0:
             return F
         return drawn_attackers(population, F, min(self.drawn, population), self.delta)
+
+    @override
+    def held(self, sizes: Mapping[int, int] | None, f: int, q: int, clients: int, *, parted: bool = False) -> Fraction:
+        """See `Preprocess`.  A bound is made for a number of attackers; for more of them, nothing is said."""
+        if not f:
+            return Fraction(0)
+        limit, equal = exact(self.alpha_star), Fraction(min(f, q), q)
+        made_for = top(self.alpha, q) if self.scope == "cohort" else self.attackers(clients)
+        if self.scope == "population" and (parted or q < clients):
+            return Fraction(1) if sizes is None or parted else exact(attacker_share(self(sizes), f, q))
+        if f > made_for:
+            return Fraction(1)
+        if self.infeasible == "unweighted" and self.scope != "population":
+            return max(limit, equal)
+        return limit
 
     def bound(self, sizes: Mapping[int, int], size: int) -> int:
         """Return U* of the scope "subset".

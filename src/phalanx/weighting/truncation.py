@@ -87,7 +87,7 @@ def truncation_bound(sizes: Sizes, alpha: float, alpha_star: float) -> int:
     """
     check_shares(alpha, alpha_star)
     N = Sorted(sizes)
-    return N.bound(_feasible(N, alpha, alpha_star), _exact(alpha_star))
+    return N.bound(_feasible(N, alpha, alpha_star), exact(alpha_star))
 
 
 def subset_bound(sizes: Mapping[int, int], attackers: int, size: int, alpha_star: float) -> int:
@@ -116,7 +116,7 @@ def subset_bound(sizes: Mapping[int, int], attackers: int, size: int, alpha_star
     check_shares(0, alpha_star)
     if attackers < 0 or size < 1:
         raise ValueError(f"attackers must be at least 0 and size at least 1, got {attackers} and {size}.")
-    N, limit = Sorted(sizes), _exact(alpha_star)
+    N, limit = Sorted(sizes), exact(alpha_star)
     f, q = min(attackers, size, len(N)), min(size, len(N))
     if f > _largest(limit, q):
         remedies = feasible(attackers, q, len(N), alpha_star)
@@ -129,7 +129,7 @@ def subset_bound(sizes: Mapping[int, int], attackers: int, size: int, alpha_star
 
 def feasible(attackers: int, size: int, clients: int, alpha_star: float) -> str:
     """Return what makes `subset_bound` feasible: more clients at once, fewer attackers, or a larger alpha*."""
-    limit, share = _exact(alpha_star), Fraction(min(attackers, size), size)
+    limit, share = exact(alpha_star), Fraction(min(attackers, size), size)
     least, most = ceil(attackers / limit), _largest(limit, size)
     remedies = [f"at least {least} clients at once"] if size < least <= clients else []
     remedies += [f"alpha of at most {shortest(most, clients)} ({most} of {plural(clients, 'client')})"] if most else []
@@ -152,9 +152,18 @@ def attacker_share(weights: Mapping[int, float], attackers: int, size: int) -> f
     return float(top_f / (top_f + rest))
 
 
+def largest_share(weights: Mapping[int, int], attackers: int, size: int) -> Fraction:
+    """Return `attacker_share` of integer weights exactly."""
+    V = sorted(weights.values())
+    q = min(size, len(V))
+    f = min(attackers, q)
+    top_f, rest = sum(V[len(V) - f :]), sum(V[: q - f])
+    return Fraction(top_f, top_f + rest)
+
+
 def most_tolerated(clients: int, alpha_star: float) -> int:
     """Return the largest number of so many clients that hold at most alpha* of the weight if all weigh the same."""
-    return _largest(_exact(alpha_star), clients)
+    return _largest(exact(alpha_star), clients)
 
 
 def truncation_curve(sizes: Sizes, alpha_star: float, tolerated: Iterable[int] | None = None) -> list[TradeOff]:
@@ -176,7 +185,7 @@ def truncation_curve(sizes: Sizes, alpha_star: float, tolerated: Iterable[int] |
         ValueError: if an argument is not as described.
     """
     check_shares(0, alpha_star)
-    N, limit = Sorted(sizes), _exact(alpha_star)
+    N, limit = Sorted(sizes), exact(alpha_star)
     if tolerated is not None:
         return [TradeOff(t / len(N), N.bound(t, limit)) for t in tolerated]
     curve, u = list[TradeOff](), 0
@@ -304,7 +313,7 @@ def check_sizes(sizes: Sizes) -> None:
             raise ValueError(f"sizes must be integers of at least 1, got {size!r} for client {client}.")
 
 
-def _exact(share: float) -> Fraction:
+def exact(share: float) -> Fraction:
     """Return the fraction that a float is meant to be: 1/3 for the float nearest to it, 1/10 for 0.1."""
     # A float is rarely the number that was typed: 0.1 is a little more than 1/10, which would change comparisons.
     near = Fraction(share).limit_denominator(10**6)
@@ -319,7 +328,7 @@ def _largest(limit: Fraction, K: int) -> int:
 def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
     """Return ceil(alpha K); raise `InfeasibleError` if no truncation limits that many clients to alpha*."""
     K, t = len(N), top(alpha, len(N))
-    most = _largest(_exact(alpha_star), K)
+    most = _largest(exact(alpha_star), K)
     if t <= most:
         return t
     kind = TooFewError if alpha < alpha_star else InfeasibleError  # of enough clients, a smaller share is feasible
@@ -329,6 +338,6 @@ def _feasible(N: Sorted, alpha: float, alpha_star: float) -> int:
         + (
             f"The largest feasible alpha is {shortest(most, K)} ({most} of {plural(K, 'client')})."
             if most
-            else f"No alpha is feasible with fewer than {ceil(1 / _exact(alpha_star))} clients."
+            else f"No alpha is feasible with fewer than {ceil(1 / exact(alpha_star))} clients."
         )
     )

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from phalanx.attacks import Attack
-from phalanx.engine.guarantees import preprocess_of
 from phalanx.experiments.grid import name_of
 from phalanx.experiments.leaderboard.defences import Defence, Setting
 from phalanx.experiments.leaderboard.scores import Score, key_of, mean
 from phalanx.experiments.leaderboard.tiers import Conditions, Tier
 from phalanx.experiments.statistics import Estimate
 from phalanx.experiments.study import check_round
+from phalanx.promises import preprocess_of
 from phalanx.runs.plan import Run
 from phalanx.weighting import Ignore
 

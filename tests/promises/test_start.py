@@ -23,10 +23,10 @@ from phalanx.algorithms import (
     Quorum,
 )
 from phalanx.clustering import Memory
-from phalanx.core import InfeasibleError, SmallestSet
-from phalanx.engine import Participation, remarks
+from phalanx.core import InfeasibleError, Setting
+from phalanx.engine import Participation
 from phalanx.weighting import Ignore, Truncate
-from toys import Scripted
+from toys import Scripted, remarks
 
 EQUAL = dict.fromkeys(range(20), 72)
 LIED = dict.fromkeys(range(15), 72) | dict.fromkeys(range(15, 20), 10**6)
@@ -41,14 +41,15 @@ POPULATION, SUBSET = Truncate(0.25, 0.35), Truncate(0.25, 0.35, "subset")
         (Permuted(FedAvg()), 8, "round", 8),
         (Quorum(FedAvg(), k=5), 5, "quorum", 5),
         (Quorum(Permuted(FedAvg()), k=5), 5, "quorum", 5),
-        (Quorum(ClusteredFL(min_part_size=2), k=5), 2, "cluster", 5),
+        (Quorum(ClusteredFL(min_part_size=2), k=5), 1, "cluster", 5),
         (Catalyst(f=2), 5, "quorum", 5),
         (Catalyst(f=2, quorum=7), 7, "quorum", 7),
         (FedBuff(6, distinct=True), 6, "buffer", 6),
         (FedBuff(6), 1, "buffer", 1),
         (BASGD(3), 3, "set of buffers", 3),
         (ClusteredFL(), 1, "cluster", 8),
-        (ByzantineCFL(), 6, "benign cluster", 8),
+        (ByzantineCFL(), 1, "benign cluster", 8),
+        (Quorum(ByzantineCFL(), k=7), 6, "benign cluster", 7),
         (FedAsync(), 1, "step", 1),
         (Kardam(f=1), 1, "step", 1),
     ],
@@ -56,10 +57,9 @@ POPULATION, SUBSET = Truncate(0.25, 0.35), Truncate(0.25, 0.35, "subset")
 )
 def test_the_smallest_set(algorithm, size, name, full):
     """Rounds of 8 of 10 clients."""
-    found = algorithm.smallest_set(8, 10)
-    assert isinstance(found, SmallestSet)
-    assert (found.size, found.name, found.full) == (size, name, full)
-    assert found.remedy
+    found = algorithm.pools(Setting(10, drawn=8))[0]
+    assert (found.smallest, found.name, found.full) == (size, name, full)
+    assert found.larger
 
 
 @pytest.mark.parametrize(

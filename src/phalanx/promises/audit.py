@@ -1,0 +1,113 @@
+"""The audit: what any f clients hold of the weight, at each call of a rule.
+
+A server loop opens a `watched` context around each step; algorithms call their rules through `combine`.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from phalanx.aggregators import Aggregator, Choice
+from phalanx.core import Matrix, TooFewError, Vector, Weights
+from phalanx.wording import plural
+
+Owners = Sequence[int] | Sequence[Collection[int]]  # of each row, the client or the clients that it comes from
+
+
+class PromiseError(TooFewError):
+    """An aggregation would break the promise of the run, and is not done."""
+
+
+@dataclass
+class Watch:
+    """The audit of some calls.
+
+    Args:
+        f: number of clients, any, that are compared with what the rule tolerates.
+        shares: receives the largest share of the weight that f clients hold, for each call.
+    """
+
+    f: int
+    shares: list[float] = field(default_factory=list)
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("phalanx_promise", default=None)
+
+
+@contextmanager
+def watched(f: int) -> Iterator[list[float]]:
+    """Check each call of `combine` in this context for any f clients; 0 checks nothing.
+
+    A call whose rule does not tolerate what f clients hold raises `PromiseError`.  The list receives the largest share
+    of the weight that f clients hold, of each call that is done.
+    """
+    watch = Watch(f) if f else None
+    token = _WATCH.set(watch)
+    try:
+        yield watch.shares if watch else []
+    finally:
+        _WATCH.reset(token)
+
+
+def combine(
+    rule: Aggregator,
+    rows: Matrix,
+    weights: Weights | None,
+    owners: Owners,
+    name: str,
+    *,
+    turn: int = 0,
+    previous: Vector | None = None,
+) -> tuple[Vector, Choice | None]:
+    """Return what `Aggregator.explained` does, after the audit of the context.
+
+    Args:
+        rule: combines the rows.
+        rows: (m, d), the updates.
+        weights: (m,); equal if None.
+        owners: m clients, or sets of clients, that the rows come from.
+        name: what the rows are, as in `Pool`.
+        turn: as in a call of the rule.
+        previous: likewise.
+
+    Raises:
+        PromiseError: the promise of the run would be broken.
+        InfeasibleError: as in a call of the rule.
+    """
+    if (watch := _WATCH.get()) is not None:
+        used = weights.tolist() if weights is not None else [1.0] * len(owners)
+        share = held(watch.f, used, owners)
+        _check(rule, watch.f, share, used, name)
+        watch.shares.append(share)
+    return rule.explained(rows, weights, turn=turn, previous=previous)
+
+
+def held(f: int, weights: Sequence[float], owners: Owners) -> float:
+    """Return the largest share of the weight that any f clients own; of rows with several owners, at most that.
+
+    Args:
+        f: number of clients.
+        weights: of the rows.
+        owners: of the rows.
+    """
+    own = dict[int, float]()
+    for weight, owner in zip(weights, owners, strict=True):
+        for client in (owner,) if isinstance(owner, int) else owner:
+            own[client] = own.get(client, 0.0) + weight
+    total = sum(weights)
+    return min(1.0, sum(sorted(own.values(), reverse=True)[:f]) / total) if total > 0 else 0.0
+
+
+def _check(rule: Aggregator, f: int, share: float, weights: Sequence[float], name: str) -> None:
+    """Raise `PromiseError` unless a rule tolerates that f clients hold this share of the weight of the rows."""
+    there = [weight for weight in weights if weight > 0]
+    tolerance = rule.tolerates(len(there))
+    alike = not tolerance.equal or len(set(there)) == 1
+    if alike and tolerance.allows(share):
+        return
+    limit = tolerance.limit if alike else "attackers only if all rows weigh the same"
+    raise PromiseError(
+        f"{plural(f, 'client')} could hold {share:.3g} of the weight of this {name} of {len(weights)}, and "
+        f"{rule.title} tolerates {limit}: the promise for {f} would be broken."
+    )

@@ -1,0 +1,276 @@
+"""What a run warns of at its start, and what it refuses."""
+
+from collections.abc import Iterator, Mapping
+from math import floor
+from typing import Any
+
+from phalanx.aggregators.aggregator import Aggregator, Chain, too_few, wrong_number
+from phalanx.core import Algorithm, InfeasibleError, Pool, Rule, Setting
+from phalanx.weighting import AsReported, Preprocess, Truncate, attacker_share, more_drawn
+from phalanx.weighting.truncation import feasible
+from phalanx.wording import plural
+
+Sizes = Mapping[int, int]
+
+
+def refuse(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: Setting) -> None:
+    """Raise `InfeasibleError` if no step could ever be taken, or none with the guarantee that was asked for."""
+    whole = _whole(algorithm, pools, setting)
+    if why := next((pool.refused for pool in pools or () if pool.refused), ""):
+        raise InfeasibleError(why)
+    rule = algorithm.rule
+    if algorithm.synchronous and rule is not None and (error := wrong_number(rule, whole.full)) is not None:
+        raise InfeasibleError(str(error))
+    truncate, sizes = preprocess_of(algorithm), _sizes(setting)
+    if not isinstance(truncate, Truncate):
+        return
+    if truncate.scope == "cohort":
+        for _ in _cohort(truncate, sizes, whole, _drawn(algorithm, setting)):
+            pass
+    if truncate.scope == "subset":
+        _refuse_subset(truncate, sizes, whole, _drawn(algorithm, setting))
+
+
+def remarks(
+    algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: Setting, promised: int
+) -> tuple[str, ...]:
+    """Return what a run warns of at its start, a sentence each.
+
+    Args:
+        algorithm: that of the run.
+        pools: what it combines.
+        setting: that of the run.
+        promised: the number of attackers that are tolerated by its promise.
+    """
+    whole, rule, sizes = _whole(algorithm, pools, setting), algorithm.rule, _sizes(setting)
+    found = [*silence(algorithm, whole, setting)]
+    preprocess, drawn = preprocess_of(algorithm), _drawn(algorithm, setting)
+    if isinstance(preprocess, Truncate):
+        lossy = setting.lossy and algorithm.synchronous
+        short = promised < preprocess.most(setting.clients)
+        if short:
+            found += beyond_tolerance(preprocess, rule)
+            if preprocess.scope == "population":
+                found += _population(preprocess, sizes, whole, drawn, lossy=lossy)
+        if preprocess.scope == "cohort":
+            found += _cohort(preprocess, sizes, whole, drawn)
+        if preprocess.scope == "subset":
+            found += _subset(preprocess, sizes, whole, lossy=lossy)
+    if isinstance(preprocess, AsReported) and setting.sizes is not None:
+        found += reported(algorithm, sizes, whole)
+    return tuple(found)
+
+
+def _whole(algorithm: Algorithm[Any], pools: tuple[Pool, ...] | None, setting: Setting) -> Pool:
+    """Return the first of the pools; if there are none, a round or a single arrival."""
+    if pools:
+        return pools[0]
+    return Pool.of_round(algorithm.rule, None, setting) if algorithm.synchronous else Pool.of_one(algorithm.rule)
+
+
+def _sizes(setting: Setting) -> Sizes:
+    return setting.sizes if setting.sizes is not None else dict.fromkeys(range(setting.clients), 1)
+
+
+def _drawn(algorithm: Algorithm[Any], setting: Setting) -> int | None:
+    return setting.drawn if algorithm.synchronous else None
+
+
+def _least(whole: Pool) -> int:
+    """Return the size of the smallest set, if everybody answers a round."""
+    return whole.full if whole.name == "round" else whole.smallest
+
+
+def innermost(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """Return the algorithm within all wrappers."""
+    while isinstance(inner := getattr(algorithm, "algorithm", None), Algorithm):
+        algorithm = inner
+    return algorithm
+
+
+def preprocess_of(algorithm: Algorithm[Any]) -> Preprocess | None:
+    """Return what an algorithm, or the one within, makes weights of sizes with; None if it does not use sizes."""
+    found = getattr(innermost(algorithm), "preprocess", None)
+    return found if isinstance(found, Preprocess) else None
+
+
+def tolerated(algorithm: Algorithm[Any]) -> int:
+    """Return f, the number of attackers that an algorithm or its rule is set to tolerate; 0 if it has none."""
+    algorithm = innermost(algorithm)
+    rule: object = algorithm.rule
+    while isinstance(rule, Chain):
+        rule = rule.rule
+    numbers = [getattr(part, "f", 0) for part in (algorithm, rule)]
+    return max(f for f in (*numbers, 0) if isinstance(f, int))
+
+
+def silence(algorithm: Algorithm[Any], whole: Pool, setting: Setting) -> Iterator[str]:
+    """Yield why f silent clients would stop the run, if they would."""
+    f, m = tolerated(algorithm), setting.asked
+    if not f:
+        return
+    absent = f"If {f} of {plural(m, 'client')} stay silent, {m - f} are left"
+    if not algorithm.synchronous:
+        if m - f < whole.full:
+            name = whole.name if whole.smallest == whole.full else "quorum"
+            yield f"{absent}, and a {name} of {whole.full} never comes together. Have {whole.full + f} clients or more."
+    elif setting.lossy and (why := _why_lost(algorithm, Setting(setting.clients, drawn=m - f))):
+        yield f"{absent}, and every such round is lost: {why}"
+
+
+def _why_lost(algorithm: Algorithm[Any], setting: Setting) -> str:
+    """Return why a round is lost, whatever is in it; "" if it need not be."""
+    pools = algorithm.pools(setting)
+    if why := next((pool.refused for pool in pools or () if pool.refused), ""):
+        return why
+    return too_few(algorithm.rule, _whole(algorithm, pools, setting).full) if algorithm.rule is not None else ""
+
+
+def beyond_tolerance(preprocess: Truncate, rule: Rule | None) -> Iterator[str]:
+    """Yield why a rule does not tolerate the share of the weight that truncation leaves attackers, if it does not."""
+    if not isinstance(rule, Aggregator):
+        return
+    tolerance = rule.tolerates(1)
+    if tolerance.share == rule.tolerates(2).share and not tolerance.allows(preprocess.alpha_star):
+        limit, choice = tolerance.limit, f"Set alpha_star to {float(tolerance.share):.3g} or less"
+        if tolerance.strict:
+            choice = "Set alpha_star to 0.49, say"
+        if not tolerance.share:
+            limit, choice = "no share by any proof", "Take a rule that tolerates attackers, such as Median"
+        else:
+            limit = limit if tolerance.strict else f"no more than {float(tolerance.share):.3g}"
+        yield (
+            f"{_named(preprocess)} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} tolerates "
+            f"{limit}. {choice}."
+        )
+
+
+def reported(algorithm: Algorithm[Any], sizes: Sizes, whole: Pool) -> Iterator[str]:
+    """Yield that few clients report so much that they have more weight than the rule tolerates, if they do.
+
+    They are fewer than those that the rule would tolerate if all weighed the same.  Sizes that differ by less than one
+    client of average size are not mentioned.
+    """
+    rule, q = algorithm.rule, min(_least(whole), len(sizes))
+    if not isinstance(rule, Aggregator):
+        return
+    tolerance = rule.tolerates(q)
+    alike = floor(float(tolerance.share) * q - (1e-9 if tolerance.strict else -1e-9))
+    if alike < 1 or attacker_share(sizes, alike, q) < (alike + 1) / q:
+        return
+    few = next(c for c in range(1, alike + 1) if not tolerance.allows(attacker_share(sizes, c, q)))
+    yield (
+        f"AsReported() weighs by what clients report, and {few} of {plural(q, 'client')} can hold "
+        f"{attacker_share(sizes, few, q):.3g} of the weight: {rule} tolerates {tolerance.limit}. "
+        "Set preprocess to Truncate(alpha, alpha_star), which bounds it, or to Ignore()."
+    )
+
+
+def _population(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int | None, *, lossy: bool) -> Iterator[str]:
+    """Yield what is not guaranteed of the sets of clients that are aggregated, where U* is that of all clients."""
+    n, most = len(sizes), preprocess.alpha_star
+    f, size = preprocess.most(n), _least(whole)
+    kept = preprocess(sizes)
+    share = attacker_share(kept, f, size)
+    attackers, bounds = (
+        plural(f, "attacker"),
+        f"{_named(preprocess)} bounds what attackers hold of all {plural(n, 'client')}",
+    )
+    if whole.name == "cluster" and f:
+        yield (
+            f"{_named(preprocess)} bounds what attackers hold of a cluster as long as they are {preprocess.alpha:g} of "
+            f'it at most, and {attackers} of {n} clients can be in one cluster. Set scope to "subset".'
+        )
+    elif whole.name == "round" and drawn is not None and share > most + 1e-12:
+        x = max(x for x in range(f + 1) if attacker_share(kept, x, drawn) <= most + 1e-12)
+        yield (
+            f"{bounds}, and in a round of {drawn} drawn at random {x + 1} or more of {attackers} take part with "
+            f"probability {float(more_drawn(n, f, drawn, x)):.2g}, who can hold more than {most:g} of it. "
+            f'Set scope to "subset" and drawn to {drawn}.'
+        )
+    elif share > most + 1e-12:
+        yield (
+            f"{bounds}, not of a {whole.name} of {size}: there {attackers} can hold {share:.3g}. "
+            f"{_remedy(preprocess, f, n, whole)}"
+        )
+    if lossy and f and whole.name == "round":
+        yield (
+            f"{bounds}, and of a round in which some clients do not answer they can hold more. "
+            'Set scope to "subset": rounds of too few clients are then lost.'
+        )
+
+
+def _remedy(preprocess: Truncate, f: int, n: int, whole: Pool) -> str:
+    """Return what gives a guarantee where truncation over the population does not."""
+    if not _unbounded(
+        Truncate(preprocess.alpha, preprocess.alpha_star, "subset"), dict.fromkeys(range(n), 1), _least(whole)
+    ):
+        return 'Set scope to "subset".'
+    enough = feasible(f, _least(whole), n, preprocess.alpha_star)
+    return f'Set scope to "subset", which is feasible with {enough}. For more clients, {whole.larger}.'
+
+
+def _named(preprocess: Truncate) -> str:
+    """Return the truncation in words, as short as its options allow."""
+    scope = "" if preprocess.scope == "population" else f", {preprocess.scope}"
+    return f"Truncate({preprocess.alpha:g}, {preprocess.alpha_star:g}{scope})"
+
+
+def _cohort(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int | None) -> Iterator[str]:
+    """Yield what is not guaranteed where alpha is the share of attackers in each set of clients."""
+    f, size = preprocess.most(len(sizes)), _least(whole)
+    few = preprocess.most(size)
+    if few < min(f, size):
+        yield (
+            f"{_named(preprocess)} is made for {plural(few, 'attacker')} in a {whole.name} of {size}, and {f} of "
+            f'{len(sizes)} clients can be in it. Set scope to "subset".'
+        )
+    try:
+        preprocess.among(preprocess.enrolled(dict.fromkeys(range(whole.full), 1)), range(whole.full))
+    except InfeasibleError as error:
+        if drawn is not None or whole.name == "round":
+            raise InfeasibleError(f"No {whole.name} of {whole.full} can be weighed: {error}") from error
+        yield f"A {whole.name} of {whole.full} is held back until more updates come: {error}"
+
+
+def _refuse_subset(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int | None) -> None:
+    """Raise `InfeasibleError` if nothing is guaranteed where any clients can be in a set."""
+    if preprocess.drawn is not None and (drawn is None or drawn > preprocess.drawn):
+        found = "no clients are drawn" if drawn is None else f"{drawn} are"
+        raise InfeasibleError(
+            f"{_named(preprocess)} counts on {preprocess.drawn} clients drawn at random for each round, and {found}. "
+            f"Set drawn to {'null' if drawn is None else drawn}, or change participation."
+        )
+    if preprocess.drawn is not None and whole.versions > 1:
+        raise InfeasibleError(
+            f"{_named(preprocess)} counts on the clients drawn for one round, and updates of {whole.versions} rounds "
+            f"meet in a {whole.name}. Set memory.reuse to 0, or drawn to null."
+        )
+    if preprocess.infeasible == "hold" and (why := _unbounded(preprocess, sizes, whole.full)):
+        raise InfeasibleError(f"No {whole.name} can be weighed: {why} For more clients, {whole.larger}.")
+
+
+def _subset(preprocess: Truncate, sizes: Sizes, whole: Pool, *, lossy: bool) -> Iterator[str]:
+    """Yield which sets are too small to be weighed, where any clients can be in a set."""
+    if why := _unbounded(preprocess, sizes, whole.full):
+        yield f"The clients of a {whole.name} of {whole.full} weigh the same, without a guarantee: {why}"
+        return
+    f, then = preprocess.attackers(len(sizes)), "is lost" if preprocess.infeasible == "hold" else "is not weighted"
+    if (size := _least(whole)) < whole.full and (why := _unbounded(preprocess, sizes, size)):
+        yield f"A {whole.name} of {size} {then}: {why}"
+    if lossy and f and (why := _unbounded(preprocess, sizes, whole.full - f)):
+        yield f"If {f} of {plural(whole.full, 'client')} stay silent, the round {then}: {why}"
+    if lossy and preprocess.drawn is not None:
+        yield (
+            f"{_named(preprocess)} counts on draws among all {plural(len(sizes), 'client')}: "
+            "if some cannot be reached, more attackers are drawn."
+        )
+
+
+def _unbounded(preprocess: Truncate, sizes: Sizes, size: int) -> str:
+    """Return why no bound is feasible for sets of so many clients; "" if one is."""
+    try:
+        preprocess.bound(sizes, max(size, 1))
+    except InfeasibleError as error:
+        return str(error)
+    return ""
