@@ -5,9 +5,8 @@
 Each composition is made a `Run`, and carried out by the engine with clients that send random vectors around a common
 one.  It is
 
-* guaranteed: some number of clients, whichever they are and whatever they send and report, hold no more of the weight
-  of anything that is aggregated than the rule tolerates, and the run says nothing against it;
-* without a guarantee: it works, and the run, or the rule, says why nothing is promised;
+* guaranteed: `phalanx.promises.promise` gives a number of attackers, whatever sizes are reported;
+* without a guarantee: it works, and the promise says why it is none;
 * refused, before the first step, with the reason; one that ends later counts as refused too.
 """
 
@@ -20,15 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from phalanx.engine.guarantees import preprocess_of, tolerated
 
 import phalanx
 from phalanx import Run, algorithms
-from phalanx.aggregators import FLAMEFilter, Mean, Median
-from phalanx.algorithms.wrapper import Wrapper
-from phalanx.core import Algorithm, InfeasibleError, StalledError, Until
+from phalanx.aggregators import Median
+from phalanx.core import Algorithm, InfeasibleError, Setting, StalledError, Until
 from phalanx.data import Dataset
 from phalanx.models import MLP
+from phalanx.promises import Promise, promise
 from phalanx.rng import borrowed, generator
 from phalanx.simulation import Availability, Deadline, Late, Lognormal, Period, Silent, Simulation
 from phalanx.simulation.availability import FOREVER
@@ -155,18 +153,26 @@ def outcome(name: str, wrapper: str, preprocess: str, participation: str) -> Out
             server_examples=20 if algorithm.needs_reference else 0,
             **PARTICIPATION[participation],
         )
-        remarks = carried_out(plan)
+        carried_out(plan)
+        found = promised(plan)
     except (ValueError, InfeasibleError) as refusal:
         return Outcome("refused", str(refusal))
     except StalledError as end:
         return Outcome("refused", f"Ends during the run: {end}")
-    if remarks:
-        return Outcome("no guarantee", remarks[0])
-    return promised(plan)
+    if not found.f:
+        return Outcome("no guarantee", found.missing[0])
+    return Outcome("guaranteed", plural(found.f, "attacker") if found.bounds else "nothing is shared")
 
 
-def carried_out(plan: Run) -> tuple[str, ...]:
-    """Return the remarks of a run that the engine has carried out to its end."""
+def promised(plan: Run) -> Promise:
+    """Return the promise of a run, whatever sizes its clients report."""
+    drawn = plan.asked if plan.participation < 1 else None
+    lossy = plan.deadline is not None or plan.availability is not None
+    return promise(plan.algorithm, Setting(N, drawn=drawn, lossy=lossy, joins=plan.late is not None))
+
+
+def carried_out(plan: Run) -> Promise:
+    """Return the promise of a run that the engine has carried out to its end, by the sizes that its clients report."""
     with borrowed(0, "model"):
         model = FlatModule(MLP(()).build((100,), 10))
     data = Dataset(torch.zeros(2, 100), torch.zeros(2, dtype=torch.int64), 10)
@@ -191,47 +197,8 @@ def carried_out(plan: Run) -> tuple[str, ...]:
             observers=[seen.append],
         )
     assert seen[-1].step == plan.until.steps
-    return tuple(remark for progress in seen for remark in progress.remarks)
-
-
-def promised(plan: Run) -> Outcome:
-    """Return how many attackers a composition without remarks tolerates by its weights and rule, or why none."""
-    if why := next(objections(plan), ""):
-        return Outcome("no guarantee", why)
-    algorithm, rule = plan.algorithm, plan.algorithm.rule
-    if rule is None:
-        return Outcome("guaranteed", "nothing is shared")
-    by_weight = isinstance(preprocess_of(algorithm), Truncate)
-    share = rule.breakdown_point()
-    f = tolerated(algorithm) if share is None else F if by_weight else most(share, plan.smallest_set.size)
-    return Outcome("guaranteed", plural(f, "attacker"))
-
-
-def objections(plan: Run) -> Iterator[str]:
-    """Yield why nothing is promised, the most important reason first; none if something is."""
-    algorithm, rule, preprocess = plan.algorithm, plan.algorithm.rule, preprocess_of(plan.algorithm)
-    inner = algorithm
-    while isinstance(inner, Wrapper):
-        inner = inner.algorithm
-    if isinstance(inner, algorithms.Standalone):
-        return
-    if isinstance(preprocess, AsReported):
-        yield "One client that reports enough examples has nearly all of the weight."
-    if isinstance(rule, Mean):
-        yield "One update decides where a mean is."
-    share = rule.breakdown_point() if rule is not None else None
-    if share is None and (not tolerated(algorithm) or rule is None or isinstance(rule, FLAMEFilter)):
-        yield f"{(rule or inner).title} has no proof for a number of attackers of any strength."
-    if share is not None and not isinstance(preprocess, Truncate):
-        if plan.deadline is not None and algorithm.synchronous:
-            yield "A round that ends without some answers can be one of attackers alone."
-        if not most(share, size := plan.smallest_set.size):
-            yield f"It aggregates {plural(size, 'update')} at once, of which one attacker's is too many."
-
-
-def most(share: float, size: int) -> int:
-    """Return how many of so many updates of equal weight are that share at most."""
-    return max(f for f in range(size + 1) if f <= share * size)
+    assert seen[0].promise is not None
+    return seen[0].promise
 
 
 def short(words: str) -> str:
@@ -255,8 +222,8 @@ def page() -> str:
         "`python tests/compositions.py` writes this page, and a test compares it.",
         "",
         "**y** guaranteed: so many clients of all, whichever they are and whatever they send and report, hold no more",
-        "of the weight of anything that is aggregated than the rule tolerates. **-** works, without a guarantee.",
-        "**x** refused. A number leads to the reason below.",
+        "of the weight of anything that is aggregated than the rule tolerates. Sets in which they could are not",
+        "aggregated. **-** works, and promises nothing. **x** refused. A number leads to the reason below.",
     ]
     reasons = dict[str, int]()
     for name, algorithm in ALGORITHMS.items():

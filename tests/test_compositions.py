@@ -1,10 +1,25 @@
 """Every composition of algorithm, wrapper, preprocessing and participation says what it promises."""
 
+import dataclasses
 import itertools
 
 import pytest
 
-from compositions import ALGORITHMS, KINDS, PAGE, WRAPPERS, Leaves, N, carried_out, compositions, outcome, page
+from compositions import (
+    ALGORITHMS,
+    KINDS,
+    PAGE,
+    PARTICIPATION,
+    PREPROCESSING,
+    WRAPPERS,
+    Leaves,
+    N,
+    carried_out,
+    compositions,
+    outcome,
+    page,
+    promised,
+)
 from phalanx.core import InfeasibleError, Until
 from phalanx.runs.plan import Run
 
@@ -14,6 +29,18 @@ def test_some_of_all_compositions_are_guaranteed_or_say_why_not():
     found = [outcome(*names) for names in itertools.islice(compositions(), 3, None, 29)]
     assert {o.kind for o in found} == set(KINDS)
     assert all(o.words for o in found)
+
+
+def test_a_run_says_what_the_page_says():
+    """But for weights as reported, which depend on the sizes that are."""
+    for name, preprocess, part in itertools.product(
+        ("FedAvg(Mean)", "FedAvg(Median)", "IFCA"), ("ignored",), PARTICIPATION
+    ):
+        algorithm = dataclasses.replace(ALGORITHMS[name], preprocess=PREPROCESSING[preprocess])
+        plan = Run(algorithm=algorithm, clients=N, until=Until(2), **PARTICIPATION[part])
+        said, page_says = carried_out(plan), promised(plan)
+        assert (said.f, said.missing) == (page_says.f, page_says.missing)
+        assert said.sentence.startswith("Tolerates" if said.f else "Promises nothing")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from phalanx import LocalSGD, Run, Until, simulate
-from phalanx.aggregators import Krum, Median
+from phalanx.aggregators import Krum, Median, TrimmedMean
 from phalanx.algorithms import ByzantineCFL, Catalyst, FedAvg, Quorum
 from phalanx.attacks import LabelFlip, ReportSize, Together
 from phalanx.cli.terminal import complaints
@@ -17,6 +17,7 @@ from phalanx.engine import LostRounds
 from phalanx.models import MLP
 from phalanx.report import write
 from phalanx.report.troubles import lost_rounds
+from phalanx.runs.card import card
 from phalanx.runs.federation import Federation
 from phalanx.runs.record import Record
 from phalanx.simulation import Deadline, Late, Lognormal
@@ -28,7 +29,8 @@ LIE = Together(ReportSize(10**6), LabelFlip(0, 1))
 
 @pytest.mark.filterwarnings("ignore:Truncate")
 def test_the_record_and_the_report_repeat_what_the_run_said(tmp_path):
-    plan = dataclasses.replace(SMALL, algorithm=Catalyst(3, preprocess=Truncate(0.25, 0.4)), until=Until(20))
+    algorithm = Catalyst(3, aggregate=TrimmedMean(0.4), preprocess=Truncate(0.25, 0.4))
+    plan = dataclasses.replace(SMALL, algorithm=algorithm, until=Until(20))
     with pytest.warns(UserWarning, match="not of a quorum of 7: there 3 attackers can hold") as caught:
         record = simulate(plan, folder=tmp_path)
     said = (str(caught[-1].message),)
@@ -36,10 +38,23 @@ def test_the_record_and_the_report_repeat_what_the_run_said(tmp_path):
     assert not any(step.remarks for step in record.history[1:])
     assert Record.load(tmp_path) == record
     page = write([record], tmp_path / "report.html", "A run").read_text()
-    assert "Not guaranteed: Truncate(0.25, 0.4) bounds what attackers hold of all 12 clients" in page
+    assert "Warning: Truncate(0.25, 0.4) bounds what attackers hold of all 12 clients" in page
     quiet = simulate(dataclasses.replace(SMALL, algorithm=FedAvg(Median(), Truncate(0.25, 0.4))), folder=tmp_path)
     assert quiet.summary.remarks == ()
     assert '"remarks"' not in (tmp_path / "summary.json").read_text()
+    assert quiet.summary.promise.f == 3
+    assert quiet.summary.promise.calls == 3, "one a round"
+    assert 0.25 <= quiet.summary.promise.largest <= 0.4
+
+
+def test_a_mean_of_one_client_says_in_record_report_and_terminal_that_it_promises_nothing(tmp_path):
+    plan = dataclasses.replace(SMALL, participation=0.1, attack=LIE, byzantine=2, until=Until(2))
+    record = simulate(plan, folder=tmp_path)
+    said = record.summary.promise.text[0]
+    assert said.startswith("Promises nothing: a mean tolerates no attacker")
+    assert said in write([record], tmp_path / "report.html", "A run").read_text()
+    assert "Promises nothing" in card(record)
+    assert record.history[0].promise.f == record.summary.promise.f == 0
 
 
 @pytest.mark.parametrize("then", ["skip", "wait"])

@@ -393,7 +393,7 @@ def test_a_network_that_is_not_known_has_to_be_given(tmp_path):
 # The card
 
 
-def test_the_card_says_who_was_excluded_and_which_guarantees_are_missing(tmp_path):
+def test_the_card_says_who_was_excluded_and_what_it_promises(tmp_path):
     plan = dataclasses.replace(SMALL, algorithm=RFFL(), attack=Rescale(-10.0), byzantine=1, until=Until(6))
     record = simulate(plan, name="tiny | <b>run</b>", folder=tmp_path)
     text = (tmp_path / CARD).read_text()
@@ -408,16 +408,16 @@ def test_the_card_says_who_was_excluded_and_which_guarantees_are_missing(tmp_pat
     assert len(text) < 4000
 
 
-def test_the_card_of_a_run_that_lacks_a_guarantee_names_it(tmp_path):
+def test_the_card_of_a_run_that_promises_nothing_says_so(tmp_path):
     from phalanx.aggregators import Krum
 
     plan = dataclasses.replace(SMALL, algorithm=FedAvg(Krum(f=0)), clients=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         record = simulate(plan, folder=tmp_path)
-    remarks = record.summary.remarks
-    section = (tmp_path / CARD).read_text().split("## Guarantees that the run does not have\n")[1].split("\n## ")[0]
-    assert section.count("\n- ") == len(remarks)
+    section = (tmp_path / CARD).read_text().split("## What the run promises\n")[1].split("\n## ")[0]
+    assert "- Promises nothing: " in section
+    assert section.count("\n- ") == len(record.summary.promise.text) + 1 + len(record.summary.remarks)
 
 
 def test_inputs_are_those_of_the_data(tmp_path):

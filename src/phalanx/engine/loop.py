@@ -26,11 +26,11 @@ from phalanx.core import (
     Updates,
     Vector,
 )
+from phalanx.engine.at_start import promised
 from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.ledger import MANY_TRIES, FailedAttempts, Ledger, listed
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
-from phalanx.engine.promised import promised
 from phalanx.engine.reference import Reference, ServerReference, Train, server_reference
 from phalanx.promises import Promise, watched
 from phalanx.wording import plural
@@ -312,7 +312,7 @@ class ServerLoop(Generic[S]):
         self.waiting, self.attempt = here - sampled, self.attempt + 1
         self.ledger.ask(downloads, state.version)
         if not self.ledger.sent and not self.away:
-            lacking = lack(self.algorithm, state, len(ledger.enrolled))
+            lacking = lack(self.algorithm, state, len(self.ledger.enrolled))
             raise StalledError(
                 f"No client is ready and no answer is outstanding.{lacking}{listed(self.ledger.reasons)}"
             )
@@ -428,7 +428,7 @@ class ServerLoop(Generic[S]):
     def check_hope(self, arrivals: Arrivals, state: S) -> None:
         """Raise `StalledError` if no answer can arrive any more, or all clients that could send one have failed."""
         ledger = self.ledger
-        lacking = lack(self.algorithm, state, len(ledger.enrolled))
+        lacking = lack(self.algorithm, state, len(self.ledger.enrolled))
         if arrivals.missing:
             remedy = lacking or " Set a deadline, after which it goes on without them."
             raise StalledError(

@@ -12,7 +12,7 @@ from phalanx.aggregators import Aggregator, Choice
 from phalanx.core import Matrix, TooFewError, Vector, Weights
 from phalanx.wording import plural
 
-Owners = Sequence[int] | Sequence[Collection[int]]  # of each row, the client or the clients that it comes from
+Owners = Sequence[int | Collection[int]]  # of each row, the client or the clients that it comes from
 
 
 class PromiseError(TooFewError):

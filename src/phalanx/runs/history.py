@@ -177,4 +177,4 @@ def _verdicts(verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:
 
 def _promise(promise: Promise | None) -> PromiseRecord | None:
     """Return a promise as it is recorded."""
-    return promise and PromiseRecord(f=promise.f, clients=promise.clients, text=promise.text)
+    return None if promise is None else PromiseRecord(f=promise.f, clients=promise.clients, text=promise.text)

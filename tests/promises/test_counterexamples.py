@@ -1,0 +1,213 @@
+"""Runs in which attackers once held more than was promised: what they are promised now, and what the audit does."""
+
+import warnings
+
+import pytest
+import torch
+
+import phalanx
+from adversary import Hostile
+from phalanx.aggregators import Mean, Median, TrimmedMean
+from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, ClusteredFL, FedAvg, PerCluster, Quorum
+from phalanx.core import Algorithm, InfeasibleError, Setting, TooFewError, Updates
+from phalanx.promises import PromiseError, combine, held, promise, watched
+from phalanx.weighting import AsReported, Ignore, Truncate
+from toys import updates
+
+SUBSET = Truncate(2 / 12, 0.4, scope="subset")
+
+
+def f_of(algorithm, clients=12, **setting):
+    return promise(algorithm, Setting(clients, **setting)).f
+
+
+def test_a_plain_mean_of_one_client_says_that_it_promises_nothing():
+    found = promise(FedAvg(), Setting(12, dict.fromkeys(range(12), 100), drawn=1))
+    assert found.f == 0
+    assert found.sentence.startswith("Promises nothing: a mean tolerates no attacker")
+    assert found.text[0] == found.sentence
+
+
+def test_of_a_cluster_of_which_some_are_drawn_two_can_answer():
+    algorithm = PerCluster(FedAvg(Median(), Ignore()))
+    assert f_of(algorithm) == 1, "a smallest cluster is of three"
+    assert f_of(algorithm, drawn=6) == 0
+    assert f_of(PerCluster(FedAvg(Median(), SUBSET)), drawn=6) == 2, "smaller sets are not weighed"
+
+
+def test_a_benign_cluster_can_be_of_four_where_answers_are_lost():
+    equal = dict.fromkeys(range(12), 100)
+    for preprocess, f in ((Ignore(), 3), (Truncate(2 / 12, 0.4), 2)):
+        algorithm = ByzantineCFL(aggregate=Median(), preprocess=preprocess)
+        assert f_of(algorithm, sizes=equal) == f
+        assert f_of(algorithm, sizes=equal, lossy=True) == 0
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [Quorum(FedAvg(Median(), Truncate(2 / 12, 0.4)), 7), Catalyst(2, quorum=7, preprocess=Truncate(2 / 12, 0.4))],
+    ids=str,
+)
+def test_clients_that_join_can_report_anything(algorithm):
+    sizes = dict.fromkeys(range(12), 100)
+    assert promise(algorithm, Setting(12, sizes)).f == 2
+    assert promise(algorithm, Setting(12, sizes, joins=True)).f == 0
+
+
+def test_the_promise_is_computed_again_when_clients_join():
+    """Eleven are there, and a quorum of equal sizes tolerates three; the twelfth reports a billion."""
+    transport = Hostile(0, "equal", "random", late=1)
+    transport.__class__ = type("Silent", (Hostile,), {"joins": False})  # it does not say beforehand that clients join
+    transport.reported[transport.order[0]] = 10**9
+    seen = []
+    with warnings.catch_warnings(action="ignore"):
+        phalanx.run(
+            Quorum(FedAvg(Median(), AsReported()), 7), transport, torch.zeros(20), until=60, observers=[seen.append]
+        )
+    promises = [progress.promise for progress in seen if progress.promise is not None]
+    assert [one.f for one in promises] == [3, 0]
+    assert any("After clients have joined: Promises nothing" in remark for p in seen for remark in p.remarks)
+
+
+def test_late_answers_shift_by_no_more_than_the_honest_range_and_say_so():
+    """Honest clients only, changes in [0, 1]^2: the second step moves by (-1, 2)."""
+    found = promise(Catalyst(2, quorum=7, aggregate=Median()), Setting(14))
+    assert [(bound.pool.name, bound.pool.bounds) for bound in found.bounds] == [
+        ("quorum", "result"),
+        ("set of late answers", "shift"),
+    ]
+    assert any("Late answers to a version shift the model" in sentence for sentence in found.text)
+    assert promise(Catalyst(2, quorum=7, aggregate=Median(), window=1), Setting(14)).bounds[-1].pool.bounds == "result"
+    assert promise(Catalyst.as_published(2), Setting(14)).f == 0, "late answers are not judged"
+
+
+def test_answers_in_time_are_weighed_by_their_own_set_in_the_late_path():
+    """Two fast attackers report a billion; afterwards, five late honest answers are judged with the seven in time."""
+    algorithm = Catalyst(2, quorum=7, aggregate=Median(), preprocess=SUBSET)
+    state, _ = algorithm.init(torch.zeros(4), dict.fromkeys(range(10), 100) | {10: 10**9, 11: 10**9})
+    ones, bad = torch.ones(4), torch.tensor([1.0, 1.0, 1.0, -1.0])
+
+    def arrive(state, client, version, delta, base):
+        return algorithm.step(state, Updates((client,), (version,), (base,), delta[None], torch.ones(1)))[0]
+
+    with watched(2) as shares:
+        base = state.model
+        for client in (10, 11, *range(5)):
+            state = arrive(state, client, 0, bad if client > 9 else ones, base)
+        one = state.model
+        for client in range(5, 10):
+            state = arrive(state, client, 0, ones, base)
+        for client in (10, 11, *range(5)):
+            state = arrive(state, client, 1, ones, one)
+    assert torch.equal(state.model, 2 * torch.ones(4))
+    assert len(shares) == 4, "two quorums, and late answers with and without the early ones"
+    assert max(shares) <= 0.4 + 1e-12
+
+
+def test_a_majority_is_counted_among_those_who_are_enrolled():
+    assert f_of(ByzantineCFL(aggregate=Median()), clients=12) == 3
+    assert f_of(ByzantineCFL(aggregate=Median()), clients=11) == 2
+
+
+def test_truncation_over_the_population_promises_nothing_of_a_quorum_whatever_is_reported():
+    algorithm = Quorum(FedAvg(Median(), Truncate(2 / 12, 0.4)), 7)
+    assert f_of(algorithm) == 0
+    lied = dict.fromkeys(range(10), 100) | {10: 10**9, 11: 10**9}
+    assert promise(algorithm, Setting(12, lied)).f == 1, "one of them holds less than a half of seven"
+
+
+def test_parts_keep_the_number_of_attackers():
+    """Of 12 clients 3 may be attackers, and all of these can be in a cluster of 7: 3 of 7 cannot be held to 0.4."""
+    algorithm = PerCluster(FedAvg(Median(), Truncate(3 / 12, 0.4, scope="subset")))
+    inner, _ = algorithm._within(_state(12)).part(None or _fed(), dict.fromkeys(range(7), 10))
+    with pytest.raises(TooFewError, match="3 attackers of 7 clients"):
+        algorithm._within(_state(12)).weights(inner, range(7))
+
+
+def _state(clients):
+    state, _ = PerCluster(FedAvg()).init(torch.zeros(2), dict.fromkeys(range(clients), 10))
+    return state
+
+
+def _fed():
+    return FedAvg().init(torch.zeros(2), dict.fromkeys(range(12), 10))[0]
+
+
+def test_nothing_is_promised_of_rounds_that_shrink_by_exclusions_without_a_proof():
+    assert f_of(Quorum(RFFL(aggregate=Median()), 7)) == 0
+
+
+def test_certain_and_probable_numbers_of_attackers_are_told_apart():
+    found = promise(FedAvg(Median(), Ignore()), Setting(100, drawn=20, steps=100))
+    assert found.f == 9
+    assert found.likely > 9
+    assert 0 < found.unlikely <= 0.01
+    assert f"Tolerates any 9 of 100 clients; {found.likely}, chosen before the draws" in found.sentence
+    assert promise(FedAvg(Median(), Ignore()), Setting(100, drawn=20)).likely is None
+
+
+def test_a_required_number_is_kept_by_the_audit_or_refused():
+    algorithm = PerCluster(FedAvg(Median(), Ignore()))
+    found = promise(algorithm, Setting(12, drawn=6), f=2)
+    assert found.f == 2
+    assert {bound.by for bound in found.bounds} == {"audit"}
+    with pytest.raises(InfeasibleError, match="2 attackers of 12 clients: A mean tolerates no attacker"):
+        promise(FedAvg(), Setting(12), f=2)
+
+
+# The audit
+
+
+def test_what_any_clients_hold_is_counted_by_client():
+    assert held(1, [1.0, 1.0, 2.0], [0, 1, 2]) == 0.5
+    assert held(1, [1.0, 1.0, 2.0], [0, 0, 2]) == 0.5
+    assert held(2, [1.0, 1.0, 2.0], [0, 1, 2]) == 0.75
+    assert held(1, [1.0, 1.0], [{0, 1}, {2}]) == 0.5
+    assert held(3, [0.0, 0.0], [0, 1]) == 0.0
+
+
+def test_a_call_that_breaks_the_promise_is_held_back():
+    rows = torch.randn(4, 3)
+    with (
+        watched(2) as shares,
+        pytest.raises(PromiseError, match=r"2 clients could hold 0\.5 of the weight of this round of 4"),
+    ):
+        combine(Median(), rows, None, range(4), "round")
+    assert shares == []
+    with watched(1) as shares:
+        combine(Median(), rows, None, range(4), "round")
+    assert shares == [0.25]
+    with watched(0) as shares:
+        combine(Mean(), rows, None, range(4), "round")
+    assert shares == [], "nothing is promised"
+    with watched(1), pytest.raises(PromiseError, match=r"TrimmedMean tolerates 0\.2 at most"):
+        combine(TrimmedMean(0.2), rows, None, range(4), "round")
+
+
+def test_a_round_of_too_few_is_lost_and_says_why():
+    algorithm = FedAvg(Median(), Ignore())
+    state, _ = algorithm.init(torch.zeros(2), dict.fromkeys(range(5), 1))
+    with watched(2), pytest.raises(TooFewError, match="the promise for 2 would be broken"):
+        algorithm.step(state, updates([[1.0, 0.0]] * 4))
+
+
+def test_what_does_not_say_what_it_combines_promises_nothing():
+    class Own(Algorithm):
+        def init(self, model, sizes): ...
+        def step(self, state, updates): ...
+
+    class Rule(Median):
+        title = "Mine"
+        tolerates = phalanx.aggregators.Aggregator.tolerates
+
+    assert promise(Own(), Setting(5)).missing == ("Own does not say what it combines. Define `pools`.",)
+    found = promise(FedAvg(Rule(), Ignore()), Setting(5))
+    assert found.missing[0].startswith("Mine states no share of the weight that it tolerates.")
+
+
+def test_one_client_that_reports_one_example_takes_nobody_out_of_the_range():
+    """All weigh alike then: a price, and no breach."""
+    sizes, truncate = dict.fromkeys(range(24), 500), Truncate(3 / 24, 0.45, scope="subset")
+    assert truncate.bound(sizes, 7) == 500
+    assert truncate.bound(sizes | {0: 1}, 7) == 1
+    assert promise(Quorum(FedAvg(Median(), truncate), 7), Setting(24, sizes | {0: 1})).f == 3
