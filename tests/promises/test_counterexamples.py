@@ -8,7 +8,7 @@ import torch
 import phalanx
 from adversary import Hostile
 from phalanx.aggregators import Mean, Median, TrimmedMean
-from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, ClusteredFL, FedAvg, PerCluster, Quorum
+from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, FedAvg, PerCluster, Quorum
 from phalanx.core import Algorithm, InfeasibleError, Setting, TooFewError, Updates
 from phalanx.promises import PromiseError, combine, held, promise, watched
 from phalanx.weighting import AsReported, Ignore, Truncate
