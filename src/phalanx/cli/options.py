@@ -31,6 +31,7 @@ class Execution:
         data_dir: where data sets lie, in their publishers' formats; null: the environment variable PHALANX_DATA, or a
             download if that is not set.
         again: repeat a run that is done already.
+        dry_run: print what the run promises, and end before it trains.
         keep_best: keep the models of the best evaluation, besides those of the end.
         best_by: which evaluation is the best: the one with the highest accuracy, or the one with the lowest loss.
         model_gigabytes: room for models. If the different models of the clients need more, only the global one is kept.
@@ -44,6 +45,7 @@ class Execution:
     ray: str | None = None
     data_dir: Path | None = None
     again: bool = False
+    dry_run: bool = False
     keep_best: bool = False
     best_by: Literal["accuracy", "loss"] = "accuracy"
     model_gigabytes: float = 1.0

@@ -24,6 +24,7 @@ from phalanx.report import write
 from phalanx.rng import numpy_generator
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.runs.engines import ENGINES, fastest, variants, with_engine
+from phalanx.runs.federation import Federation
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.record import CONFIG, REPORT, SUMMARY, Record
@@ -38,6 +39,10 @@ COLUMNS = 30  # classes that the table of `phalanx partition` has columns for, a
 def run_command(options: Options, console: Console) -> int:
     """Carry out one run, with a bar, tables and a folder; return the exit status."""
     plan, execution = options.draft.make(Run), options.draft.make(Execution)
+    if execution.dry_run:
+        for line in Federation(plan, data_dir(execution.data_dir)).promise.text:
+            console.print(escape(line), soft_wrap=True)
+        return 0
     _check_execution(execution, _folder(plan, execution))
     with _explained(execution.engine):
         plan = _with_engine(plan, execution, console)

@@ -12,7 +12,8 @@ from torch import Tensor
 from phalanx.algorithms.hidden import hiding
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
-from phalanx.promises import preprocess_of
+from phalanx.engine import promised
+from phalanx.promises import Promise, preprocess_of
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.accounting import example_epsilons
 from phalanx.runs.models import ModelInputs, Served
@@ -100,6 +101,16 @@ class Federation:
             held_out=dict(enumerate(self.kept)) if plan.evaluation.by_clients else None,
             most_examples=self._most_examples if plan.train_truncated else None,
         )
+
+    @property
+    def promise(self) -> Promise:
+        """What the run promises, by the sizes that its clients report."""
+        plan = self.plan
+        sizes, refused = plan.guard.enroll(self.transport.enroll())
+        if not sizes:
+            raise InfeasibleError(f"No client can take part: {'; '.join(refused.values())}")
+        until, f = plan.until.limit, plan.tolerate
+        return promised(plan.algorithm, self.transport, sizes, plan.sampler, steps=until, tolerate=f)
 
     def _built(self, train: Dataset) -> FlatModule:
         """Return the model before training; its initial values are drawn by the stream "model"."""
