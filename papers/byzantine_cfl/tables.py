@@ -30,12 +30,16 @@ def render(entry: str, clients: int, full: int, records: Mapping[str, Sequence[T
     title = f"Accuracy after the last round, {clients} clients"
     tables = [
         setting.accuracies(entry, clients, records, context, title),
-        setting.claims(records, context),
         setting.removals(clients, records, context),
     ]
     notes = [setting.SMALLER.format(each=setting.EACH[clients], full=full)] if context.scale == "quick" else []
     caption = "Accuracy of honest clients on the test images, by round."
-    return Rendering(tables, (Plot(setting.curves_of(records, context), caption=caption),), notes)
+    return Rendering(
+        tables,
+        (Plot(setting.curves_of(records, context), caption=caption),),
+        notes,
+        setting.claims(entry, records, context),
+    )
 
 
 EXPERIMENTS = {

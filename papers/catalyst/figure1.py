@@ -32,6 +32,11 @@ SHARES = (0.04, 0.20)  # of the mean: the spread at 1 that fits, and that of the
 FEDERATIONS: Mapping[Scale, int] = {"quick": 100, "paper": 1000}  # for each seed
 
 
+def _spread(of: Sample) -> str:
+    """Return the mean with the standard deviation over federations."""
+    return f"{of.mean or 0.0:.2f} ± {of.deviation or 0.0:.2f}"
+
+
 def runs(scale: Scale, seed: int) -> dict[str, Run]:
     """Return no runs: nothing is trained."""
     return {}
@@ -47,7 +52,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
     for column, (spread, point) in enumerate(zip(SPREADS, points, strict=True)):
         ours, other = (Sample.of(found[share][:, column].tolist()) for share in SHARES)
         difference = (ours.mean or 0.0) - point
-        rows.append([f"{spread}", ours.text(2), f"{point:.2f}", f"{difference:+.2f}", other.text(2)])
+        rows.append([f"{spread}", _spread(ours), f"{point:.2f}", f"{difference:+.2f}", _spread(other)])
     columns = ("spread", f"{SHARES[0]:.0%} of the mean at 1", "published", "difference", f"{SHARES[1]:.0%} at 1")
     notes = (
         f"Mean and deviation over {count * len(context.seeds):,} federations of {CLIENTS} clients, each relative to "

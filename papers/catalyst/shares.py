@@ -75,7 +75,8 @@ def rendered(
     title = f"MNIST under gradient inversion: accuracy within {SECONDS[context.scale]:,.0f} s"
     table = Table(title, ("clients", "Byzantine", "method", *heads), rows, notes)
     caption = (
-        "Accuracy, mean and deviation over seeds: above the largest of each run, which the paper draws, below the last."
+        "Accuracy, mean and 95 % interval over seeds: above the largest of each run, which the paper draws, below the "
+        "last."
     )
     return Rendering((table,), (Plot(_picture(records, populations, places), caption=caption),))
 
@@ -110,7 +111,7 @@ def _picture(
                 found = [
                     Sample.of(values(records.get(name(n, f, method, form), ()), best=best)) for n, f in populations
                 ]
-                known = [(x, s.mean, s.deviation or 0.0) for x, s in zip(where, found, strict=True) if s.n]
+                known = [(x, s.mean, s.half or 0.0) for x, s in zip(where, found, strict=True) if s.n]
                 if known:
                     x, y, error = zip(*known, strict=True)
                     axes.errorbar(

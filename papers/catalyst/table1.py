@@ -44,13 +44,13 @@ class Block:
     def render(self, records: grid.Records, context: Context) -> Rendering:
         """Return the block with the published numbers, and the curves."""
         quick = context.scale == "quick"
-        shown = replace(self.shown, tolerance=None) if quick else self.shown
         title = self.title.format(small=", small" if quick else "", seconds=f"{self.seconds[context.scale]:g}")
-        table = grid.block(shown, records, context, title, self.notes[context.scale])
-        axis = grid.LOSS if shown.perplexity else ACCURACY
-        figure = grid.drawn(records, tuple(setting.ATTACKS), axis, shown.figure)
+        table = grid.block(self.shown, records, context, title, self.notes[context.scale])
+        axis = grid.LOSS if self.shown.perplexity else ACCURACY
+        figure = grid.drawn(records, tuple(setting.ATTACKS), axis, self.shown.figure)
         caption = f"{self.caption}; above the authors' form, below ours."
-        return Rendering((table,), (Plot(figure, caption=caption),))
+        claims = grid.claims(self.shown, records)
+        return Rendering((table,), (Plot(figure, caption=caption),), claims=claims)
 
     def runs_over_time(self, scale: Scale, seed: int) -> dict[str, Run]:
         """Return the runs of the table without an attack and under gradient inversion."""
@@ -150,7 +150,7 @@ CIFAR = Block(
     "Accuracy on test images over virtual seconds",
 )
 WIKITEXT = Block(
-    grid.Shown("WikiText-2", "loss", "perplexity", 100.0),
+    grid.Shown("WikiText-2", "loss", "perplexity"),
     wikitext2,
     {"quick": 750.0, "paper": 600.0},
     {

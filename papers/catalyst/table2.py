@@ -27,7 +27,7 @@ ATTACKERS: Mapping[str, Attack] = {STRONG: TRIGGER, WEAK: Together(TRIGGER, Resc
 NOBODY, PLAIN = "no Byzantine clients", "no defence"
 NOTES = (
     "BA: share of the 3s with the trigger that are taken for a 1; MA: accuracy on the test images. Of each run the "
-    "value after 1,000 s (some ten rounds) and the largest of all evaluations; mean and deviation over seeds. Most "
+    "value after 1,000 s (some ten rounds) and the largest of all evaluations; mean and 95 % interval over seeds. Most "
     'published entries are extremes of single runs: see "largest".',
     'Attackers "at a twentieth" send their update times 0.05, as attackers of the authors\' program train with rate '
     "0.005 by default where others have 0.1. Their files hold a BA of 0 to 2 % at the end for every method.",

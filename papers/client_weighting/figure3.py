@@ -24,7 +24,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
     rounds = shakespeare.BASES[context.scale].until.steps
     notes = (shakespeare.COUNTED, shakespeare.PROPER, *((shakespeare.SMALLER,) if context.scale == "quick" else ()))
     body = mnist.rows(records, context, "figure3", rules=shakespeare.RULES, weightings=shakespeare.WEIGHTS)
-    table = mnist.table(f"Accuracy after round {rounds}, no attack", body, notes, None, shakespeare.WEIGHTS)
+    table = mnist.table(f"Accuracy after round {rounds}, no attack", body, notes, shakespeare.WEIGHTS)
     caption = "Share of the next characters predicted on held-out speeches, by round, without attack."
     accuracy = Axis("test accuracy", 0.0, 0.6, shares=True)
     drawn = curves(mnist.panels(records, [None], shakespeare.RULES, shakespeare.WEIGHTS), y=accuracy)

@@ -33,7 +33,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
         "10 %, who declare 1 million each, exactly one takes part in each round.",
     ]
     notes += [shakespeare.COUNTED, shakespeare.PROPER, *([shakespeare.SMALLER] if context.scale == "quick" else [])]
-    table = mnist.table(f"Accuracy after round {rounds}, model negation", body, notes, None, weightings)
+    table = mnist.table(f"Accuracy after round {rounds}, model negation", body, notes, weightings)
     caption = "Share of the next characters predicted on held-out speeches, by round, under model negation."
     accuracy = Axis("test accuracy", 0.0, 0.6, shares=True)
     drawn = curves(mnist.panels(records, list(shakespeare.ATTACKS), rules, weightings), y=accuracy)

@@ -37,7 +37,6 @@ ATTACKS: Mapping[str, tuple[Attack, int | float]] = {
     "model negation, 1 attacker": (Together(ModelNegation(), ONE), 1),
     "model negation, 10 %": (Together(ModelNegation(), TENTH), 0.1),
 }
-TOLERANCE = 3.0  # points
 
 PROGRAM = Run(
     data=MNIST(),
@@ -95,14 +94,13 @@ def table(
     title: str,
     body: Sequence[Sequence[Cell]],
     notes: Sequence[str] = (),
-    tolerance: float | None = TOLERANCE,
     weightings: Iterable[str] = WEIGHTS,
 ) -> Table:
     """Return a table of such rows."""
     columns = ["rule", *(f"{weights}, %" for weights in weightings)]
     if body and len(body[0]) > len(columns):
         columns = ["attack", *columns]
-    return Table(title, columns, body, notes, tolerance)
+    return Table(title, columns, body, notes)
 
 
 def panels(

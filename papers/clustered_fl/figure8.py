@@ -18,6 +18,7 @@ from papers.clustered_fl.stages import (
     last_gaps,
 )
 from phalanx.data import CIFAR10, MNIST, PermutedLabels
+from phalanx.experiments.papers.claims import Claim
 from phalanx.experiments.papers.comparison import Cell, Plot, Rendering, Sample, Table, compared
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.trace import Trace
@@ -63,7 +64,7 @@ def runs(scale: Scale, seed: int) -> dict[str, Run]:
 def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
     """Return accuracies, the claims seed by seed, and the picture."""
     plan = stages(context.scale, 0)
-    tables = (_accuracies(records), _claims(records, plan))
+    tables, claims = (_accuracies(records),), _claims(records, plan)
     caption = (
         "Above: accuracy of each group on the test images as it names them, first seed. Below: separation gap of each "
         "cluster, by its number in the tree. Dashed: the rounds of the splits."
@@ -83,7 +84,7 @@ def render(records: Mapping[str, Sequence[Trace]], context: Context) -> Renderin
             "At quick scale: MNIST and a network of one hidden layer instead of CIFAR-10 and one of five layers, 150 "
             "examples per client, splits after 15, 30 and 45 of 60 rounds instead of 50, 100 and 150 of 200."
         )
-    return Rendering(tables, (Plot(figure, caption=caption),), notes)
+    return Rendering(tables, (Plot(figure, caption=caption),), notes, claims)
 
 
 def _accuracies(records: Mapping[str, Sequence[Trace]]) -> Table:
@@ -100,8 +101,8 @@ def _accuracies(records: Mapping[str, Sequence[Trace]]) -> Table:
     return Table("Accuracy after the last round", columns, rows, notes)
 
 
-def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
-    """Return each claim, with its numbers for each seed."""
+def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> list[Claim]:
+    """Return the claims on stages and splits, and two of ours."""
     names = (FL, CFL, CHOICE, FEWER, ALONE + FEWER, ALONE + CHOICE)
     by_seed = {name: {t.seed: t for t in records.get(name, ()) if not t.failed} for name in names}
     fl, cfl = by_seed[FL], by_seed[CFL]
@@ -114,24 +115,17 @@ def _claims(records: Mapping[str, Sequence[Trace]], plan: Stages) -> Table:
     first, last = by_seed[ALONE + FEWER], by_seed[ALONE + CHOICE]
     both = sorted(first.keys() & last.keys())
     alone = {s: 100 * (_at(last[s], plan.rounds) - _at(first[s], plan.splits[0])) for s in both}
-    judged = (
-        ("federated learning stagnates: change after the first split's round, points", stalls,
-         lambda v: abs(v) <= NOISE, "+.1f"),
-        ("the first split lifts the group that it separates at once, points", lifts, lambda v: v > 0, "+.1f"),
-        ("three splits find the four groups", right, bool, ".0f"),
-        ("accuracy at least doubles, factor", factors, lambda v: v >= 2, ".2f"),
-        ("gaps below zero at the end, the largest", largest, lambda v: v < 0, "+.2f"),
-        ("ours: with a choice the worst client is better off than with federated learning, points", better,
-         lambda v: v >= 0, "+.1f"),
-        ("ours: with a choice clients of one group are not worse off than before the first split, points", alone,
-         lambda v: v >= 0, "+.1f"),
-    )  # fmt: skip
-    rows = []
-    for what, values, fine, form in judged:
-        held = sum(bool(fine(value)) for value in values.values())
-        verdict = "-" if not values else "yes" if held == len(values) else f"in {held} of {len(values)} seeds"
-        rows.append([what, ", ".join(f"{value:{form}}" for value in values.values()), verdict])
-    return Table("Claims", ("claim", "by seed", "as claimed"), rows)
+    return [
+        Claim("federated learning stagnates: points that it changes by after the first split, below "
+              f"{NOISE:g}", [NOISE - abs(v) for v in stalls.values()], published="above 0"),
+        Claim("the first split lifts the group that it separates at once", list(lifts.values())),
+        Claim("three splits find the four groups", list(right.values()), None),
+        Claim("accuracy at least doubles", list(factors.values()), 2.0, "times", decimals=2),
+        Claim("gaps are below zero at the end", [value < 0 for value in largest.values()], None),
+        Claim("ours: with a choice the worst client is better off than with federated learning", list(better.values())),
+        Claim("ours: with a choice clients of one group are not worse off than before the first split",
+              list(alone.values())),
+    ]  # fmt: skip
 
 
 def _at(trace: Trace, step: int) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from papers.rffl.fairness import grid
-from papers.rffl.figure2 import WITHIN
+from papers.rffl.figure2 import WITHIN, quick
 from papers.rffl.measured import Pair, Records, interval, pairs, signed, traces
 from papers.rffl.setting import (
     BY_CLASS,
@@ -20,6 +20,7 @@ from papers.rffl.setting import (
     Federation,
     cells,
 )
+from phalanx.experiments.papers.claims import Claim
 from phalanx.experiments.papers.comparison import Rendering, Table
 from phalanx.experiments.papers.experiment import Context, Scale
 from phalanx.experiments.trace import Trace
@@ -81,7 +82,29 @@ def render(records: Records, context: Context) -> Rendering:
     ]
     columns = ("what should hold", "method", "split", "measured, for each seed", "holds")
     table = Table("Claims", columns, rows, (UNIFORM_NOTE, FLIPPERS, CLASSES_NOTE))
-    return Rendering((table,), (), [SMALLER_MNIST] if context.scale == "quick" else [])
+    notes = [SMALLER_MNIST] if context.scale == "quick" else []
+    return Rendering((table,), (), notes, _claims(records))
+
+
+def _claims(records: Records) -> list[Claim]:
+    """Return the paper's claims on its own form of RFFL."""
+    out = []
+    for f in FEDERATIONS:
+        both = pairs(records, f, "RFFL")
+        fair = [100 * (pair.fairness.coefficient or 0.0) for pair in both]
+        alone = [pair.best_over_best for pair in both]
+        out += [
+            Claim(f"{f.split}: the mean gain over standalone models", [pair.gain for pair in both]),
+            Claim(f"{f.split}: the best model over the best standalone one", alone),
+            Claim(f"{f.split}: nobody is excluded", [not detection(pair.run).honest for pair in both], None),
+        ]
+        if f.split != UNIFORM:
+            out.append(Claim(f"{f.split}: fairness", fair, FAIR_ENOUGH, "%"))
+    for f in ATTACKED:
+        seen = [t for t in traces(records, f, "RFFL", Enemy(RIDE, FEW)) if not t.failed]
+        found = [quick(t) for t in seen]
+        out.append(Claim(f"{f.split}: free riders are excluded within {WITHIN} rounds, and no other", found, None))
+    return out
 
 
 def _without_attackers(method: str, f: Federation, both: Sequence[Pair]) -> list[list[str]]:

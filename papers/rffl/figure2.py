@@ -44,7 +44,7 @@ def render(records: Records, context: Context) -> Rendering:
         for f in FEDERATIONS:
             found = [t for t in traces(records, f, "RFFL", Enemy(attack, FEW)) if not t.failed]
             if found:
-                held = sum(_quick(t) for t in found)
+                held = sum(quick(t) for t in found)
                 said = "yes" if held == len(found) else f"in {held} of {len(found)} seeds"
                 rows.append([name, f.split, attackers_removed(found, "RFFL"), honest_removed(found, "RFFL"), said])
     columns = ("attackers", "split", "excluded", "honest excluded", f"all within {WITHIN} rounds, nobody honest")
@@ -56,7 +56,7 @@ def render(records: Records, context: Context) -> Rendering:
     return Rendering((Table("Excluded clients", columns, rows),), (Plot(drawn(records), caption=caption),), notes)
 
 
-def _quick(trace: Trace) -> bool:
+def quick(trace: Trace) -> bool:
     """Return whether all attackers, and no other participant, were excluded in the first rounds."""
     seen = detection(trace)
     return seen.longest is not None and seen.longest <= WITHIN and not seen.honest

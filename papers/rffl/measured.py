@@ -89,11 +89,8 @@ def interval(found: Iterable[Correlation], level: float = 0.95) -> str:
 
 
 def signed(values: Iterable[float], decimals: int = 1) -> str:
-    """Return `+1.4`, or `+1.4 ± 0.2` over several seeds; "-" for none."""
-    sample = Sample.of(values)
-    if sample.mean is None:
-        return "-"
-    return f"{sample.mean:+.{decimals}f}" + ("" if sample.deviation is None else f" ± {sample.deviation:.{decimals}f}")
+    """Return `+1.4`, or `+1.4 ± 0.2` with half of the 95 % interval over several seeds; "-" for none."""
+    return Sample.of(values).text(decimals, signed=True)
 
 
 def attackers_removed(found: Sequence[Trace], method: str) -> str:

@@ -1,6 +1,6 @@
 """The tables with attackers: honest participants' accuracies, their standalone ones, and the exclusions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -30,19 +30,22 @@ from papers.rffl.setting import (
     Federation,
     cells,
 )
+from phalanx.experiments.papers.claims import Claim
 from phalanx.experiments.papers.comparison import Cell, Rendering, Table
 from phalanx.experiments.papers.experiment import Context, Exhibit, Scale
 from phalanx.experiments.papers.published import Published
 from phalanx.experiments.trace import Trace
+from phalanx.fairness import detection
 from phalanx.runs.plan import Run
 
 HONEST = 10
+FAILED = 1.0  # percent of flips that may succeed where none should
 MINUTES: Mapping[int, Mapping[Scale, float]] = {  # by number of attackers
     FEW: {"quick": 0.5, "paper": 150.0},
     MANY: {"quick": 0.8, "paper": 260.0},
 }
 PUBLISHED_AS = {FIXED: "RFFL"}  # methods that are compared with the published numbers of another form
-TARGETED = {  # figures of the tables on label flippers, with their curves of a run
+TARGETED: Mapping[str, Callable[[Trace], float | None]] = {
     "max accuracy": best,
     "attack success": lambda trace: _percent(trace.final("attack_success")),
     "target accuracy": lambda trace: _percent(trace.final(f"class_accuracy {FLIPPED}")),
@@ -106,7 +109,20 @@ class WithAttackers:
         """Return the table, with gains over standalone and the share of excluded attackers."""
         table = self._targeted(records, context) if self.attack == FLIP else self._individual(records, context)
         notes = [SMALLER_MNIST] if context.scale == "quick" else []
-        return Rendering((table,), (), notes)
+        return Rendering((table,), (), notes, self._claims(records))
+
+    def _claims(self, records: Records) -> list[Claim]:
+        """Return the claims on RFFL; flippers are not claimed to be excluded, but not to succeed."""
+        who = f"{self.attackers} {self.attack}, {self.split}"
+        found = [trace for trace in self._traces(records, "RFFL") if trace.steps]
+        both = pairs(records, self.federation, "RFFL", self.enemy)
+        out = [Claim(f"{who}: the mean gain of RFFL over standalone models", [pair.gain for pair in both])]
+        if self.attack == FLIP:
+            success = [value for trace in found if (value := TARGETED["attack success"](trace)) is not None]
+            return [*out, Claim(f"{who}: flips that succeed, below {FAILED:g} %", [v < FAILED for v in success], None)]
+        seen = [detection(trace) for trace in found]
+        good = [None not in one.after.values() and not one.honest for one in seen]
+        return [*out, Claim(f"{who}: RFFL excludes all of them, and no other", good, None)]
 
     def _individual(self, records: Records, context: Context) -> Table:
         rows = list[list[Cell]]()
@@ -114,8 +130,10 @@ class WithAttackers:
             found = self._traces(records, method)
             published = self._published(method, context)
             accuracy = compared_by(found, mean, self._mean(published))
-            rows.append([method, each(found), accuracy, each_published(published), *self._ours(records, method)])
-        columns = ("method", "participants 1 to 10, %", "mean accuracy, %", "published for each, %", *COLUMNS)
+            theirs = [each_published(published)] if context.own_size else []
+            rows.append([method, each(found), accuracy, *theirs, *self._ours(records, method)])
+        heading = ["published for each, %"] if context.own_size else []
+        columns = ("method", "participants 1 to 10, %", "mean accuracy, %", *heading, *COLUMNS)
         return Table(self.title, columns, rows, (COUNTED, *self._alike(context), *self._reasons()))
 
     def _targeted(self, records: Records, context: Context) -> Table:

@@ -4,11 +4,11 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -21,6 +21,7 @@ from phalanx.cli.options import data_dir
 from phalanx.cli.workers import workers_of
 from phalanx.core import InfeasibleError
 from phalanx.experiments.carrying_out import carry_out
+from phalanx.experiments.papers.claims import claims_table, judged
 from phalanx.experiments.papers.comparison import Rendering
 from phalanx.experiments.papers.experiment import (
     ALL,
@@ -35,9 +36,11 @@ from phalanx.experiments.papers.experiment import (
     named,
     reproductions,
 )
+from phalanx.experiments.papers.learning import untrained
 from phalanx.experiments.papers.manifest import Manifest, Page
 from phalanx.experiments.papers.needed import Form, Needed, Traces, as_it_is
 from phalanx.experiments.papers.output import flat
+from phalanx.experiments.papers.scoreboard import Shown, write_scoreboard
 from phalanx.experiments.papers.verify import Stored, conditions, differences, stored
 from phalanx.experiments.papers.writing import shortened, write
 from phalanx.experiments.shown.plotting import styled
@@ -158,8 +161,41 @@ def reproduce(options: Options, console: Console) -> int:
     found = reproductions(options.package)
     if options.verify is not None:
         return verify(found, options, console)
+    if options.paper == ALL:
+        return _everything(found, options, console)
     if options.paper is None or options.experiment is None:
         return _list(found, options, console)
+    status, _ = _pages_of(found, options, console)
+    return status
+
+
+def _everything(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+    """Draw all pages that are there from their records, and the scoreboard of all claims; return the exit status.
+
+    Raises:
+        InfeasibleError: runs would be carried out.
+    """
+    if not options.no_training:
+        raise InfeasibleError(
+            "All papers take hundreds of core-hours. Give --no_training to draw what is there, or the name of one."
+        )
+    status, shown = 0, list[Shown]()
+    for name, reproduction in found.items():
+        manifest = Manifest(options.folder / name)
+        forms = dict.fromkeys(form for e in reproduction.experiments for form in manifest.forms(e))
+        for scale, _, engine in (form.partition("-") for form in sorted(forms)):
+            of = replace(options, paper=name, experiment=ALL, scale=cast(Scale, scale), engine=engine or None)
+            failed, pages = _pages_of(found, of, console)
+            status, shown = max(status, failed), shown + pages
+    for path in write_scoreboard(shown, found, options.folder):
+        console.print(str(path), soft_wrap=True)
+    return status
+
+
+def _pages_of(found: Mapping[str, Reproduction], options: Options, console: Console) -> tuple[int, list[Shown]]:
+    """Carry out what is missing for the pages of a paper, and draw them; return the exit status, and the pages."""
+    assert options.paper is not None
+    assert options.experiment is not None
     reproduction, experiments = chosen(found, options.paper, options.experiment)
     store, manifest = (
         Store(options.folder / reproduction.paper.name),
@@ -172,23 +208,30 @@ def reproduce(options: Options, console: Console) -> int:
     again = needed.like(options.only) if options.again else set()
     known = _known(needed, again, store, console)
     new = set() if options.no_training else needed.like(options.only) - known.keys()
-    if not options.mixed:
+    as_they_are = options.no_training and options.seeds is None  # pages say which versions they show
+    if not options.mixed and not as_they_are:
         _check_numerics(needed, experiments, known, new)
     if not options.no_training:
         known |= _train(needed, new, store, options, console)
     elif needed.plans and not known:
         raise InfeasibleError(f"{store.folder} holds none of the records. Leave out --no_training to make them.")
+    shown = []
     for experiment in experiments:
         records, missing = needed.traces(experiment, known), needed.missing(experiment, known)
-        seeds = pages[experiment.name].seeds
-        context = Context(options.scale, seeds, reproduction.published, options.data_dir, options.engine)
+        seeds, exhibit = pages[experiment.name].seeds, experiment.exhibit
+        own_size = exhibit.own_size(options.scale)
+        context = Context(options.scale, seeds, reproduction.published, options.data_dir, options.engine, own_size)
         with styled():
-            rendering = experiment.exhibit.render(records, context)
+            rendering = exhibit.results(records, context)
+            if stuck := untrained(needed.baselines(experiment, known)):
+                rendering = rendering.unjudged(stuck)
             files = write(rendering, experiment, context, records, missing=missing, folder=store.folder.parent)
         if options.seeds is not None or not options.no_training:
             manifest.keep(experiment.name, context.form, needed.page(experiment, known))
         _show(experiment, rendering, files, console)
-    return _complain(needed, known, console)
+        shown.append(Shown(experiment, context, rendering, records))
+    failed = _complain(needed, known, console)
+    return 0 if options.no_training else failed, shown
 
 
 def _form(options: Options, store: Store, *, trains: bool) -> Form:
@@ -300,7 +343,8 @@ def _show(experiment: Experiment, rendering: Rendering, files: Sequence[Path], c
     """Print tables and notes of an experiment, and the paths of its files."""
     console.print(f"\n[bold]{escape(experiment.title)}[/]: {escape(experiment.exhibit.title)}", soft_wrap=True)
     console.print(f"The paper: {escape(experiment.exhibit.claim)}", soft_wrap=True)
-    for table in map(flat, rendering.tables):
+    claims = judged(rendering.claims)
+    for table in map(flat, (*rendering.tables, *([claims_table(claims)] if claims else []))):
         console.print(terminal_table(table))
         for note in table.notes:
             console.print(escape(note), soft_wrap=True)

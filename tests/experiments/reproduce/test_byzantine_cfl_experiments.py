@@ -88,10 +88,11 @@ def test_cfl_has_to_be_ahead_but_for_a_point_where_nobody_attacks(context):
         "MNIST / CFL / clean": [removed([], (), value=0.895)],
     }
     with styled():
-        table = table2.render(records, context).tables[1]
-    rows = {row[1]: row[2:] for row in table.rows}
-    assert rows["noisy"] == ["+1.0, -1.0", "in 1 of 2 seeds"]
-    assert rows["clean"] == ["-0.5", "yes"]
+        claims = {claim.text: claim for claim in table2.render(records, context).claims}
+    noisy, clean = (claims[f"MNIST, {scenario}: CFL minus FL"] for scenario in ("noisy", "clean"))
+    assert (noisy.values, noisy.least) == ([pytest.approx(1.0), pytest.approx(-1.0)], 0.0)
+    assert (clean.values, clean.least) == ([pytest.approx(-0.5)], -1.0)
+    assert "published +" in noisy.claimed
 
 
 @every_module

@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 from made import trace
 
@@ -227,7 +226,7 @@ def test_a_block_shows_final_and_best_of_each_form(context):
     (table,) = rendering.tables
     cells = {tuple(row[:3]): row[3] for row in table.rows}
     ours = cells[setting.NONE, "Catalyst", "ours"]
-    assert (ours.text, ours.best.text()) == ("89.0 ± 1.4", "91.0 ± 1.4")
+    assert (ours.text, ours.best.text()) == ("89.0 ± 12.7", "91.0 ± 12.7")
     assert ours.difference == pytest.approx(89.0 - 89.4)
     assert cells[setting.NONE, "Catalyst", "authors"].text == "failed"
     assert cells[setting.COST, "BASGD", "ours"].text == "50.0"
@@ -318,4 +317,3 @@ def test_the_backdoor_stands_beside_the_published_numbers(context):
 def test_shares_of_failed_runs_are_left_out():
     assert shares.values([trace([0.2, 0.4, 0.3]), trace([0.9], failed=True)], best=True) == [0.4]
     assert shares.values([trace([0.2, 0.4, None])], best=False) == []
-    assert np.isfinite(grid.TOLERANCE)

@@ -20,12 +20,12 @@ def test_mean_and_standard_deviation_by_hand():
     sample = Sample.of([84.0, 84.6, 84.3])
     assert (sample.mean, sample.deviation, sample.n) == (pytest.approx(84.3), pytest.approx(0.3), 3)
     assert Sample.of([1, 2, 3, 6]).deviation == pytest.approx(math.sqrt((4 + 1 + 0 + 9) / 3))
-    assert Sample.of([84.0]) == Sample(84.0, None, 1)
-    assert Sample.of([]) == Sample(None, None, 0)
+    assert Sample.of([84.0]) == Sample(84.0, None, 1, None)
+    assert Sample.of([]) == Sample(None, None, 0, None)
 
 
 def test_a_sample_as_text():
-    assert Sample.of([84.0, 84.6, 84.3]).text() == "84.3 ± 0.3"
+    assert Sample.of([84.0, 84.6, 84.3]).text() == "84.3 ± 0.7"
     assert Sample.of([1166]).text(0) == "1166"
     assert Sample.of([]).text() == "-"
 
@@ -57,17 +57,39 @@ def test_the_remark_of_the_published_number_is_added():
 
 
 @pytest.mark.parametrize(
-    ("ours", "tolerance", "verdict"),
-    [(86.0, 2.0, ""), (86.1, 2.0, "higher"), (82.0, 2.0, ""), (81.9, 2.0, "lower"), (0.0, None, "")],
+    ("ours", "published", "verdict"),
+    [
+        ([85.0, 86.0, 87.0], THEIRS, ""),  # 86 ± 2.48, of which 84 is inside
+        ([85.5, 86.0, 86.5], THEIRS, "higher"),  # 86 ± 1.24
+        ([81.5, 82.0, 82.5], THEIRS, "lower"),
+        ([86.1], THEIRS, ""),  # one seed has no interval
+        ([56.5, 57.0, 57.5], READ, ""),  # 57 ± 1.24, and the number was read within 1
+        ([57.0, 57.5, 58.0], READ, "higher"),
+    ],
 )
-def test_a_difference_beyond_the_tolerance_is_called_by_its_name(ours, tolerance, verdict):
-    assert Comparison(Sample.of([ours]), None, THEIRS).verdict(tolerance) == verdict
+def test_higher_and_lower_mean_that_the_interval_excludes_the_published_number(ours, published, verdict):
+    assert Comparison(Sample.of(ours), None, published).verdict == verdict
+
+
+def test_the_interval_is_that_of_students_t():
+    sample = Sample.of([85.0, 86.0, 87.0])
+    assert sample.half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    assert (Sample.of([85.0]).half, Sample.of([]).half) == (None, None)
+
+
+def test_smaller_runs_are_not_compared_with_published_numbers():
+    alone = Rendering([LONG, WIDE]).alone
+    assert not any(
+        "84" in cell or "higher" in cell or "lower" in cell for row in flat(alone.tables[0]).rows[1:] for cell in row
+    )
+    assert flat(alone.tables[1]).rows == [["mean", "80.0", "10.0"]]
+    assert "not compared" in alone.notes[-1]
 
 
 def test_without_a_published_number_there_is_no_difference():
     for published in (None, Published(None)):
         cell = Comparison(Sample.of([3.0]), None, published)
-        assert (cell.difference, cell.verdict(0.0)) == (None, "")
+        assert (cell.difference, cell.verdict) == (None, "")
     assert Comparison(Sample.of([]), None, THEIRS).difference is None
 
 
@@ -87,27 +109,26 @@ LONG = Table(
         ["none", "not defined"],
     ],
     ["A note."],
-    tolerance=2.0,
 )
 WIDE = Table(
     "Wide",
     ["rule", "clean, %", "noise, %"],
     [["mean", Comparison(Sample.of([80.0]), None, THEIRS), Comparison(Sample.of([10.0]), None, READ, "Collapses.")]],
-    tolerance=2.0,
 )
 
 
 def test_one_column_of_comparisons_is_taken_apart():
     assert flat(LONG).columns == ["rule", "accuracy, %: ours", "best", "published", "difference", "remark"]
     assert flat(LONG).rows == [
-        ["mean | all", "81.5 ± 0.7", "90.5 ± 0.7", "84", "-2.5 lower", "Odd."],
-        ["median", "55.5 ± 0.7", "60.5 ± 0.7", "55 ± 1.5", "+0.5", ""],
+        ["mean | all", "81.5 ± 6.4", "90.5 ± 6.4", "84", "-2.5", "Odd."],
+        ["median", "55.5 ± 6.4", "60.5 ± 6.4", "55 ± 1.5", "+0.5", ""],
         ["none", "not defined", "", "", "", ""],
     ]
     assert flat(LONG).notes == [
         "A note.",
-        "Ours: mean ± standard deviation over 2 seeds, at the end of training; best: at each run's best evaluation.",
-        '"higher" and "lower" mark differences beyond 2.',
+        "Ours: mean ± half of its 95 % interval over 2 seeds, at the end of training; best: at each run's best "
+        "evaluation.",
+        '"higher" and "lower": our 95 % interval excludes the published number. One seed has none.',
         "Published: Toy 2020, Table 1, printed; runs of A. Toy.",
         "Published: Toy 2020, Figure 2, read off the figure, within 1; runs of A. Toy.",
     ]
@@ -115,7 +136,7 @@ def test_one_column_of_comparisons_is_taken_apart():
 
 def test_several_columns_of_comparisons_are_one_cell_each():
     assert flat(WIDE).columns == ["rule", "clean, %", "noise, %"]
-    assert flat(WIDE).rows == [["mean", "80.0 (84, -4.0 lower)", "10.0 (55 ± 1.5, -45.0 lower)"]]
+    assert flat(WIDE).rows == [["mean", "80.0 (84, -4.0)", "10.0 (55 ± 1.5, -45.0)"]]
     assert flat(WIDE).notes[0] == "mean, noise, %: Collapses."
     assert "In brackets: the published number, and ours minus that." in flat(WIDE).notes
 
@@ -131,7 +152,7 @@ def test_markdown_keeps_its_columns():
     lines = markdown_table(flat(LONG)).splitlines()
     assert lines[0] == "**Long | narrow**"
     assert lines[3] == "| --- | ---: | ---: | ---: | ---: | --- |"
-    assert lines[4] == "| mean \\| all | 81.5 ± 0.7 | 90.5 ± 0.7 | 84 | -2.5 lower | Odd. |"
+    assert lines[4] == "| mean \\| all | 81.5 ± 6.4 | 90.5 ± 6.4 | 84 | -2.5 | Odd. |"
     assert {line.replace("\\|", "").count("|") for line in lines[2:7]} == {7}
 
 
@@ -139,24 +160,19 @@ def test_the_terminal_shows_the_same_words():
     console = Console(file=io.StringIO(), width=120)
     console.print(terminal_table(flat(LONG)))
     out = console.file.getvalue()
-    assert all(word in out for word in ("mean | all", "81.5 ± 0.7", "-2.5 lower", "Odd.", "not defined"))
+    assert all(word in out for word in ("mean | all", "81.5 ± 6.4", "-2.5", "Odd.", "not defined"))
 
 
 def test_csv_goes_to_pandas_with_every_number():
     frame = pandas.read_csv(io.StringIO(csv_text([LONG, WIDE])))
     assert list(frame["table"]) == ["Long | narrow"] * 3 + ["Wide"]
     mean = frame.iloc[0]
-    assert (mean["rule"], mean["what"], mean["verdict"], mean["remark"]) == (
-        "mean | all",
-        "accuracy, %",
-        "lower",
-        "Odd.",
-    )
+    assert (mean["rule"], mean["what"], mean["remark"]) == ("mean | all", "accuracy, %", "Odd.")
     assert mean[["mean", "n", "failed", "best", "published", "difference"]].tolist() == [81.5, 2, 0, 90.5, 84.0, -2.5]
     assert mean["sd"] == pytest.approx(math.sqrt(0.5))
     assert frame.iloc[1]["published sd"] == 1.5
     assert "within 1" in frame.iloc[1]["source"]
     assert (frame.iloc[2]["remark"], math.isnan(frame.iloc[2]["mean"])) == ("not defined", True)
     wide = frame.iloc[3]
-    assert (wide["clean, %: mean"], wide["noise, %: difference"], wide["noise, %: verdict"]) == (80.0, -45.0, "lower")
+    assert (wide["clean, %: mean"], wide["noise, %: difference"]) == (80.0, -45.0)
     assert math.isnan(wide["mean"])

@@ -2,42 +2,50 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from phalanx.experiments.papers.published import Published
+from phalanx.experiments.statistics import Estimate
 from phalanx.experiments.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from phalanx.experiments.papers.claims import Claim
+
 
 @dataclass(frozen=True)
 class Sample:
-    """Mean and standard deviation of values over seeds.
+    """Mean, standard deviation and 95 % interval of values over seeds.
 
     Args:
         mean: None if there are no values.
         deviation: standard deviation with n - 1 in the denominator; None for fewer than two values.
         n: number of values.
+        half: of the length of the 95 % interval of the mean, by Student's t; None for fewer than two values.
     """
 
     mean: float | None
     deviation: float | None
     n: int
+    half: float | None = None
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Sample":
         """Return mean and standard deviation (ddof = 1) of the values."""
         known = [float(value) for value in values]
         mean = statistics.fmean(known) if known else None
-        return cls(mean, statistics.stdev(known) if len(known) > 1 else None, len(known))
+        high = Estimate.of(known).high
+        half = None if high is None or mean is None else high - mean
+        return cls(mean, statistics.stdev(known) if len(known) > 1 else None, len(known), half)
 
-    def text(self, decimals: int = 1) -> str:
-        """Return `84.1 ± 0.3`, the mean alone for one value, a dash for none."""
+    def text(self, decimals: int = 1, *, signed: bool = False) -> str:
+        """Return `84.1 ± 0.3` with half of the 95 % interval, the mean alone for one value, a dash for none."""
         if self.mean is None:
             return "-"
-        return f"{self.mean:.{decimals}f}" + ("" if self.deviation is None else f" ± {self.deviation:.{decimals}f}")
+        form = f"{'+' if signed else ''}.{decimals}f"
+        return f"{self.mean:{form}}" + ("" if self.half is None else f" ± {self.half:.{decimals}f}")
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,26 @@ class Comparison:
             return self.ours.text(self.decimals) + of
         return "failed" if self.failed else "missing"
 
-    def verdict(self, tolerance: float | None) -> str:
-        """Return "higher" or "lower" if ours differs from the published by more than the tolerance, else ""."""
-        if tolerance is None or self.difference is None or abs(self.difference) <= tolerance:
+    @property
+    def verdict(self) -> str:
+        """Whether ours is "higher" or "lower": if its 95 % interval excludes the published number; "" if not, or none.
+
+        A number that was read off a figure is excluded only with its error of reading.
+        """
+        if self.difference is None or self.ours.half is None or self.published is None:
+            return ""
+        if abs(self.difference) <= self.ours.half + self.published.within:
             return ""
         return "higher" if self.difference > 0 else "lower"
 
+    @property
+    def alone(self) -> "Comparison":
+        """The same cell without the published number."""
+        return replace(self, published=None, remark="")
+
 
 Cell = str | Comparison
+SMALLER = "The published numbers are of the paper's own size. Smaller runs are not compared with them."
 
 
 @dataclass(frozen=True)
@@ -97,19 +117,23 @@ class Table:
         columns: headings, with units.
         rows: a cell for each column.
         notes: sentences below the table.
-        tolerance: larger differences are called "higher" or "lower", in the unit of the cells.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
-    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
             expected = f"{len(self.columns)} cells ({', '.join(self.columns)})"
             raise ValueError(f"Each row of the table {self.title!r} needs {expected}, got {len(wrong[0])}: {wrong[0]}.")
+
+    @property
+    def alone(self) -> "Table":
+        """The same table without published numbers."""
+        rows = [[cell.alone if isinstance(cell, Comparison) else cell for cell in row] for row in self.rows]
+        return replace(self, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -135,16 +159,32 @@ class Rendering:
         tables: in order.
         plots: in order, each with a `part` of its own.
         notes: sentences at the end: our differences from the paper, and the reasons.
+        claims: of the paper, which the runs are judged on.
     """
 
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
     notes: Sequence[str] = ()
+    claims: "Sequence[Claim]" = ()
 
     def __post_init__(self) -> None:
         parts = [plot.part for plot in self.plots]
         if len(parts) != len(set(parts)):
             raise ValueError(f"Each plot of an experiment needs a part of its own, got {parts}.")
+
+    def unjudged(self, why: Sequence[str]) -> "Rendering":
+        """Return the same results without any verdict, since a baseline has learned nothing.
+
+        Args:
+            why: a sentence for each such run.
+        """
+        tables = [table.alone for table in self.tables]
+        return replace(self, tables=tables, claims=(), notes=(*self.notes, *(f"Not judged: {one}" for one in why)))
+
+    @property
+    def alone(self) -> "Rendering":
+        """The same results without published numbers, since their runs are smaller than the paper's."""
+        return replace(self, tables=[table.alone for table in self.tables], notes=(*self.notes, SMALLER))
 
 
 def compared(

@@ -72,6 +72,7 @@ class Context:
         published: the numbers that the paper publishes.
         data_dir: folder of the data sets; they are downloaded if None.
         engine: that the runs train by where they have it; None: the experiment's own.
+        own_size: whether the runs are of the paper's own size: only then they are compared with published numbers.
     """
 
     scale: Scale
@@ -79,6 +80,7 @@ class Context:
     published: PublishedPaper
     data_dir: Path | None = None
     engine: str | None = None
+    own_size: bool = True
 
     @property
     def form(self) -> str:
@@ -103,6 +105,15 @@ class Exhibit:
     minutes: Mapping[Scale, float]
     runs: Callable[[Scale, int], dict[str, Run]]
     render: Callable[[Mapping[str, Sequence[Trace]], Context], Rendering]
+
+    def own_size(self, scale: Scale) -> bool:
+        """Return whether the runs of a scale are of the paper's own size: some experiments are as large on both."""
+        return scale == "paper" or self.runs(scale, 0) == self.runs("paper", 0)
+
+    def results(self, records: Mapping[str, Sequence[Trace]], context: Context) -> Rendering:
+        """Return what `render` does; without published numbers where the runs are smaller than the paper's."""
+        found = self.render(records, context)
+        return found if context.own_size else found.alone
 
     @classmethod
     def of(cls, module: ModuleType) -> "Exhibit":

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from phalanx.experiments.papers.experiment import SCALES
+
 
 @dataclass(frozen=True)
 class Page:
@@ -43,6 +45,12 @@ class Manifest:
             ValueError: the file holds something else.
         """
         return self._pages().get(f"{experiment}-{form}")
+
+    def forms(self, experiment: str) -> list[str]:
+        """Return the forms of which an experiment has a page: its scale, and engine if it is not its own."""
+        start = f"{experiment}-"
+        ends = (name.removeprefix(start) for name in self._pages() if name.startswith(start))
+        return [form for form in ends if form.partition("-")[0] in SCALES]
 
     def keep(self, experiment: str, form: str, page: Page) -> None:
         """Write the records of a page, in place of an older entry."""

@@ -81,6 +81,12 @@ class Needed:
             for cell, seeds in cells.items()
         }
 
+    def baselines(self, experiment: Experiment, known: Traces) -> dict[str, tuple[Run, list[Trace]]]:
+        """Return a run of each cell of an experiment, and the traces that its page shows."""
+        cells = self.cells[experiment.name]
+        shown = self.traces(experiment, known)
+        return {cell: (self.plans[next(iter(seeds.values()))], shown[cell]) for cell, seeds in cells.items()}
+
     def page(self, experiment: Experiment, known: Traces) -> Page:
         """Return the records of an experiment's page."""
         cells = self.cells[experiment.name].items()

@@ -19,7 +19,7 @@ def flat(table: Table) -> Flat:
     if len(compared) == 1:
         columns, rows, right = _expanded(table, compared[0])
         return Flat(table.title, columns, rows, [*table.notes, *_legend(table)], right)
-    rows = [[_brief(cell, table.tolerance) for cell in row] for row in table.rows]
+    rows = [[_brief(cell) for cell in row] for row in table.rows]
     notes = [*table.notes, *_remarks(table), *_legend(table)]
     return Flat(table.title, list(table.columns), rows, notes, [c in compared for c in range(len(table.columns))])
 
@@ -31,7 +31,7 @@ def _compared(table: Table) -> list[int]:
 
 def _expanded(table: Table, c: int) -> tuple[list[str], list[list[str]], list[bool]]:
     """Return headings and rows with the comparisons of column c in parts, without parts that no row has."""
-    parts = [_parts(row[c], table.tolerance) for row in table.rows]
+    parts = [_parts(row[c]) for row in table.rows]
     names = [name for name in PARTS if name == "ours" or any(part[name] for part in parts)]
     shown = {"ours": f"{table.columns[c]}: ours"}
     before, after = list(table.columns[:c]), list(table.columns[c + 1 :])
@@ -46,27 +46,27 @@ def _expanded(table: Table, c: int) -> tuple[list[str], list[list[str]], list[bo
 PARTS = ("ours", "best", "published", "difference", "remark")
 
 
-def _parts(cell: str | Comparison, tolerance: float | None) -> dict[str, str]:
+def _parts(cell: str | Comparison) -> dict[str, str]:
     """Return the parts of a comparison as text; a cell of text is the first part."""
     if isinstance(cell, str):
         return dict.fromkeys(PARTS, "") | {"ours": cell}
     best = cell.best.text(cell.decimals) if cell.best is not None and cell.best.n else ""
     published = cell.published.text if cell.published else ""
-    return dict(zip(PARTS, (cell.text, best, published, _difference(cell, tolerance), cell.remark), strict=True))
+    return dict(zip(PARTS, (cell.text, best, published, _difference(cell), cell.remark), strict=True))
 
 
-def _difference(cell: Comparison, tolerance: float | None) -> str:
+def _difference(cell: Comparison) -> str:
     """Return the difference, such as `-4.2 lower`."""
     if cell.difference is None:
         return ""
-    return " ".join(filter(None, (f"{cell.difference:+.{cell.decimals}f}", cell.verdict(tolerance))))
+    return " ".join(filter(None, (f"{cell.difference:+.{cell.decimals}f}", cell.verdict)))
 
 
-def _brief(cell: str | Comparison, tolerance: float | None) -> str:
+def _brief(cell: str | Comparison) -> str:
     """Return the comparison in one cell, such as `84.1 ± 0.3 (88.3, -4.2 lower)`."""
     if isinstance(cell, str):
         return cell
-    inner = ", ".join(filter(None, (cell.published.text if cell.published else "", _difference(cell, tolerance))))
+    inner = ", ".join(filter(None, (cell.published.text if cell.published else "", _difference(cell))))
     return f"{cell.text} ({inner})" if inner else cell.text
 
 
@@ -82,20 +82,20 @@ def _remarks(table: Table) -> list[str]:
 
 
 def _legend(table: Table) -> list[str]:
-    """Return the meaning of the numbers, the tolerance, and the sources of the published ones."""
+    """Return the meaning of the numbers, and the sources of the published ones."""
     cells = [cell for row in table.rows for cell in row if isinstance(cell, Comparison)]
     counts = sorted({cell.ours.n for cell in cells if cell.ours.n})
     if not counts:
         return []
     many = counts[-1] > 1
     seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else plural(counts[0], "seed")
-    ours = f"Ours: {'mean ± standard deviation' if many else 'the value'} over {seeds}"
+    ours = f"Ours: {'mean ± half of its 95 % interval' if many else 'the value'} over {seeds}"
     best = any(cell.best is not None and cell.best.n for cell in cells) and len(_compared(table)) == 1
     out = [ours + (", at the end of training; best: at each run's best evaluation." if best else ".")]
     if len(_compared(table)) > 1 and any(cell.published for cell in cells):
         out.append("In brackets: the published number, and ours minus that.")
-    if table.tolerance is not None and any(cell.difference is not None for cell in cells):
-        out.append(f'"higher" and "lower" mark differences beyond {table.tolerance:g}.')
+    if any(cell.difference is not None for cell in cells):
+        out.append('"higher" and "lower": our 95 % interval excludes the published number. One seed has none.')
     return out + [f"Published: {source}" for source in _sources(cell.published for cell in cells)]
 
 
@@ -106,7 +106,7 @@ def _sources(numbers: Iterable[Published | None]) -> list[str]:
 
 # CSV
 
-NUMBERS = ("mean", "sd", "n", "failed", "best", "best sd", "published", "published sd", "difference", "verdict")
+NUMBERS = ("mean", "sd", "half", "n", "failed", "best", "best sd", "published", "published sd", "difference", "verdict")
 TEXTS = ("remark", "source")
 
 
@@ -136,18 +136,18 @@ def _lines(table: Table) -> Iterable[dict[str, Any]]:
             if len(compared) == 1:
                 line["what"] = heading
             before = "" if len(compared) == 1 else f"{heading}: "
-            line |= {before + name: value for name, value in _values(cell, table.tolerance).items()}
+            line |= {before + name: value for name, value in _values(cell).items()}
         yield line
 
 
-def _values(cell: str | Comparison, tolerance: float | None) -> Mapping[str, Any]:
+def _values(cell: str | Comparison) -> Mapping[str, Any]:
     """Return all numbers of a comparison, None if it has none; a text is a remark."""
     if isinstance(cell, str):
         return dict.fromkeys((*NUMBERS, *TEXTS)) | {"remark": cell}
     published, best = cell.published, cell.best
-    ours = (cell.ours.mean, cell.ours.deviation, cell.ours.n, cell.failed)
+    ours = (cell.ours.mean, cell.ours.deviation, cell.ours.half, cell.ours.n, cell.failed)
     at_best = (best.mean, best.deviation) if best else (None, None)
     theirs = (published.value, published.deviation) if published else (None, None)
     texts = (cell.remark, published.source if published else "")
-    values = (*ours, *at_best, *theirs, cell.difference, cell.verdict(tolerance), *texts)
+    values = (*ours, *at_best, *theirs, cell.difference, cell.verdict, *texts)
     return dict(zip((*NUMBERS, *TEXTS), values, strict=True))

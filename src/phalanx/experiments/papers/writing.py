@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from phalanx.experiments.papers.claims import claims_table, judged
 from phalanx.experiments.papers.comparison import Plot, Rendering
 from phalanx.experiments.papers.experiment import Context, Experiment
 from phalanx.experiments.papers.output import csv_text, flat
@@ -69,6 +70,8 @@ def _blocks(rendering: Rendering, experiment: Experiment, drawn: Mapping[str, Se
     exhibit, paper = experiment.exhibit, experiment.paper
     blocks = [f"# {paper.title}: {experiment.name}", exhibit.title, f"{paper.citation}", f"The paper: {exhibit.claim}"]
     blocks += map(markdown_table, map(flat, rendering.tables))
+    if claims := judged(rendering.claims):
+        blocks.append(markdown_table(flat(claims_table(claims))))
     for plot in rendering.plots:
         picture = f"![{plot.caption or exhibit.title}]({drawn[plot.part][0].name})"
         blocks += [picture, *([plot.caption] if plot.caption else [])]

@@ -35,8 +35,8 @@ def render(records, context):
     panels = {("", attack): {rule: records[f"{rule}, {attack}"] for rule in RULES} for attack in ATTACKS}
     return Rendering(
         tables=[
-            Table("Accuracy at the end", ["rule", "attack", "accuracy, %"], rows, tolerance=2.0),
-            Table("The same, side by side", ["rule", "no attack, %", "noise, %"], wide, tolerance=2.0),
+            Table("Accuracy at the end", ["rule", "attack", "accuracy, %"], rows),
+            Table("The same, side by side", ["rule", "no attack, %", "noise, %"], wide),
         ],
         plots=[Plot(curves(panels), caption="Test accuracy over rounds.")],
         notes=["Digits are no toys."],

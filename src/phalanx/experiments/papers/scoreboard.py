@@ -1,0 +1,158 @@
+"""One scoreboard of all claims of all papers, and counts of what the pages show."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.experiments.papers.claims import LEGEND, Judged, judged
+from phalanx.experiments.papers.comparison import Comparison, Rendering
+from phalanx.experiments.papers.experiment import Context, Experiment, Reproduction
+from phalanx.experiments.shown.text import Flat, markdown_table
+from phalanx.experiments.trace import Trace
+from phalanx.wording import plural
+
+BEGIN, END = "<!-- scoreboard -->", "<!-- end of the scoreboard -->"
+PAGE = Path("docs/reproduction.md")  # next to the folder of results; between the two marks it has the scoreboard
+SEEDS = 3  # from which a page counts as repeated
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page: an experiment with the results that were drawn.
+
+    Args:
+        experiment: the experiment.
+        context: of the rendering.
+        rendering: its results.
+        records: its traces, by cell.
+    """
+
+    experiment: Experiment
+    context: Context
+    rendering: Rendering
+    records: Mapping[str, Sequence[Trace]]
+
+    @property
+    def size(self) -> str:
+        """The size of its runs, in words."""
+        return "the paper's" if self.context.own_size else "quick"
+
+    @property
+    def command(self) -> str:
+        """The end of the command that carries out its runs, after the name of the paper."""
+        engine = "" if self.context.engine is None else f" --engine {self.context.engine}"
+        scale = "" if self.context.scale == "quick" else f" --scale {self.context.scale}"
+        return f"{self.experiment.name}{scale} --seeds {len(self.context.seeds)}{engine}"
+
+    @property
+    def numerics(self) -> str:
+        """The numerics versions of its records."""
+        return ", ".join(map(str, sorted({t.provenance.numerics for some in self.records.values() for t in some})))
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it trains, with at least three seeds in each cell that has any."""
+        counts = [len(some) for some in self.records.values() if some]
+        return bool(counts) and min(counts) >= SEEDS
+
+    @property
+    def comparisons(self) -> Iterator[Comparison]:
+        """Our numbers with a published one."""
+        cells = (cell for table in self.rendering.tables for row in table.rows for cell in row)
+        return (cell for cell in cells if isinstance(cell, Comparison) and cell.difference is not None)
+
+
+def write_scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction], folder: Path) -> list[Path]:
+    """Write the scoreboard as Markdown and CSV, and into the page of the documentation if that has its marks.
+
+    Args:
+        pages: all pages.
+        found: the papers.
+        folder: of all results.
+
+    Returns:
+        The files.
+    """
+    text, table = scoreboard(pages, found), csv_of(pages)
+    files = {folder / "scoreboard.md": f"# Claims of the papers\n\n{text}\n", folder / "scoreboard.csv": table}
+    page = folder.parent / PAGE
+    if page.is_file() and BEGIN in (before := page.read_text(encoding="utf-8")):
+        head, _, rest = before.partition(BEGIN)
+        files[page] = f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+    for path, content in files.items():
+        path.write_text(content, encoding="utf-8")
+    return list(files)
+
+
+def scoreboard(pages: Sequence[Shown], found: Mapping[str, Reproduction]) -> str:
+    """Return the counts, and a table of claims for each paper, as Markdown."""
+    blocks = [_counts(pages, found), LEGEND]
+    for name, reproduction in found.items():
+        rows = [
+            [one.claim.text, one.verdict, one.claim.ours, one.claim.claimed, str(len(one.claim.values)), page.size,
+             page.numerics, f"`{page.command}`"]
+            for page, one in _claims(pages) if page.experiment.paper.name == name
+        ]  # fmt: skip
+        if rows:
+            columns = ["claim", "verdict", "ours", "claimed", "seeds", "size", "numerics", "command"]
+            title = f"{reproduction.paper.citation} (`phalanx reproduce {name}`, and the command of the row)"
+            blocks.append(markdown_table(Flat(title, columns, rows, [], [False] * len(columns))))
+    return "\n\n".join(blocks)
+
+
+def _claims(pages: Sequence[Shown]) -> list[tuple[Shown, Judged]]:
+    """Return all claims with their pages, those at the papers' own size first."""
+    ordered = sorted(pages, key=lambda page: not page.context.own_size)
+    return [(page, one) for page in ordered for one in judged(page.rendering.claims)]
+
+
+def _counts(pages: Sequence[Shown], found: Mapping[str, Reproduction]) -> str:
+    """Return the counts in sentences."""
+    lines = []
+    for own, what in ((True, "At the papers' own size"), (False, "At quick scale")):
+        verdicts = Counter(one.verdict for page, one in _claims(pages) if page.context.own_size == own)
+        parts = f"{verdicts['holds']} hold, {verdicts['fails']} fail, {verdicts['open']} are open"
+        lines.append(f"* {what}: {plural(verdicts.total(), 'claim')}; {parts}.")
+    numbers = [cell for page in pages for cell in page.comparisons]
+    inside = Counter("none" if c.ours.half is None else c.verdict or "inside" for c in numbers)
+    published = sum(
+        number.value is not None
+        for reproduction in found.values()
+        for table in reproduction.published.tables.values()
+        for number in table.numbers.values()
+    )
+    lines.append(
+        f"* {len(numbers):,} of our numbers stand next to one of the {published:,} published ones: {inside['inside']} "
+        f"with it in their 95 % interval, {inside['higher']} higher, {inside['lower']} lower, {inside['none']} of one "
+        "seed, without an interval."
+    )
+    trained = [page for page in pages if any(page.records.values())]
+    full = [page for page in trained if page.context.own_size]
+    versions = Counter(
+        trace.provenance.numerics
+        for trace in {t.identity: t for page in trained for some in page.records.values() for t in some}.values()
+    )
+    counted = ", ".join(f"{count:,} of version {version}" for version, count in sorted(versions.items()))
+    lines.append(
+        f"* {len(trained)} pages from runs, {len(full)} of them at the paper's own size and "
+        f"{sum(page.repeated for page in trained)} with at least {SEEDS} seeds in each cell. Records by numerics "
+        f"version: {counted}."
+    )
+    return "\n".join(lines)
+
+
+def csv_of(pages: Sequence[Shown]) -> str:
+    """Return a line for each claim."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["paper", "experiment", "claim", "verdict", "mean", "half", "claimed", "seeds", "size", "command"])
+    for page, one in _claims(pages):
+        claim, sample = one.claim, one.claim.sample
+        writer.writerow(
+            [page.experiment.paper.name, page.experiment.name, claim.text, one.verdict, sample.mean, sample.half,
+             claim.claimed, sample.n, page.size, f"phalanx reproduce {page.experiment.paper.name} {page.command}"]
+        )  # fmt: skip
+    return out.getvalue()
