@@ -12,7 +12,7 @@ from phalanx.algorithms import RFFL, ByzantineCFL, Catalyst, FedAvg, PerCluster,
 from phalanx.core import Algorithm, InfeasibleError, Setting, TooFewError, Updates
 from phalanx.promises import PromiseError, combine, held, promise, watched
 from phalanx.weighting import AsReported, Ignore, Truncate
-from toys import updates
+from toys import Scripted, updates
 
 SUBSET = Truncate(2 / 12, 0.4, scope="subset")
 
@@ -189,6 +189,16 @@ def test_a_round_of_too_few_is_lost_and_says_why():
     state, _ = algorithm.init(torch.zeros(2), dict.fromkeys(range(5), 1))
     with watched(2), pytest.raises(TooFewError, match="the promise for 2 would be broken"):
         algorithm.step(state, updates([[1.0, 0.0]] * 4))
+
+
+@pytest.mark.parametrize(("senders", "shares"), [(0, (1 / 3,)), (1, (1 / 5,)), (2, ())])
+def test_attackers_who_send_no_numbers_stop_no_round_and_count_as_attackers(senders, shares):
+    """Of six clients two may be attackers."""
+    answers, seen = {i: [float("nan") if i < senders else 1.0] for i in range(6)}, []
+    phalanx.run(FedAvg(Median(), Ignore()), Scripted(answers), torch.zeros(2), until=3, observers=[seen.append])
+    assert seen[0].promise.f == 2
+    assert [progress.shares for progress in seen[1:]] == [pytest.approx(shares)] * 3
+    assert seen[-1].state.version == 3
 
 
 def test_what_does_not_say_what_it_combines_promises_nothing():

@@ -42,6 +42,7 @@ class Ledger:
     sent: dict[int, Sent] = field(default_factory=dict)
     ahead: dict[int, Sent] = field(default_factory=dict)
     failed: dict[int, FailedAttempts] = field(default_factory=dict)
+    bad: Set[int] = frozenset()  # enrolled clients whose answers in the last wait were invalid
     _invalid: dict[int, str] = field(default_factory=dict)  # since the last report
     _lost: dict[int, str] = field(default_factory=dict)  # since the last report
 
@@ -83,6 +84,7 @@ class Ledger:
     def settle(self, arrivals: Arrivals, version: int) -> tuple[Updates | None, set[int]]:
         """Return the valid updates, if there are any for a step, and the clients that need another download."""
         checked = self.guard.inspect(arrivals.replies, self.sent, version, self.model)
+        self.bad = self.enrolled & (arrivals.invalid.keys() | (checked.invalid.keys() & checked.answered))
         bad = {**arrivals.invalid, **{i: why for i, why in checked.invalid.items() if i in checked.answered}}
         failed = {**arrivals.lost, **bad}
         again = failed.keys() - (checked.updates.clients if checked.updates else ())

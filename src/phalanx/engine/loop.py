@@ -344,7 +344,7 @@ class ServerLoop(Generic[S]):
         if self.own is not None:
             updates = replace(updates, reference=self._own_change(self.own, state))
         try:
-            with audited(self.influence) as found, watched(self.watched) as shares:
+            with audited(self.influence) as found, watched(self._left()) as shares:
                 new, ready = self.algorithm.step(state, updates)
         except InfeasibleError as error:
             return self._lose(state, updates, str(error))
@@ -359,6 +359,13 @@ class ServerLoop(Generic[S]):
         self.waiting = self.waiting | ready
         self._exclude(new, ready)
         return new, updates
+
+    def _left(self) -> int:
+        """Return how many of the attackers that are tolerated can be among the updates of this step.
+
+        Of a round, those whose answers were invalid are not: honest clients send none, so that these are attackers.
+        """
+        return max(0, self.watched - len(self.ledger.bad)) if self.algorithm.synchronous else self.watched
 
     def _own_change(self, own: ServerReference, state: S) -> Vector:
         """Return the server's own change; a failure ends the run, since it would be the same again."""
