@@ -159,6 +159,11 @@ def outcome(name: str, wrapper: str, preprocess: str, participation: str) -> Out
         return Outcome("refused", str(refusal))
     except StalledError as end:
         return Outcome("refused", f"Ends during the run: {end}")
+    return outcome_of(found)
+
+
+def outcome_of(found: Promise) -> Outcome:
+    """Return the outcome of a composition that works."""
     if not found.f:
         return Outcome("no guarantee", found.missing[0])
     return Outcome("guaranteed", plural(found.f, "attacker") if found.bounds else "nothing is shared")

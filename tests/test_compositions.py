@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import pytest
 
@@ -17,6 +18,7 @@ from compositions import (
     carried_out,
     compositions,
     outcome,
+    outcome_of,
     page,
     promised,
 )
@@ -41,6 +43,35 @@ def test_a_run_says_what_the_page_says():
         said, page_says = carried_out(plan), promised(plan)
         assert (said.f, said.missing) == (page_says.f, page_says.missing)
         assert said.sentence.startswith("Tolerates" if said.f else "Promises nothing")
+
+
+def cells():
+    """The cells of the page that do not stand for a refusal, each with its reason or its number of attackers."""
+    text = PAGE.read_text(encoding="utf-8")
+    reasons, name = dict(re.findall(r"^(\d+)\. (.*)$", text, re.MULTILINE)), ""
+    for line in text.splitlines():
+        name = line[3:] if line.startswith("## ") else name
+        row = [cell.strip() for cell in line.strip("|").split("|")]
+        if name in ALGORITHMS and len(row) == 2 + len(PARTICIPATION) and row[0] != "wrapper" and row[0] != "---":
+            where = name, row[0].strip("-"), row[1] if row[1] in PREPROCESSING else ""
+            for part, cell in zip(PARTICIPATION, row[2:], strict=True):
+                kind, _, words = cell.partition(" ")
+                if kind != "x":
+                    yield (*where, part), words if kind == "**y**" else reasons[words]
+
+
+def test_the_page_says_what_is_promised():
+    """Each cell: the number of attackers, or why there is none, in the words of the promise; nothing is trained."""
+    found = list(cells())
+    assert len(found) > 2500
+    for (name, wrapper, preprocess, part), words in found:
+        algorithm = ALGORITHMS[name]
+        if preprocess:
+            algorithm = dataclasses.replace(algorithm, preprocess=PREPROCESSING[preprocess])
+        algorithm = WRAPPERS[wrapper](algorithm)
+        examples = 20 if algorithm.needs_reference else 0
+        plan = Run(algorithm=algorithm, clients=N, until=Until(2), server_examples=examples, **PARTICIPATION[part])
+        assert outcome_of(promised(plan)).words.startswith(words.rstrip(".")), (name, wrapper, preprocess, part)
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ OTHER = {
     "start": "glorot",
     "byzantine_per_round": 1,
     "influence": 1,
+    "tolerate": 1,
     "availability": OnOff(),
     "deadline": Deadline(),
     "then": "wait",

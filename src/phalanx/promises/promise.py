@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from phalanx.aggregators import Aggregator
 from phalanx.core import Algorithm, InfeasibleError, Pool, Setting, Tolerance
-from phalanx.promises.remarks import refuse, remarks
+from phalanx.promises.remarks import named, refuse, remarks
+from phalanx.weighting import Truncate
 from phalanx.weighting.sampling import more_drawn
 from phalanx.wording import plural
 
@@ -281,14 +282,13 @@ def _why(algorithm: Algorithm[Any], pool: Pool, setting: Setting) -> str:
 
 def _by_weight(pool: Pool, allowed: Tolerance) -> str:
     """Return that one client can have too much weight, with the remedy."""
-    if pool.parted:
-        return (
-            f"{pool.weighting} bounds what attackers hold of all clients, and all of them can be in one cluster. "
-            'Set preprocess to Truncate(alpha, alpha_star, scope="subset") or to Ignore().'
-        )
+    remedy = 'Set preprocess to Truncate(alpha, alpha_star, scope="subset") or to Ignore().'
+    weights = named(pool.weighting) if isinstance(pool.weighting, Truncate) else str(pool.weighting)
+    if pool.parted and isinstance(pool.weighting, Truncate):
+        return f"{weights} bounds what attackers hold of all clients, and all of them can be in one cluster. {remedy}"
     return (
-        f"By {pool.weighting}, a client that reports enough examples can hold too much of a {pool.name}: "
-        f'{allowed.limit} is tolerated. Set preprocess to Truncate(alpha, alpha_star, scope="subset") or to Ignore().'
+        f"By {weights}, a client that reports enough examples can hold too much of a {pool.name}: {allowed.limit} is "
+        f"tolerated. {remedy}"
     )
 
 

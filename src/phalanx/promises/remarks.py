@@ -140,7 +140,7 @@ def beyond_tolerance(preprocess: Truncate, rule: Rule | None) -> Iterator[str]:
         else:
             limit = limit if tolerance.strict else f"no more than {float(tolerance.share):.3g}"
         yield (
-            f"{_named(preprocess)} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} tolerates "
+            f"{named(preprocess)} lets attackers have {preprocess.alpha_star:.3g} of the weight, and {rule} tolerates "
             f"{limit}. {choice}."
         )
 
@@ -174,11 +174,11 @@ def _population(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int | No
     share = attacker_share(kept, f, size)
     attackers, bounds = (
         plural(f, "attacker"),
-        f"{_named(preprocess)} bounds what attackers hold of all {plural(n, 'client')}",
+        f"{named(preprocess)} bounds what attackers hold of all {plural(n, 'client')}",
     )
     if whole.name == "cluster" and f:
         yield (
-            f"{_named(preprocess)} bounds what attackers hold of a cluster as long as they are {preprocess.alpha:g} of "
+            f"{named(preprocess)} bounds what attackers hold of a cluster as long as they are {preprocess.alpha:g} of "
             f'it at most, and {attackers} of {n} clients can be in one cluster. Set scope to "subset".'
         )
     elif whole.name == "round" and drawn is not None and share > most + 1e-12:
@@ -210,7 +210,7 @@ def _remedy(preprocess: Truncate, f: int, n: int, whole: Pool) -> str:
     return f'Set scope to "subset", which is feasible with {enough}. For more clients, {whole.larger}.'
 
 
-def _named(preprocess: Truncate) -> str:
+def named(preprocess: Truncate) -> str:
     """Return the truncation in words, as short as its options allow."""
     scope = "" if preprocess.scope == "population" else f", {preprocess.scope}"
     return f"Truncate({preprocess.alpha:g}, {preprocess.alpha_star:g}{scope})"
@@ -222,7 +222,7 @@ def _cohort(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int | None) 
     few = preprocess.most(size)
     if few < min(f, size):
         yield (
-            f"{_named(preprocess)} is made for {plural(few, 'attacker')} in a {whole.name} of {size}, and {f} of "
+            f"{named(preprocess)} is made for {plural(few, 'attacker')} in a {whole.name} of {size}, and {f} of "
             f'{len(sizes)} clients can be in it. Set scope to "subset".'
         )
     try:
@@ -238,12 +238,12 @@ def _refuse_subset(preprocess: Truncate, sizes: Sizes, whole: Pool, drawn: int |
     if preprocess.drawn is not None and (drawn is None or drawn > preprocess.drawn):
         found = "no clients are drawn" if drawn is None else f"{drawn} are"
         raise InfeasibleError(
-            f"{_named(preprocess)} counts on {preprocess.drawn} clients drawn at random for each round, and {found}. "
+            f"{named(preprocess)} counts on {preprocess.drawn} clients drawn at random for each round, and {found}. "
             f"Set drawn to {'null' if drawn is None else drawn}, or change participation."
         )
     if preprocess.drawn is not None and whole.versions > 1:
         raise InfeasibleError(
-            f"{_named(preprocess)} counts on the clients drawn for one round, and updates of {whole.versions} rounds "
+            f"{named(preprocess)} counts on the clients drawn for one round, and updates of {whole.versions} rounds "
             f"meet in a {whole.name}. Set memory.reuse to 0, or drawn to null."
         )
     if preprocess.infeasible == "hold" and (why := _unbounded(preprocess, sizes, whole.full)):
@@ -262,7 +262,7 @@ def _subset(preprocess: Truncate, sizes: Sizes, whole: Pool, *, lossy: bool) -> 
         yield f"If {f} of {plural(whole.full, 'client')} stay silent, the round {then}: {why}"
     if lossy and preprocess.drawn is not None:
         yield (
-            f"{_named(preprocess)} counts on draws among all {plural(len(sizes), 'client')}: "
+            f"{named(preprocess)} counts on draws among all {plural(len(sizes), 'client')}: "
             "if some cannot be reached, more attackers are drawn."
         )
 
