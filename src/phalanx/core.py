@@ -22,6 +22,7 @@ from phalanx.wording import plural
 if TYPE_CHECKING:
     from phalanx.aggregators.influence import Influence
     from phalanx.promises.promise import Promise
+    from phalanx.engine.suspicion import Conduct
     from phalanx.training.evaluation import Metrics
     from phalanx.training.local import LocalTraining
 
@@ -662,6 +663,7 @@ class Progress(NamedTuple):
     influences: tuple["Influence", ...] = ()  # of attackers on each aggregation of this step, in a run that measures it
     promise: "Promise | None" = None  # on the first call, and whenever it changes
     shares: tuple[float, ...] = ()  # the largest that f clients hold, for each aggregation of this step
+    conduct: Mapping[int, "Conduct"] = {}  # of the clients with an update in this step, in a run that judges it
 
 
 class Stop(Exception):

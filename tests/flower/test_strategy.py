@@ -359,3 +359,20 @@ def test_reports_of_clients_are_kept_and_those_that_cannot_be_are_none(caplog):
     named = PhalanxStrategy(Median(), loss_key="mse", accuracy_key="r2")
     quickstart(named, [measuring(i, **{"num-examples": 2, "mse": 0.25, "eval_acc": 1.0}) for i in range(3)])
     assert set(named.reports[1].values()) == {ClientReport(2, 0.25)}
+
+
+def test_a_liar_is_named_under_a_rule_that_filters_nobody(caplog):
+    def lies(reply):
+        record = reply.content["arrays"]
+        state = {k: -100 * v if v.is_floating_point() else v for k, v in record.to_torch_state_dict().items()}
+        reply.content["arrays"] = ArrayRecord(state)
+
+    clients = [*(quickstart_client(0) for _ in range(4)), quickstart_client(0, lies)]
+    strategy = PhalanxStrategy(TrimmedMean(0.2))
+    quickstart(strategy, clients, rounds=4)
+    (node,) = {
+        node for found in strategy.conduct.values() for node, one in found.items() if "as long as" in one.outlying
+    }
+    assert node == 14
+    assert all(verdict.accepted for verdict in strategy.verdicts[4].values())
+    assert "node 14 is suspicious: its update is" in caplog.text

@@ -66,7 +66,7 @@ def test_the_view_has_rounds_who_is_there_and_the_last_verdicts():
     text = shown(live.view(STATUS, HISTORY))
     assert "step 1  version 1  4.5 s   1 here  1 missing  1 suspended" in text
     assert [line.split() for line in text.splitlines() if "62.5 %" in line] == [
-        ["1", "4.5", "62.5", "%", "1", "1", "·", "1"]
+        ["1", "4.5", "62.5", "%", "1", "·", "1", "·", "1"]
     ]
     rows = [line.split() for line in text.splitlines() if line.split()[1:2] in (["Basel"], ["Graz"], ["Lyon"])]
     assert [row[0] for row in rows] == ["1", "2", "0"], "first those with whom something is the matter"
@@ -354,7 +354,7 @@ def value(metrics, name, **labels):
 
 def test_updates_are_counted_by_fate_and_steps_timed():
     counts = {"here": 3, "missing": 1, "suspended": 0, "excluded": 0, "revoked": 0}
-    metrics = PrometheusMetrics(lambda: counts)
+    metrics = PrometheusMetrics(lambda: counts, lambda: 0)
 
     def step(number, now, verdicts, invalid=(), lost=()):
         state = SimpleNamespace(version=number, verdicts=verdicts)
@@ -405,7 +405,7 @@ def test_they_are_served_while_the_run_goes_on_if_asked_for_and_only_then(tmp_pa
 
 
 def test_a_port_that_is_taken_is_said():
-    one, other = PrometheusMetrics(dict), PrometheusMetrics(dict)
+    one, other = PrometheusMetrics(dict, int), PrometheusMetrics(dict, int)
     port = one.serve(0)
     try:
         with pytest.raises(InfeasibleError, match=f"Metrics cannot be served at port {port}: .* Choose another one."):
@@ -417,7 +417,7 @@ def test_a_port_that_is_taken_is_said():
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ModuleNotFoundError, match=re.escape(installation("metrics"))):
-        PrometheusMetrics(dict)
+        PrometheusMetrics(dict, int)
 
 
 # --- a long history

@@ -16,6 +16,8 @@ One JSON object per line, in `audit.jsonl` in the folder of the history, each wi
 | invalid | an update failed the checks of the transport or of the guard |
 | lost | a task brought nothing |
 | filtered | the algorithm did not use an update |
+| suspicious | updates of a client stand out again and again, under any rule; it is not excluded for that |
+| warning | a guarantee that the run does not have, or a fault of the coordinator's side |
 | excluded | a verdict that is final: the client takes no part any more |
 | suspended, re-admitted | by strikes and misses; at the end of a sentence, or by the roster |
 | revoked, new key | by the roster |
@@ -37,6 +39,7 @@ from typing import NamedTuple
 import msgspec
 
 from phalanx.core import Progress
+from phalanx.engine.suspicion import in_words
 from phalanx.runs.checkpoint import settle
 from phalanx.runs.schema import from_json, to_json
 
@@ -155,7 +158,9 @@ class Audit:
                 self._excluded.add(entry.client)
 
     def _notes(self, progress: Progress) -> Iterator[Note]:
-        """Yield the events of clients in the progress."""
+        """Yield the events in the progress."""
+        for remark in progress.remarks:
+            yield Note("warning", None, remark)
         for client, why in sorted(progress.invalid.items()):
             yield Note("invalid" if client in progress.enrolled else "not enrolled", client, why)
         for client, why in sorted(progress.lost.items()):
@@ -170,6 +175,9 @@ class Audit:
                 yield Note("excluded", client, verdict.reason, verdict.score)
             elif not (verdict.accepted or verdict.waits or verdict.final):
                 yield Note("filtered", client, verdict.reason, verdict.score)
+        for client, found in sorted(progress.conduct.items()):
+            if found.newly:
+                yield Note("suspicious", client, in_words(found), found.evidence)
 
     def _entry(self, note: Note) -> Entry:
         name = self._name(note.client) if note.client is not None else ""

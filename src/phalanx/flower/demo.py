@@ -77,6 +77,7 @@ def plan_of(clients: int, steps: int, *, asynchronous: bool) -> Run:
         attack=Rescale(-10.0) if byzantine and not asynchronous else None,
         byzantine=0 if asynchronous else byzantine,
         until=Until(steps=steps),
+        suspicion=True,
     )
 
 

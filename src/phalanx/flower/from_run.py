@@ -90,6 +90,7 @@ def coordinator_of(
             "lost_rounds": plan.lost_rounds,
             "influence": plan.influence,
             "tolerate": plan.tolerate,
+            "suspicion": plan.suspicion,
             "buffers": plan.buffers,
             "reference": made.reference,
             "noise": "stream",

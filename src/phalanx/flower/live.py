@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from phalanx.core import Verdict
+from phalanx.engine.suspicion import in_words as suspected
 from phalanx.flower.status import BEAT, STANDINGS, STATUS, ClientStatus, RunStatus, read
 from phalanx.runs.record import HISTORY, SUMMARY
 from phalanx.runs.schema import StepRecord
@@ -185,6 +186,7 @@ class Seen:
     def __init__(self, steps: Iterable[StepRecord] = ()) -> None:
         self.last = deque[StepRecord](maxlen=ROUNDS)
         self.fates = dict[int, tuple[str, str]]()  # by client: what happened, with the step; and why
+        self.suspicious = dict[int, str]()  # by client, why it is
         self.add(steps)
 
     def add(self, steps: Iterable[StepRecord]) -> None:
@@ -195,6 +197,7 @@ class Seen:
                 word = "waits" if verdict.waits else "used" if verdict.accepted else "filtered"
                 score = "" if verdict.score is None else f", {verdict.score:.3g}"
                 self.fates[client] = (f"{word} @{step.step}{score}", verdict.reason)
+            self.suspicious |= {i: suspected(found) for i, found in step.conduct.items() if found.newly}
             unused = ("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)
             for word, reasons in unused:
                 self.fates |= {client: (f"{word} @{step.step}", why) for client, why in reasons.items()}
@@ -240,7 +243,7 @@ def view(
     words = [f"[{COLOURS[s]}]{counts[s]} {s}[/]" for s in STANDINGS if counts[s]]
     head = f"[bold]step {last.step}[/]  version {last.version}  {last.seconds:.1f} s   {'  '.join(words)}"
     parts: list[RenderableType] = [_on_one_line(head), *notes]
-    (width, height), rows = size, _rows(clients, seen.fates)
+    (width, height), rows = size, _rows(clients, seen.fates, seen.suspicious)
     room = max(height - AROUND - len(parts), 2 * FEWEST)
     troubled = sum(row.rank[0] == 0 for row in rows)
     rounds = max(FEWEST, min(ROUNDS, room - min(len(rows), max(troubled + 1, room // 2))))
@@ -260,11 +263,12 @@ def _table() -> Table:
 
 def _rounds(history: Sequence[StepRecord]) -> Table:
     table = _table()
-    for heading in ("step", "seconds", "accuracy", "used", "filtered", "invalid", "lost"):
+    for heading in ("step", "seconds", "accuracy", "used", "outlying", "filtered", "invalid", "lost"):
         table.add_column(heading, justify="right", no_wrap=True)
     for step in history:
         used = sum(verdict.accepted for verdict in step.decided.values())
-        numbers = (used, len(step.decided) - used, len(step.invalid), len(step.lost))
+        outlying = sum(bool(found.outlying) for found in step.conduct.values())
+        numbers = (used, outlying, len(step.decided) - used, len(step.invalid), len(step.lost))
         fates = [str(n) if n else "·" for n in numbers]
         table.add_row(str(step.step), f"{step.seconds:.1f}", percent(step.accuracy), *fates)
     return table
@@ -280,15 +284,20 @@ class Row(NamedTuple):
     why: str
 
 
-def _rows(clients: Mapping[int, ClientStatus], fates: Mapping[int, tuple[str, str]]) -> list[Row]:
+def _rows(
+    clients: Mapping[int, ClientStatus], fates: Mapping[int, tuple[str, str]], suspicious: Mapping[int, str]
+) -> list[Row]:
     """Return the clients in the order of the view.  The first number of a rank is small for those in trouble."""
     rows = list[Row]()
     for client, about in clients.items():
         fate, why = fates.get(client, ("-", ""))
         standing = about.standing
-        troubled = standing in FIRST[:3] or (standing == "here" and fate.partition(" @")[0] in UNUSED)
+        troubled = (
+            standing in FIRST[:3] or (standing == "here" and fate.partition(" @")[0] in UNUSED) or client in suspicious
+        )
         rank = (0 if troubled else 1, FIRST.index(standing), client)
-        rows.append(Row(rank, about.name, standing, fate, about.why or why))
+        doubt = f"suspicious: {suspicious[client]}" if client in suspicious else ""
+        rows.append(Row(rank, about.name, standing, fate, "; ".join(filter(None, (about.why, doubt))) or why))
     return sorted(rows)
 
 
@@ -319,6 +328,7 @@ def in_words(step: StepRecord) -> str:
     if step.verdicts:
         words.append(f"updates of clients {', '.join(map(str, sorted(step.verdicts)))}")
         words += [f"not used: {i} ({_reason(v)})" for i, v in sorted(step.verdicts.items()) if not v.accepted]
+    words += [f"suspicious: {i} ({suspected(found)})" for i, found in step.conduct.items() if found.newly]
     for what, reasons in (("not enrolled", step.not_enrolled), ("invalid", step.invalid), ("lost", step.lost)):
         words += [f"{what}: {i} ({why})" for i, why in reasons.items()]
     return "  ".join(words)

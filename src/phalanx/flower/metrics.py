@@ -28,18 +28,20 @@ class PrometheusMetrics:
     * `phalanx_updates_total{fate}`: accepted, filtered, invalid, lost;
     * `phalanx_step_seconds`: a histogram of the time from one step to the next;
     * `phalanx_clients{standing}`: here, missing, suspended, excluded, revoked;
-    * `phalanx_version`: of the model.
+    * `phalanx_version`: of the model;
+    * `phalanx_outlying_updates_total` and `phalanx_suspicious_clients`: see `phalanx.engine.suspicion`.
 
     Counters begin with the process, as is usual: after a resumption at zero.
 
     Args:
         counts: returns the number of clients with each standing.
+        suspicious: returns the number of suspicious clients.
 
     Raises:
         ModuleNotFoundError: `prometheus_client` is not installed.
     """
 
-    def __init__(self, counts: Callable[[], Mapping[Standing, int]]) -> None:
+    def __init__(self, counts: Callable[[], Mapping[Standing, int]], suspicious: Callable[[], int]) -> None:
         try:
             import prometheus_client as prometheus  # noqa: PLC0415  (an optional dependency)
         except ModuleNotFoundError as error:
@@ -57,6 +59,9 @@ class PrometheusMetrics:
             clients.labels(standing).set_function(partial(_count, counts, standing))
         for fate in FATES:
             self._updates.labels(fate)
+        self._outlying = prometheus.Counter("phalanx_outlying_updates", "Updates that stand out.", **kept)
+        doubted = prometheus.Gauge("phalanx_suspicious_clients", "Clients that are suspicious.", **kept)
+        doubted.set_function(suspicious)
         self._last: float | None = None
         self._server: Any = None
 
@@ -71,6 +76,7 @@ class PrometheusMetrics:
             self._updates.labels("accepted").inc(used)
             self._updates.labels("filtered").inc(len(decided) - used)
             self._steps.inc()
+            self._outlying.inc(sum(bool(found.outlying) for found in progress.conduct.values()))
             if self._last is not None:
                 self._seconds.observe(progress.now - self._last)
         if progress.updates is not None or self._last is None:

@@ -11,7 +11,7 @@ import msgspec
 from phalanx.engine.guard import Guard
 from phalanx.flower.identity import Roster
 from phalanx.runs.schema import ClientRecord, StepRecord
-from phalanx.runs.summary import Population, exclusions, invalid_updates, not_enrolled
+from phalanx.runs.summary import Population, exclusions, invalid_updates, not_enrolled, suspicions
 
 ENGINE = "flower"  # in run.json: distinguishes a run with real clients from a simulated one
 
@@ -41,7 +41,7 @@ def population(
         tasks: number of tasks that each client was given.
     """
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
-    sizes, _ = guard.enroll(reported)
+    suspicious, (sizes, _) = suspicions(history), guard.enroll(reported)
     names = {member.id: member.name for member in roster.members}
     clients = {
         i: msgspec.structs.replace(
@@ -52,6 +52,7 @@ def population(
             epsilon=None,  # the server does not know how clients draw their noise
             excluded=excluded.get(i),
             invalid=invalid.get(i),
+            suspicious=suspicious.get(i),
             not_enrolled=absent.get(i),
         )
         for i in sorted(reported)

@@ -77,6 +77,8 @@ class Coordinator:
             have moved it; None measures nothing. No other number of the run depends on it.
         tolerate: number of Byzantine clients that each aggregation must tolerate: those that do not are not done. None:
             as many as the settings tolerate.
+        suspicion: whether updates that stand out are noted, and clients that keep sending such are named suspicious.
+            Nobody is excluded for it.
         timeouts: how long the server waits.
         suspension: who is suspended.
         transfer: in which form updates travel.
@@ -124,6 +126,7 @@ class Coordinator:
     lost_rounds: LostRounds = LostRounds()
     influence: int | None = None
     tolerate: int | None = None
+    suspicion: bool = True
     noise: Literal["system", "stream"] = "system"
     models: SavedModels = SavedModels()
     inputs: ModelInputs | None = None
@@ -283,6 +286,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             lost_rounds=coordinator.lost_rounds,
             influence=coordinator.influence,
             tolerate=coordinator.tolerate,
+            suspicion=coordinator.suspicion,
             observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
         )
         session.keep_models()
@@ -295,7 +299,7 @@ def _served(port: int | None, board: StatusBoard) -> Iterator[tuple[PrometheusMe
     if port is None:
         yield ()
         return
-    metrics = PrometheusMetrics(board.counts)
+    metrics = PrometheusMetrics(board.counts, board.suspicious)
     log.info("metrics: http://%s:%d/metrics", HOST, metrics.serve(port))
     try:
         yield (metrics,)

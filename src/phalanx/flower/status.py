@@ -4,14 +4,15 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from phalanx.core import Progress
+from phalanx.core import Progress, Verdict
+from phalanx.engine.suspicion import Conduct, in_words
 from phalanx.flower.register import Register
 from phalanx.runs.files import write
-from phalanx.runs.schema import SchemaPart, from_json, to_json
+from phalanx.runs.schema import SchemaPart, StepRecord, from_json, to_json
 from phalanx.runs.summary import ending
 
 log = logging.getLogger("phalanx.flower")
@@ -30,11 +31,13 @@ class ClientStatus(SchemaPart, frozen=True, kw_only=True):
         name: in the roster.
         standing: whether it is connected, and if it may take part.
         why: it is suspended or excluded.
+        suspicious: why it is suspicious; empty if it is not.
     """
 
     name: str
     standing: Standing
     why: str = ""
+    suspicious: str = ""
 
 
 class RunStatus(SchemaPart, frozen=True, kw_only=True):
@@ -91,6 +94,7 @@ class StatusBoard:
     def __init__(self, path: Path | None, register: Register, every: float) -> None:
         self._path, self._register, self._every = path, register, every
         self._step, self._version, self._excluded = 0, 0, dict[int, str]()
+        self._suspicious = dict[int, str]()
         self._phase: Phase = "waiting"
         self._why, self._over, self._lock = "", threading.Event(), threading.Lock()
         self._shown: dict[int, ClientStatus] = {}
@@ -114,17 +118,31 @@ class StatusBoard:
     def __call__(self, progress: Progress, /) -> None:
         """See `Observer`."""
         self._phase, self._step, self._version = "running", progress.step, progress.state.version
-        for client, verdict in progress.state.verdicts.items():
+        self._take_in(progress.state.verdicts, progress.conduct)
+        if self._path is not None:
+            self._write(self.clients())
+
+    def catch_up(self, history: Sequence[StepRecord], /) -> None:
+        """See `CatchingUp`."""
+        for step in history:
+            self._take_in(step.verdicts, step.conduct)
+
+    def _take_in(self, verdicts: Mapping[int, Verdict], conduct: Mapping[int, Conduct]) -> None:
+        """Note who is excluded, and who is suspicious."""
+        for client, verdict in verdicts.items():
             if verdict.final:
                 self._excluded[client] = verdict.reason
             elif verdict.accepted:
                 self._excluded.pop(client, None)
-        if self._path is not None:
-            self._write(self.clients())
+        self._suspicious |= {client: in_words(found) for client, found in conduct.items() if found.newly}
 
     def clients(self) -> dict[int, ClientStatus]:
         """Return the status of each client of the roster, by id."""
         return {m.id: self._client(m.id, m.name) for m in sorted(self._register.roster.members, key=lambda m: m.id)}
+
+    def suspicious(self) -> int:
+        """Return the number of suspicious clients."""
+        return len(self._suspicious)
 
     def counts(self) -> dict[Standing, int]:
         """Return the number of clients with each standing."""
@@ -132,14 +150,16 @@ class StatusBoard:
         return {standing: found[standing] for standing in STANDINGS}
 
     def _client(self, client: int, name: str) -> ClientStatus:
+        doubt = self._suspicious.get(client, "")
         if client not in self._register.roster.active:
-            return ClientStatus(name=name, standing="revoked")
+            return ClientStatus(name=name, standing="revoked", suspicious=doubt)
         if (why := self._excluded.get(client)) is not None:
-            return ClientStatus(name=name, standing="excluded", why=why)
+            return ClientStatus(name=name, standing="excluded", why=why, suspicious=doubt)
         standing = self._register.standing(client)
         if self._phase != "waiting" and standing.until > self._register.now:  # before, the clock is not the run's
-            return ClientStatus(name=name, standing="suspended", why=standing.why)
-        return ClientStatus(name=name, standing="missing" if self._register.node_of(client) is None else "here")
+            return ClientStatus(name=name, standing="suspended", why=standing.why, suspicious=doubt)
+        there: Standing = "missing" if self._register.node_of(client) is None else "here"
+        return ClientStatus(name=name, standing=there, suspicious=doubt)
 
     def _watch(self) -> None:
         while not self._over.wait(min(self._every, BEAT)):

@@ -24,9 +24,10 @@ from typing_extensions import override
 from phalanx.aggregators import Aggregator, Mean
 from phalanx.aggregators.aggregator import wrong_number
 from phalanx.algorithms.rounds import verdicts_of, weights_of
-from phalanx.core import ClientReport, InfeasibleError, Reply, StalledError, Vector, Verdict, lost_verdicts
+from phalanx.core import ClientReport, InfeasibleError, Reply, StalledError, Updates, Vector, Verdict, lost_verdicts
 from phalanx.engine.guard import Guard, Sent
 from phalanx.engine.lost import LostRounds
+from phalanx.engine.suspicion import Conduct, conduct, in_words
 from phalanx.flower.codec import Malformed, brief, entries_of, report_of
 from phalanx.flower.logs import log_fields
 from phalanx.flower.wire import failure
@@ -76,6 +77,7 @@ class PhalanxStrategy(FlowersFedAvg):
         self.verdicts = dict[int, dict[int, Verdict]]()  # by round and node
         self.invalid = dict[int, dict[int, str]]()  # by round and node
         self.lost = dict[int, dict[int, str]]()  # by round and node: failures, and missing answers
+        self.conduct = dict[int, dict[int, Conduct]]()  # by round and node: how its update compares with the others
         self.reports = dict[int, dict[int, ClientReport]]()  # by round and node: of the model that the round made
         self._measured = {"examples": self.weighted_by_key, "loss": loss_key, "accuracy": accuracy_key}
         self._own_metrics = bool(options.get("train_metrics_aggr_fn"))
@@ -83,6 +85,7 @@ class PhalanxStrategy(FlowersFedAvg):
         self._sizes = dict[int, int]()  # of nodes that have answered with a valid update
         self._previous: Vector | None = None
         self._lost_in_a_row = 0
+        self._last_conduct = dict[int, Conduct]()
 
     @override
     def configure_train(
@@ -153,6 +156,7 @@ class PhalanxStrategy(FlowersFedAvg):
         remark = self.preprocess.remark(enrolled, updates.clients)
         self.verdicts[server_round] = verdicts_of(updates, weights, choice, remark)
         shares = {i: float(w) for i, w in zip(updates.clients, weights, strict=True)}
+        self._judge(server_round, updates, delta, shares)
         return _shaped(base + delta, self._arrays), self._metrics([(contents[i], w) for i, w in shares.items()])
 
     @override
@@ -170,6 +174,16 @@ class PhalanxStrategy(FlowersFedAvg):
                 said = log_fields("invalid", node=node, step=server_round)
                 log.warning("round %d, the report of node %d is invalid: %s", server_round, node, error, extra=said)
         return self._metrics([(m, 1.0) for m in {m.metadata.src_node_id: m for m in good}.values()])
+
+    def _judge(self, server_round: int, updates: Updates, delta: Vector, weights: Mapping[int, float]) -> None:
+        """Keep how each update compares with the others, and log who becomes suspicious."""
+        found = conduct(updates, delta, self._last_conduct, sizes=self._sizes, weights=weights)
+        self.conduct[server_round] = found
+        self._last_conduct |= found
+        for node, one in found.items():
+            if one.newly:
+                said = log_fields("suspicious", node=node, step=server_round)
+                log.warning("round %d, node %d is suspicious: %s", server_round, node, in_words(one), extra=said)
 
     def _lose(self, server_round: int, clients: Iterable[int], why: str) -> tuple[None, None]:
         """Leave the model as it was; raise `StalledError` if that has happened too often in a row."""

@@ -43,6 +43,7 @@ class Ledger:
         clients: the summary of each client, empty for those that only the history names; by id.
         truth: for each client HONEST, BYZANTINE or UNKNOWN.
         excluded: for each excluded client, the step and the reason.
+        suspicious: for each suspicious client, the step and the reason.
         weight: for each client, the sum of the weights of its updates.
         times: number of updates of each client that were ("accepted", client), "filtered", "invalid" or "lost".
         accuracy: for each client, the last known accuracy under its own distribution of labels.
@@ -55,6 +56,7 @@ class Ledger:
         self.clients = _clients(record)
         self.truth = {c: TRUTH[client.byzantine] for c, client in self.clients.items()}
         self.excluded = {c: client.excluded for c, client in self.clients.items() if client.excluded}
+        self.suspicious = {c: client.suspicious for c, client in self.clients.items() if client.suspicious}
         self.weight: dict[int, float] = defaultdict(float)
         self.times = Counter[tuple[str, int]]()
         measured = [m.client_accuracy for step in record.history if (m := step.metrics) and m.client_accuracy]

@@ -41,7 +41,8 @@ def sentence(ledger: Ledger) -> str:
         start = f"stopped after {steps}, " + (f"at {reached}" if reached else "no accuracy was measured")
         start += f" ({record.summary.error})" if record.summary.error else ""
     if set(ledger.truth.values()) <= {UNKNOWN}:
-        return f"{start}; {plural(len(excluded), 'client')} excluded"
+        doubted = f", {len(ledger.suspicious)} suspicious" if ledger.suspicious else ""
+        return f"{start}; {plural(len(excluded), 'client')} excluded{doubted}"
     bad = set(ledger.of(BYZANTINE))
     honest = len(excluded - bad)
     if not bad:

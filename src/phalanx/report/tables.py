@@ -7,7 +7,7 @@ from phalanx.report.ledger import BYZANTINE, HONEST, Ledger, attacked
 from phalanx.report.words import NONE, clock, describe, duration, percent
 from phalanx.runs.reports import Metric, Reported, metric_of
 from phalanx.runs.schema import DetectionCounts
-from phalanx.wording import plural
+from phalanx.wording import plural, visible
 
 COLUMNS = {
     "accuracy": "Final accuracy",
@@ -48,6 +48,7 @@ class Client:
     """A row of the table of clients."""
 
     id: int
+    name: str  # in the roster of a deployment; empty if there is none
     truth: str
     attack: str
     reported: Cell
@@ -60,6 +61,7 @@ class Client:
     lost: int
     excluded: int | None
     reason: str
+    suspicious: str  # the step and the reason; empty if it is not
     not_enrolled: str  # why the client never took part; empty if it did
 
 
@@ -164,6 +166,7 @@ def _client(ledger: Ledger, client: int, total: float) -> Client:
     attack, truth = ledger.record.config.get("attack"), ledger.truth[client]
     return Client(
         id=client,
+        name=visible(about.name),
         truth=truth,
         attack=describe(attack) if truth == BYZANTINE and attack is not None else "",
         reported=_cell(about.reported, "{:,.0f}", "bad" if lied else ""),
@@ -176,6 +179,7 @@ def _client(ledger: Ledger, client: int, total: float) -> Client:
         lost=ledger.times["lost", client],
         excluded=about.excluded.step if about.excluded else None,
         reason=about.excluded.reason if about.excluded else "",
+        suspicious=f"step {about.suspicious.step}: {about.suspicious.reason}" if about.suspicious else "",
         not_enrolled=about.not_enrolled or "",
     )
 

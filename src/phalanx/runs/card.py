@@ -22,6 +22,8 @@ def card(record: "Record") -> str:
     of_table = inputs is not None and inputs.table is not None
     scored = "\nmodel(record.inputs(frame))  # of a data frame with the columns of the training" if of_table else ""
     promise = "\n".join(f"- {_plain(line)}" for line in promised(record.summary))
+    doubted = "\n".join(f"- {line}" for line in _suspicions(record))
+    suspicious = f"\n## Suspicious clients\n\n{doubted}\n" if doubted else ""
     return f"""# {_plain(record.name)}
 
 | | |
@@ -31,7 +33,7 @@ def card(record: "Record") -> str:
 ## Excluded clients
 
 {excluded}
-
+{suspicious}
 ## What the run promises
 
 {promise}
@@ -125,6 +127,15 @@ def _exclusions(record: "Record") -> Iterator[str]:
         yield f"step {step}: {plural(len(clients), 'client')} ({_listed(clients)}): {_plain(why) or 'no reason given'}"
     if len(lines) > SHOWN:
         yield f"and {len(lines) - SHOWN} more"
+
+
+def _suspicions(record: "Record") -> Iterator[str]:
+    """Yield a line for each suspicious client, up to a limit."""
+    found = [(i, about.name, about.suspicious) for i, about in record.summary.clients.items() if about.suspicious]
+    for i, name, why in found[:SHOWN]:
+        yield f"client {i}{f' ({_plain(name)})' if name else ''}, step {why.step}: {_plain(why.reason)}"
+    if len(found) > SHOWN:
+        yield f"and {len(found) - SHOWN} more"
 
 
 def _listed(clients: Iterable[int]) -> str:

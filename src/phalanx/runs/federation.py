@@ -19,7 +19,7 @@ from phalanx.runs.accounting import example_epsilons
 from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
-from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled
+from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled, suspicions
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
 from phalanx.training.compiled import CompiledNetwork
@@ -298,7 +298,7 @@ def withheld(plan: Run, client: int, held: Dataset) -> tuple[Dataset, Dataset]:
 def population(federation: Federation, history: Sequence[StepRecord]) -> Population:
     """Return the clients, the exclusions, the unused updates, and their agreement with the truth."""
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
-    byzantine = federation.byzantine
+    suspicious, byzantine = suspicions(history), federation.byzantine
     private = example_epsilons(federation.plan.training, [len(part) for part in federation.data], history)
     clients = {
         i: ClientRecord(
@@ -309,6 +309,7 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
             group=federation.group[i],
             excluded=excluded.get(i),
             invalid=invalid.get(i),
+            suspicious=suspicious.get(i),
             not_enrolled=absent.get(i),
             epsilon=private.get(i) if i not in byzantine else None,
         )

@@ -85,6 +85,7 @@ class History:
                 influences=progress.influences,
                 promise=_promise(progress.promise),
                 shares=progress.shares,
+                conduct=progress.conduct,
             )
         )
 

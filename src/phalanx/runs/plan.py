@@ -69,6 +69,8 @@ class Run:
             have moved it; null measures nothing. No other number of the run depends on it.
         tolerate: number of Byzantine clients that each aggregation must tolerate, whichever they are: those that do not
             are not done, and their rounds are lost or wait for more updates. null: as many as the settings tolerate.
+        suspicion: whether updates that stand out are noted, and clients that keep sending such are named suspicious.
+            Nobody is excluded, and no other number of the run depends on it.
         validation: share of its examples that each client keeps from training, drawn at random, to choose among
             several models: it is served the one with the least loss on them. They are unused if the algorithm has
             one model per client.
@@ -103,6 +105,7 @@ class Run:
     lost_rounds: LostRounds = LostRounds()
     influence: int | None = None
     tolerate: int | None = None
+    suspicion: bool = False
     validation: float = 0.0
     train_truncated: bool = False
     server_examples: int = 0

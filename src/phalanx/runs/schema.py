@@ -14,6 +14,7 @@ from torch import Tensor
 
 from phalanx.aggregators.influence import Influence
 from phalanx.core import ClientReport, Verdict
+from phalanx.engine.suspicion import Conduct
 from phalanx.runs.provenance import Provenance
 from phalanx.training.evaluation import Metrics
 from phalanx.wording import shown
@@ -79,6 +80,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
         promise: what the run promises; of the first line, and of a line with which it changes.
         shares: for each aggregation of this step, the largest share of the weight that as many clients hold as are
             promised to be tolerated; empty if nothing is promised.
+        conduct: by client, how its update compares with the result and with the others; empty unless the run judges it.
     """
 
     step: int
@@ -96,6 +98,7 @@ class StepRecord(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=
     influences: tuple[Influence, ...] = ()
     promise: PromiseRecord | None = None
     shares: tuple[float, ...] = ()
+    conduct: Mapping[int, Conduct] = {}
 
     def __post_init__(self) -> None:
         if self.state:
@@ -135,6 +138,18 @@ class Exclusion(SchemaPart, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Suspicion(SchemaPart, frozen=True, kw_only=True):
+    """When and why a client became suspicious.
+
+    Args:
+        step: after which the evidence sufficed.
+        reason: what stood out in its update, and the evidence.
+    """
+
+    step: int
+    reason: str = ""
+
+
 class InvalidUpdates(SchemaPart, frozen=True, kw_only=True):
     """The number of invalid updates of a client.
 
@@ -159,6 +174,7 @@ class ClientRecord(SchemaPart, frozen=True, kw_only=True):
         group: number of its group of clients.
         excluded: when and why it was excluded; None if it was not.
         invalid: its invalid updates; None if there were none.
+        suspicious: when and why it became suspicious; None if it did not, or the run does not judge updates.
         not_enrolled: why it never took part; None if it did.
         tasks: number of tasks that a deployment gave it.
         epsilon: privacy of its examples, where clients train by `PrivateSGD`: that of the guarantee (epsilon, delta)
@@ -173,6 +189,7 @@ class ClientRecord(SchemaPart, frozen=True, kw_only=True):
     group: int | None = None
     excluded: Exclusion | None = None
     invalid: InvalidUpdates | None = None
+    suspicious: Suspicion | None = None
     not_enrolled: str | None = None
     tasks: int | None = None
     epsilon: float | None = None

@@ -35,6 +35,7 @@ from phalanx.engine.loop import Snapshot, run
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler
 from phalanx.engine.reference import Train
+from phalanx.engine.suspicion import Watch
 from phalanx.runs.canonical import source
 from phalanx.runs.card import card
 from phalanx.runs.checkpoint import EVERY_MINUTE, Checkpoint, CheckpointWriter, Origin, Resumption, peek, resumption
@@ -133,6 +134,7 @@ class Session:
         self.record: Record | None = None  # once it has ended
         self.state: AnyState  # the last, once it has begun
         self._models, self._observers = models, tuple[Observer, ...]()
+        self._watch: Watch | None = None  # of suspicious clients
         self._stop: Stop | None = None  # the first that an observer has raised
         models.go_on(self.history.lines)
 
@@ -149,6 +151,7 @@ class Session:
         lost_rounds: LostRounds,
         influence: int | None = None,
         tolerate: int | None = None,
+        suspicion: bool = False,
         observers: Sequence[Observer],
     ) -> None:
         """Carry out the run from where it is, and keep its models.  The arguments are those of `phalanx.run`.
@@ -156,6 +159,7 @@ class Session:
         A run that an observer stops ends here like any other; its record says so.
         """
         self._observers = (self._models, *observers)
+        self._watch = Watch(algorithm, (step.conduct for step in self.history.lines)) if suspicion else None
         if self.resumed.snapshot is not None:
             for observer in self._observers:
                 if isinstance(observer, CatchingUp):
@@ -181,6 +185,8 @@ class Session:
 
     def __call__(self, progress: Progress) -> None:
         """Record the progress and show it to the observers, with what was measured; see `Observer`."""
+        if self._watch is not None:
+            progress = progress._replace(conduct=self._watch(progress))
         self.history(progress)
         self.state, self._stepped = progress.state, True
         shown = progress._replace(metrics=self.history.metrics)
@@ -394,6 +400,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             lost_rounds=plan.lost_rounds,
             influence=plan.influence,
             tolerate=plan.tolerate,
+            suspicion=plan.suspicion,
             observers=observers,
         )
     except (InfeasibleError, StalledError, ValueError) as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from phalanx.core import InfeasibleError, StalledError, Stop
+from phalanx.engine.suspicion import in_words
 from phalanx.runs.canonical import digest, source
 from phalanx.runs.provenance import Provenance
 from phalanx.runs.record import Record
@@ -23,6 +24,7 @@ from phalanx.runs.schema import (
     Status,
     StepRecord,
     Summary,
+    Suspicion,
     plain,
 )
 
@@ -154,6 +156,16 @@ def exclusions(history: Iterable[StepRecord]) -> dict[int, Exclusion]:
             elif verdict.accepted:
                 out.pop(client, None)
     return out
+
+
+def suspicions(history: Iterable[StepRecord]) -> dict[int, Suspicion]:
+    """Return the clients that became suspicious."""
+    return {
+        client: Suspicion(step=step.step, reason=in_words(found))
+        for step in history
+        for client, found in step.conduct.items()
+        if found.newly
+    }
 
 
 def invalid_updates(history: Iterable[StepRecord]) -> dict[int, InvalidUpdates]:

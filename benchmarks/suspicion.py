@@ -1,0 +1,140 @@
+"""False alarms and power of `phalanx.engine.suspicion`, in 100 rounds of `FedAvg` on digits.
+
+python benchmarks/suspicion.py alarms [--seeds 6]    honest clients that are named suspicious
+python benchmarks/suspicion.py power [--seeds 2]     attackers that are named, by attack
+
+Both print a table in Markdown.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from statistics import median
+from typing import NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from phalanx import Run, simulate
+from phalanx.aggregators import Aggregator, Mean, Median, TrimmedMean
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import (
+    ALIE,
+    Attack,
+    FangTrimmedMean,
+    Gaussian,
+    InnerProduct,
+    LabelFlip,
+    LazyFreeRider,
+    Mimic,
+    MinMax,
+    RandomFreeRider,
+    RandomSigns,
+    ReportSize,
+    Rescale,
+    SignFlip,
+)
+from phalanx.core import Until
+from phalanx.data import Dirichlet, Partition, Uniform
+from phalanx.models import MLP
+from phalanx.training.evaluation import Evaluation
+from phalanx.training.sgd import LocalSGD
+
+ROUNDS = 100
+PARTITIONS: dict[str, Partition] = {"IID": Uniform(), "Dirichlet 0.1": Dirichlet(0.1)}
+RULES: dict[str, Aggregator] = {"Median": Median(), "TrimmedMean(0.25)": TrimmedMean(0.25), "Mean": Mean()}
+COUNTS = (4, 10, 20)
+TEAMS = ((4, 1), (20, 4))  # clients, attackers
+ATTACKS: dict[str, Attack] = {
+    "Rescale(-10)": Rescale(-10.0),
+    "SignFlip": SignFlip(),
+    "Gaussian": Gaussian(),
+    "RandomFreeRider": RandomFreeRider(),
+    "RandomSigns": RandomSigns(),
+    "FangTrimmedMean": FangTrimmedMean(),
+    "InnerProduct": InnerProduct(),
+    "MinMax": MinMax(),
+    "ALIE": ALIE(),
+    "Mimic": Mimic(),
+    "ReportSize(1,000,000)": ReportSize(1_000_000),
+    "LazyFreeRider": LazyFreeRider(),
+    "LabelFlip": LabelFlip(),
+}
+
+
+class Named(NamedTuple):
+    """Who was named in a run: the step for each suspicious client, and who attacks."""
+
+    steps: dict[int, int]
+    attackers: frozenset[int]
+    clients: int
+
+
+def named(
+    partition: Partition, rule: Aggregator, clients: int, seed: int, *, attack: Attack | None = None, byzantine: int = 0
+) -> Named:
+    """Carry out a run; return who was named."""
+    plan = Run(
+        algorithm=FedAvg(rule),
+        clients=clients,
+        partition=partition,
+        model=MLP((32,)),
+        training=LocalSGD(epochs=1, batch_size=16, lr=0.1, compiled=True),
+        attack=attack,
+        byzantine=byzantine,
+        until=Until(steps=ROUNDS),
+        evaluation=Evaluation(every=ROUNDS),
+        suspicion=True,
+        seed=seed,
+    )
+    summary = simulate(plan, models=None).summary
+    steps = {i: about.suspicious.step for i, about in summary.clients.items() if about.suspicious is not None}
+    return Named(steps, frozenset(i for i, about in summary.clients.items() if about.byzantine), clients)
+
+
+def alarms(seeds: int) -> Iterator[str]:
+    """Yield the table of false alarms."""
+    yield "| data | rule | honest clients | named | share |"
+    yield "| --- | --- | --- | --- | --- |"
+    for data, partition in PARTITIONS.items():
+        for name, rule in RULES.items():
+            found = [named(partition, rule, clients, seed) for clients in COUNTS for seed in range(seeds)]
+            everyone, wrong = sum(one.clients for one in found), sum(len(one.steps) for one in found)
+            yield f"| {data} | {name} | {everyone} | {wrong} | {wrong / everyone:.1%} |".replace("%", " %")
+
+
+def power(seeds: int) -> Iterator[str]:
+    """Yield the table of attackers and honest clients that were named, and the median round."""
+    teams = [(data, *team) for data in PARTITIONS for team in TEAMS]
+    yield "| attack | " + " | ".join(f"{data}, {byzantine} of {clients}" for data, clients, byzantine in teams) + " |"
+    yield "| --- |" + " --- |" * len(teams)
+    for name, attack in ATTACKS.items():
+        cells = []
+        for data, clients, byzantine in teams:
+            found = [
+                named(PARTITIONS[data], Median(), clients, seed, attack=attack, byzantine=byzantine)
+                for seed in range(seeds)
+            ]
+            caught = [one.steps[i] for one in found for i in one.attackers if i in one.steps]
+            wrong = sum(i not in one.attackers for one in found for i in one.steps)
+            count = sum(len(one.attackers) for one in found)
+            when = f", round {median(caught):g}" if caught else ""
+            others = f"; {wrong} honest" if wrong else ""
+            cells.append(f"{len(caught)} of {count}{when}{others}")
+        yield f"| `{name}` | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("alarms", "power"))
+    parser.add_argument("--seeds", type=int)
+    given = parser.parse_args()
+    table = alarms(given.seeds or 6) if given.what == "alarms" else power(given.seeds or 2)
+    for line in table:
+        print(line)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

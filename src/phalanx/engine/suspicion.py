@@ -1,0 +1,310 @@
+"""Suspicious clients: whose updates stand out, by how much, and how sure that is, under every rule.
+
+Each update of a step is compared with the others of that step that started from the same model: with their median by
+coordinate, which needs an honest majority and no sizes.  An update that is too long, too short, turned away, too far,
+a copy, or of a client whose reported size stands out is *outlying*, with the reason in words.
+
+One outlying update proves nothing.  A client is *suspicious* when the evidence against it reaches `SUSPICIOUS`: a bet
+that the client is outlying in at least `BET` of its updates, against an honest client, which is in at most `HONEST` of
+them.  The bet may begin at any update, with weight 1 / (t (t + 1)) for update t.  As long as an honest client is
+outlying with probability at most `HONEST` in each update, whatever happened before, the evidence is a martingale or
+less, so it ever reaches 100 with probability at most 1 % (Ville 1939): whatever the number of rounds.  That premise
+was measured, not proven: `benchmarks/suspicion.py`.
+
+Nothing here excludes a client or changes a number of a run.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from phalanx.aggregators import Median
+from phalanx.core import Algorithm, AnyState, InfeasibleError, Matrix, Progress, Updates, Vector
+from phalanx.wording import plural
+
+SUSPICIOUS = 100.0  # evidence from which on a client is suspicious: false alarms are at most 1 in 100
+HONEST, BET = 0.05, 0.5  # probabilities that an update is outlying: of an honest client at most, and of the bet
+FEWEST = 4  # updates that are compared with each other
+LONG, SHORT = 12.0, 0.001  # times the median length of the others
+FAR = 8.0  # times the median distance of the others from the median
+FEW = 2.0  # times as much among fewer than `CROWD` updates, of which a few short ones move the median
+AGAINST = -0.7  # cosine to the median
+PULL = -1.5  # the same times the length, in median lengths of the others
+NOISE, KIN = 4.0, 12.0  # largest cosine to another update times sqrt(d): below for noise, above for others
+CROWD = 8  # updates, from which on noise can be told
+COPY = 1e-6  # distance of two updates, in lengths, below which one is a copy
+LARGE = 100.0  # times the median reported size
+MOST = 1e12  # evidence that is not counted further
+RECENT = 32  # clients whose last update is kept, where updates arrive one by one
+COORDINATES = 65_536  # coordinates of which the share is estimated, evenly spaced
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """The figures of one update, and the evidence against its client so far.
+
+    Args:
+        distance: Euclidean distance to the result of the step, in units of the parameters; None if there is no result.
+        cosine: of the angle to the result; None if there is none, or one of the two is zero.
+        coordinates: share of the coordinates in which it is among the nearer half of the updates to the result; None if
+            there is no result.
+        counted: share of the reported size that counted as weight, relative to the client of whom most counted; below 1
+            for truncated sizes. None if sizes are not known.
+        outlying: why the update stands out, in words; empty if it does not.
+        updates: number of updates of the client that were judged.
+        evidence: against the client. An honest client ever reaches e with a probability of at most 1 / e.
+        since: number of updates after which its client became suspicious, for good; None if it is not.
+    """
+
+    distance: float | None = None
+    cosine: float | None = None
+    coordinates: float | None = None
+    counted: float | None = None
+    outlying: str = ""
+    updates: int = 0
+    evidence: float = 1.0
+    since: int | None = None
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether the client is suspicious."""
+        return self.since is not None
+
+    @property
+    def newly(self) -> bool:
+        """Whether the client became suspicious by this update."""
+        return self.since == self.updates and bool(self.outlying)
+
+
+def conduct(
+    updates: Updates,
+    result: Vector | None,
+    before: Mapping[int, Conduct],
+    *,
+    sizes: Mapping[int, int] | None = None,
+    weights: Mapping[int, float] | None = None,
+    recent: Mapping[int, Vector] | None = None,
+) -> dict[int, Conduct]:
+    """Return the conduct of the clients in a step, by client.
+
+    Args:
+        updates: of the step.
+        result: what the rule made of them; None if it made nothing, or several results.
+        before: the last conduct of each client that has one.
+        sizes: as reported, of all clients.
+        weights: of the clients in the step.
+        recent: the last update of other clients, with which those of the step are compared as well, whatever they
+            started from: where updates arrive one by one.
+    """
+    reasons = defaultdict[int, list[str]](list)
+    judged = set[int]()
+    for rows, clients in _pools(updates, recent):
+        if len(clients) >= FEWEST:
+            judged.update(clients)
+            for k, found in _outlying(rows, clients).items():
+                reasons[clients[k]] += found
+    for client, why in _large(sizes or {}).items():
+        if client in updates.clients:
+            reasons[client].append(why)
+            judged.add(client)
+    counted = _counted(updates, sizes, weights)
+    near = _nearness(updates.deltas, result)
+    out = dict[int, Conduct]()
+    for k, client in enumerate(updates.clients):
+        last = before.get(client, Conduct())
+        outlying = "; ".join(reasons[client])
+        t, e, since = last.updates, last.evidence, last.since
+        if client in judged:
+            t, e = t + 1, _bet(last, bool(outlying))
+            since = t if since is None and e >= SUSPICIOUS else since
+        out[client] = Conduct(*near[k], counted.get(client), outlying, t, e, since)
+    return out
+
+
+def _bet(last: Conduct, outlying: bool) -> float:
+    """Return the evidence after one more update: a mixture of bets that begin at each update."""
+    t = last.updates + 1
+    ratio = BET / HONEST if outlying else (1 - BET) / (1 - HONEST)
+    begun = last.evidence - 1 / t  # what has been won so far; 1 / t is the weight of the bets that have not begun
+    return min((max(begun, 0.0) + 1 / (t * (t + 1))) * ratio + 1 / (t + 1), MOST)
+
+
+def _pools(updates: Updates, recent: Mapping[int, Vector] | None) -> Iterator[tuple[Matrix, list[int]]]:
+    """Yield the updates that are compared with each other, those from the same model, and their clients."""
+    if recent is not None:
+        others = {client: row for client, row in recent.items() if client not in updates.clients}
+        yield torch.stack([*updates.deltas, *others.values()]), [*updates.clients, *others]
+        return
+    pools = defaultdict[tuple[int, int], list[int]](list)
+    for k, (base, version) in enumerate(zip(updates.bases, updates.versions, strict=True)):
+        pools[base.data_ptr(), version].append(k)
+    for members in pools.values():
+        rows = updates.deltas if len(members) == len(updates) else updates.deltas[members]
+        yield rows, [updates.clients[k] for k in members]
+
+
+def _outlying(rows: Matrix, clients: list[int]) -> dict[int, list[str]]:
+    """Return, by row, why it stands out among these."""
+    centre = Median()(rows)
+    lengths = torch.linalg.vector_norm(rows, dim=1).double()
+    distances = torch.linalg.vector_norm(rows - centre, dim=1).double()
+    cosines = _cosines(rows, centre, lengths)
+    copies = _copies(rows, lengths, clients)
+    found = defaultdict[int, list[str]](list)
+    kin, crowd = _kin(rows, lengths), len(clients) >= CROWD
+    far = 1.0 if crowd else FEW
+    for k in range(len(clients)):
+        others = [j for j in range(len(clients)) if j != k]
+        length, distance, cosine = float(lengths[k]), float(distances[k]), cosines[k]
+        usual, apart = median(lengths[others].tolist()), median(distances[others].tolist())
+        if length > far * LONG * usual:
+            found[k].append(f"its update is {_times(length, usual)} as long as those of others")
+        elif length < SHORT * usual:
+            found[k].append(f"its update is next to nothing, {length / usual:.2g} times as long as those of others")
+        elif distance > far * FAR * apart:
+            found[k].append(f"its update is {_times(distance, apart)} as far from the others as they are")
+        if cosine < AGAINST or cosine * length < PULL * usual:
+            found[k].append(f"its update points against the others, cosine {cosine:.2f}")
+        elif crowd and kin[k] < NOISE and median(kin[j] for j in others) > KIN:
+            found[k].append("its update has nothing in common with any other, like noise")
+        if k in copies:
+            found[k].append(copies[k])
+    return found
+
+
+def _kin(rows: Matrix, lengths: torch.Tensor) -> list[float]:
+    """Return the largest size of a cosine of each row to another, times the square root of the dimension."""
+    scale = torch.outer(lengths, lengths)
+    cosines = torch.where(scale > 0, (rows @ rows.T).double() / scale, 0.0).abs().fill_diagonal_(0.0)
+    return (cosines.amax(1) * math.sqrt(rows.shape[1])).tolist()
+
+
+def _cosines(rows: Matrix, centre: Vector, lengths: torch.Tensor) -> list[float]:
+    """Return the cosine of each row to a vector; 0 where one of the two is zero."""
+    scale = lengths * float(torch.linalg.vector_norm(centre))
+    return torch.where(scale > 0, (rows @ centre).double() / scale, 0.0).tolist()
+
+
+def _copies(rows: Matrix, lengths: torch.Tensor, clients: list[int]) -> dict[int, str]:
+    """Return, by row, of whom it is a copy."""
+    order = sorted(range(len(clients)), key=lambda k: float(lengths[k]))
+    found = defaultdict[int, set[int]](set)
+    for at, k in enumerate(order):
+        for j in order[at + 1 :]:
+            if not float(lengths[k]) > 0 or float(lengths[j] - lengths[k]) > COPY * float(lengths[k]):
+                break
+            if float(torch.linalg.vector_norm(rows[j] - rows[k])) <= COPY * float(lengths[k]):
+                found[k].add(clients[j])
+                found[j].add(clients[k])
+    return {
+        k: f"its update is that of client{'s' if len(who) > 1 else ''} {', '.join(map(str, sorted(who)))}, "
+        "and no two clients train the same"
+        for k, who in found.items()
+    }
+
+
+def _large(sizes: Mapping[int, int]) -> dict[int, str]:
+    """Return why reported sizes stand out."""
+    if len(sizes) < FEWEST:
+        return {}
+    usual = median(sizes.values())
+    return {
+        client: f"it reports {size:,} examples, {_times(size, usual)} as many as others"
+        for client, size in sizes.items()
+        if size > LARGE * usual
+    }
+
+
+def _counted(
+    updates: Updates, sizes: Mapping[int, int] | None, weights: Mapping[int, float] | None
+) -> dict[int, float]:
+    """Return the share of each reported size that counted, relative to the client of whom most counted."""
+    if not sizes or not weights:
+        return {}
+    shares = {i: weights[i] / sizes[i] for i in updates.clients if i in sizes and i in weights}
+    most = max(shares.values(), default=0.0)
+    return {i: share / most for i, share in shares.items()} if most > 0 else {}
+
+
+def _nearness(rows: Matrix, result: Vector | None) -> list[tuple[float | None, float | None, float | None]]:
+    """Return distance, cosine and share of near coordinates of each row to the result."""
+    if result is None or result.shape != rows.shape[1:]:
+        return [(None, None, None)] * len(rows)
+    lengths = torch.linalg.vector_norm(rows, dim=1).double()
+    distances = torch.linalg.vector_norm(rows - result, dim=1).tolist()
+    step = -(-rows.shape[1] // COORDINATES)
+    apart = (rows[:, ::step] - result[::step]).abs()
+    near = (apart <= Median()(apart)).double().mean(1).tolist()
+    defined = bool(result.any())
+    cosines = [c if defined and n > 0 else None for c, n in zip(_cosines(rows, result, lengths), lengths, strict=True)]
+    return list(zip(distances, cosines, near, strict=True))
+
+
+def _times(value: float, usual: float) -> str:
+    """Return a ratio in words."""
+    if usual == 0:
+        return "infinitely many times"
+    return f"{value / usual:,.0f} times" if value >= 10 * usual else f"{value / usual:.1f} times"
+
+
+def in_words(found: Conduct) -> str:
+    """Return why a client is suspicious."""
+    return f"{found.outlying}; in {plural(found.updates, 'update')}, evidence {found.evidence:.3g}"
+
+
+class Watch:
+    """The conduct of the clients of a run, step by step.
+
+    Where updates arrive one by one, each is compared with the last ones of `RECENT` other clients. These are not part
+    of a checkpoint: a resumed run of this kind judges again when enough have come.
+
+    Args:
+        algorithm: of the run.
+        history: the conduct of each step so far, of a resumed run.
+    """
+
+    def __init__(self, algorithm: Algorithm[Any], history: Iterable[Mapping[int, Conduct]] = ()) -> None:
+        self._algorithm = algorithm
+        self._last = dict[int, Conduct]()
+        for step in history:
+            self._last |= step
+        self._model: Vector | None = None
+        self._recent = dict[int, Vector]()
+
+    def __call__(self, progress: Progress) -> dict[int, Conduct]:
+        """Return the conduct of the clients with an update in this step."""
+        updates, state, before = progress.updates, progress.state, self._model
+        self._model = state.model
+        if updates is None:
+            return {}
+        sizes: Mapping[int, int] | None = getattr(state, "sizes", None)
+        recent = None if self._algorithm.synchronous else self._recent
+        result = None if before is None else self._result(state, before)
+        weights = self._weights(state, updates)
+        found = conduct(updates, result, self._last, sizes=sizes, weights=weights, recent=recent)
+        self._last |= found
+        if not self._algorithm.synchronous:
+            for client, row in zip(updates.clients, updates.deltas, strict=True):
+                self._recent.pop(client, None)
+                self._recent[client] = row.clone()
+            for client in [*self._recent][:-RECENT]:
+                del self._recent[client]
+        return found
+
+    def _result(self, state: AnyState, before: Vector) -> Vector | None:
+        """Return what the rule made of the updates, or else the change of the model; None if nothing has changed."""
+        if state.model is before or torch.equal(state.model, before):
+            return None
+        aggregate = self._algorithm.carried(state)[1]
+        return state.model - before if aggregate is None else aggregate
+
+    def _weights(self, state: AnyState, updates: Updates) -> Mapping[int, float] | None:
+        try:
+            return self._algorithm.weights(state, updates.clients)
+        except (InfeasibleError, KeyError):  # no weights for these clients; they are for the record only
+            return None
