@@ -17,22 +17,23 @@ from phalanx.flower.live import in_words, lines, status, view
 from phalanx.flower.metrics import PrometheusMetrics
 from phalanx.report import render
 from phalanx.runs.federation import Federation
+from phalanx.weighting import Truncate
 
-PLAN = dataclasses.replace(SMALL, algorithm=FedAvg(TrimmedMean(0.1)), until=Until(5))
+PLAN = dataclasses.replace(SMALL, algorithm=FedAvg(TrimmedMean(0.25), Truncate(0.25, 0.45)), until=Until(5))
 LIAR = 2
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The folder of a run in which client 2 sends its update times -10, and its metrics."""
+    """The folder of a run in which client 2 sends its update times -100, and its metrics."""
     folder = tmp_path_factory.mktemp("run")
     federation = Federation(PLAN)
     apps = honest(PLAN, folder / "state", federation)
     liar = participant_of(PLAN, LIAR, KEYS[LIAR], folder / "liar", federation)
-    liar = dataclasses.replace(liar, attack=Rescale(-10.0))
+    liar = dataclasses.replace(liar, attack=Rescale(-100.0))
     metrics = PrometheusMetrics(dict, int)
     nodes = at_nodes({**apps, LIAR: client_app(liar)})
-    with InProcessGrid(nodes) as grid, pytest.warns(UserWarning, match="AsReported"):
+    with InProcessGrid(nodes) as grid, pytest.warns(UserWarning, match="Truncate"):
         coordinate(grid, coordinator(PLAN, folder=folder, federation=federation, observers=[metrics]))
     return folder, metrics
 
@@ -42,7 +43,6 @@ def test_the_trail_names_the_liar_once_with_the_reason(run):
     found = [entry for entry in read(folder / AUDIT) if entry.event == "suspicious"]
     assert [(entry.client, entry.name) for entry in found] == [(LIAR, f"clinic-{LIAR}")]
     assert "as long as those of others" in found[0].why
-    assert "points against the others" in found[0].why
     assert found[0].score >= 100
     assert not any(entry.event in ("filtered", "excluded") for entry in read(folder / AUDIT)), "the rule judges nobody"
 
@@ -50,7 +50,7 @@ def test_the_trail_names_the_liar_once_with_the_reason(run):
 def test_the_trail_has_the_warnings_with_their_time(run):
     folder, _ = run
     (warning,) = [entry for entry in read(folder / AUDIT) if entry.event == "warning"]
-    assert warning.why.startswith("AsReported() weighs by what clients report")
+    assert warning.why.startswith("Truncate(0.25, 0.45) lets attackers have 0.45")
     assert warning.time.endswith("Z")
 
 
@@ -69,4 +69,4 @@ def test_status_view_report_and_card_say_the_same(run):
     console = Console(width=200, file=io.StringIO())
     console.print(view(told, lines(folder), (200, 40)))
     assert f"suspicious: {why[:40]}" in console.file.getvalue()
-    assert metrics.registry.get_sample_value("phalanx_outlying_updates_total") == 5
+    assert metrics.registry.get_sample_value("phalanx_outlying_updates_total") >= 5
