@@ -21,8 +21,8 @@ from phalanx.wording import plural
 
 if TYPE_CHECKING:
     from phalanx.aggregators.influence import Influence
-    from phalanx.promises.promise import Promise
     from phalanx.engine.suspicion import Conduct
+    from phalanx.promises.promise import Promise
     from phalanx.training.evaluation import Metrics
     from phalanx.training.local import LocalTraining
 
