@@ -208,6 +208,13 @@ def reproduce() -> Parser:
     parser.add_argument(
         "--draw", type=int, default=0, help="With --verify: which random choice. (default: %(default)s)"
     )
+    help_ = (
+        "Compute stored records again, the cheapest first, and say for each item how many come out to the bit, within "
+        "tolerance, or differ; 1 is the exit status if any differs. The same command goes on where it stopped."
+    )
+    parser.add_argument("--check", action="store_true", help=help_)
+    help_ = "With --check: stop before records that would take longer than this in all; no limit if not given."
+    parser.add_argument("--hours", type=float, help=help_)
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."
     parser.add_argument("--only", help=help_)
     help_ = (

@@ -41,7 +41,7 @@ from phalanx.experiments.papers.manifest import Manifest, Page
 from phalanx.experiments.papers.needed import Form, Needed, Traces, as_it_is
 from phalanx.experiments.papers.output import flat
 from phalanx.experiments.papers.scoreboard import Shown, write_scoreboard
-from phalanx.experiments.papers.verify import Stored, conditions, differences, stored
+from phalanx.experiments.papers.verify import OUTCOMES, Stored, conditions, differences, outcome, stored
 from phalanx.experiments.papers.writing import shortened, write
 from phalanx.experiments.shown.plotting import styled
 from phalanx.experiments.shown.progress_display import first_line
@@ -79,6 +79,8 @@ class Options:
         verify: how many stored records to compute again, drawn at random, and to compare; None: none.
         within: draw records only of runs that took at most so many seconds; None: all.
         draw: which random choice of records.
+        check: whether to compute stored records again, the cheapest first, and to judge them item by item.
+        hours: with `check`, the largest sum of the records' own durations; None: no limit.
         only: which cells to carry out, as a pattern with * and ?; None: all. Tables show whatever there is.
         engine: that runs train by where they have it, on pages of their own; None: the experiments' own.
     """
@@ -99,6 +101,8 @@ class Options:
     verify: int | None = None
     within: float | None = None
     draw: int = 0
+    check: bool = False
+    hours: float | None = None
     only: str | None = None
     engine: str | None = None
 
@@ -118,6 +122,10 @@ class Options:
             raise InfeasibleError("--within limits which records --verify draws: give --verify as well.")
         if given["verify"] is not None and (given["no_training"] or given["again"] or given["only"]):
             raise InfeasibleError("--verify changes no page: leave out --no_training, --again and --only.")
+        if given["hours"] is not None and not (given["check"] and given["hours"] > 0):
+            raise InfeasibleError("--hours limits what --check computes: give --check as well, and a positive number.")
+        if given["check"] and (given["no_training"] or given["again"] or given["only"] or given["verify"]):
+            raise InfeasibleError("--check changes no page: leave out --no_training, --again, --only and --verify.")
         if given["ray"] is not None and given["device"] != "cpu":
             raise InfeasibleError(f"--ray computes on CPUs, and --device is {given['device']}: give one of them.")
         return cls(**{f.name: given[f.name] for f in fields(cls)})
@@ -161,6 +169,8 @@ def reproduce(options: Options, console: Console) -> int:
     found = reproductions(options.package)
     if options.verify is not None:
         return verify(found, options, console)
+    if options.check:
+        return _check(found, options, console)
     if options.paper == ALL:
         return _everything(found, options, console)
     if options.paper is None or options.experiment is None:
@@ -448,6 +458,55 @@ def verify(found: Mapping[str, Reproduction], options: Options, console: Console
     if wrong:
         console.print(f"[red]{plural(wrong, 'record')} of numerics version {NUMERICS} differ.[/]", soft_wrap=True)
     return 1 if wrong else 0
+
+
+def _check(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+    """Compute stored records again, the cheapest first, and judge them item by item; return the exit status.
+
+    What was computed again is kept in `check` of the folder, so that the same command goes on.
+
+    Returns:
+        1 if a record differs, else 0.
+
+    Raises:
+        InfeasibleError: there are no records.
+    """
+    one = None if options.paper == ALL else options.paper
+    shown = found.values() if one is None else [named(found, one, "paper")]
+    seconds = math.inf if options.hours is None else 3600 * options.hours
+    there, again = list[Stored](), dict[str, Trace]()
+    for reproduction in shown:
+        name = reproduction.paper.name
+        store, checked = Store(options.folder / name), Store(options.folder / CHECKED / name)
+        experiments = chosen({name: reproduction}, name, options.experiment or ALL)[1]
+        records = sorted(
+            stored(experiments, store, _form(options, store, trains=False)), key=lambda one: one.trace.wall_seconds
+        )
+        there += records
+        again |= {r.trace.identity: trace for r in records if (trace := checked.find(r.plan)[0]) is not None}
+        plans = dict[str, Run]()
+        for record in records:
+            if record.trace.identity not in again and record.trace.wall_seconds <= seconds:
+                plans[record.name] = record.plan
+                seconds -= record.trace.wall_seconds
+        again |= computed(plans, checked, options, console)
+    if not there:
+        raise InfeasibleError(f"{options.folder} holds no such records.")
+    table = Table("item", "records", *OUTCOMES, "not checked", box=SIMPLE_HEAD)
+    total = Counter[str]()
+    for item in dict.fromkeys(record.item for record in there):
+        ours = [record for record in there if record.item == item]
+        counts = Counter(outcome(r.trace, again[r.trace.identity]) for r in ours if r.trace.identity in again)
+        total += Counter(map(str, counts.elements()))
+        row = (counts[name] for name in OUTCOMES)
+        table.add_row(escape(item), str(len(ours)), *map(str, row), str(len(ours) - counts.total()))
+    console.print(table)
+    words = ", ".join(f"{total[name]:,} {name}" for name in OUTCOMES)
+    console.print(f"{total.total():,} of {plural(len(there), 'record')} checked: {words}.", soft_wrap=True)
+    return 1 if total["differs"] else 0
+
+
+CHECKED = "check"  # folder of records computed again, below that of all results
 
 
 def _drawn(found: Mapping[str, Reproduction], options: Options) -> list[Stored]:

@@ -598,3 +598,28 @@ def test_all_papers_are_not_computed_by_one_command(capsys):
     status, _, err = reproduce(capsys, "all")
     assert status == 2
     assert "Give --no_training" in err
+
+
+def test_records_are_checked_item_by_item_and_it_goes_on(capsys, finished, tmp_path):
+    folder = copied(finished, tmp_path)
+    status, out, _ = reproduce(capsys, "toy-paper --check --hours 0.0001")
+    few = int(re.search(r"(\d+) of 10 records checked", out)[1])
+    assert (status, few < 10) == (0, True)
+    status, out, _ = reproduce(capsys, "all --check")
+    assert status == 0
+    assert "10 of 10 records checked: 10 to the bit, 0 within tolerance, 0 differs." in out
+    assert f"{10 - few} of {10 - few}: " in out
+    other, *_ = (t for t in traces(folder).values() if not t.failed)
+    path = folder / "toy-paper" / "records" / f"{other.identity}.json"
+    changed = {"accuracy": tuple(value / 2 for value in other.curves["accuracy"])}
+    replace(other, curves={**other.curves, **changed}).save(path)
+    status, out, _ = reproduce(capsys, "all --check")
+    assert status == 1
+    assert "9 to the bit, 0 within tolerance, 1 differs." in out
+
+
+@pytest.mark.parametrize("words", ["--check --again", "--check --no_training", "--hours 2", "--check --hours 0"])
+def test_a_check_changes_no_page(capsys, words):
+    status, _, err = reproduce(capsys, f"toy-paper all {words}")
+    assert status == 2
+    assert "--check" in err

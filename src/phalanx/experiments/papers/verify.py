@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from phalanx.experiments.papers.experiment import SCALES, Experiment, Scale
 from phalanx.experiments.papers.needed import Form, as_it_is
@@ -16,12 +16,19 @@ CONDITIONS = ("torch", "numpy", "numba", "instructions", "device", "threads")  #
 LATER = "received_accuracy"  # a figure that older records lack
 
 
+TOLERANCE = 0.02  # of final accuracies, shares: two points
+
+Outcome = Literal["to the bit", "within tolerance", "differs"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
 class Stored(NamedTuple):
     """A record of a run that an experiment needs."""
 
     name: str
     plan: Run
     trace: Trace
+    item: str  # experiment and scale
 
 
 def stored(experiments: Sequence[Experiment], store: Store, form: Form = as_it_is) -> Iterator[Stored]:
@@ -32,7 +39,8 @@ def stored(experiments: Sequence[Experiment], store: Store, form: Form = as_it_i
             trace = store.find(plan)[0] if plan.identity not in seen else None
             seen.add(plan.identity)
             if trace is not None:
-                yield Stored(f"{experiment.title} {scale}: {cell} (seed {seed})", plan, trace)
+                item = f"{experiment.title} {scale}"
+                yield Stored(f"{item}: {cell} (seed {seed})", plan, trace, item)
 
 
 def _kept(experiment: Experiment, scale: Scale, store: Store, form: Form) -> Iterator[tuple[str, int, Run]]:
@@ -46,6 +54,24 @@ def _kept(experiment: Experiment, scale: Scale, store: Store, form: Form) -> Ite
             return
         yield from ((cell, seed, plan) for cell, plan in there.items())
         before = found
+
+
+def outcome(stored: Trace, computed: Trace) -> Outcome:
+    """Return how a record came out again.
+
+    Within tolerance: with the same end, and the last accuracy within two points; where there is none, the last loss
+    within 5 %.
+    """
+    if not differences(stored, computed):
+        return "to the bit"
+    if (stored.status, stored.excluded == ()) != (computed.status, computed.excluded == ()):
+        return "differs"
+    for figure, share in (("accuracy", None), ("loss", 0.05)):
+        before, after = stored.final(figure), computed.final(figure)
+        if before is not None and after is not None:
+            near = abs(before - after) <= (TOLERANCE if share is None else share * abs(before))
+            return "within tolerance" if near else "differs"
+    return "within tolerance" if stored.failed else "differs"
 
 
 def differences(stored: Trace, computed: Trace) -> dict[str, float]:
