@@ -213,6 +213,8 @@ def reproduce() -> Parser:
         "tolerance, or differ; 1 is the exit status if any differs. The same command goes on where it stopped."
     )
     parser.add_argument("--check", action="store_true", help=help_)
+    help_ = "Bring the records of PAPER into one compressed file, records.jsonl.gz, and do nothing else."
+    parser.add_argument("--pack", action="store_true", help=help_)
     help_ = "With --check: stop before records that would take longer than this in all; no limit if not given."
     parser.add_argument("--hours", type=float, help=help_)
     help_ = "Carry out only cells with names like this, as in 'MNIST / *'; all if not given. Tables show what there is."

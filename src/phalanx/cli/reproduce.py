@@ -80,6 +80,7 @@ class Options:
         within: draw records only of runs that took at most so many seconds; None: all.
         draw: which random choice of records.
         check: whether to compute stored records again, the cheapest first, and to judge them item by item.
+        pack: whether to bring the records of the paper into one file, and to do nothing else.
         hours: with `check`, the largest sum of the records' own durations; None: no limit.
         only: which cells to carry out, as a pattern with * and ?; None: all. Tables show whatever there is.
         engine: that runs train by where they have it, on pages of their own; None: the experiments' own.
@@ -103,6 +104,7 @@ class Options:
     draw: int = 0
     check: bool = False
     hours: float | None = None
+    pack: bool = False
     only: str | None = None
     engine: str | None = None
 
@@ -173,10 +175,20 @@ def reproduce(options: Options, console: Console) -> int:
         return _check(found, options, console)
     if options.paper == ALL:
         return _everything(found, options, console)
+    if options.pack and options.paper is not None:
+        return _pack(found, options, console)
     if options.paper is None or options.experiment is None:
         return _list(found, options, console)
     status, _ = _pages_of(found, options, console)
     return status
+
+
+def _pack(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
+    """Bring the records of a paper into one file; return the exit status."""
+    assert options.paper is not None
+    store = Store(options.folder / named(found, options.paper, "paper").paper.name)
+    console.print(f"{plural(store.pack(), 'record')} are in {store.packed}.", soft_wrap=True)
+    return 0
 
 
 def _everything(found: Mapping[str, Reproduction], options: Options, console: Console) -> int:
@@ -252,7 +264,7 @@ def _form(options: Options, store: Store, *, trains: bool) -> Form:
 
     def form(plan: Run) -> Run:
         other = preferred.form(plan)
-        if other is not None and store.path(other).is_file():
+        if other is not None and store.holds(other):
             return other
         return preferred(plan) if trains else plan
 

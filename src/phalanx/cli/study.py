@@ -90,8 +90,8 @@ def _traces(folder: Path) -> list[Trace]:
     """Return the records in a folder: that of a run, or of a study."""
     if not folder.is_dir():
         raise InfeasibleError(f"There is no folder {folder}. Name that of a run, or of a study.")
-    if found := sorted((folder / "records").glob("*.json")):
-        return [Trace.load(path) for path in found]
+    if found := list(Store(folder).traces()):
+        return found
     record = Record.load(folder)
     try:
         plan = plan_of(record)

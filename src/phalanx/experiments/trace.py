@@ -176,10 +176,14 @@ class Trace:
         """Write the trace, so that a kill leaves either all of it or nothing; equal traces give equal bytes."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
-        form = {f.name: _form(getattr(self, f.name)) for f in fields(self)}
-        lines = (f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in form.items())
+        lines = (f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in self.form.items())
         partial.write_text("{" + ",\n ".join(lines) + "}\n", encoding="utf-8")
         partial.replace(path)
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """The trace as JSON holds it."""
+        return {f.name: _form(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def load(cls, path: Path) -> "Trace":
@@ -189,9 +193,20 @@ class Trace:
             ValueError: the file is invalid, or the record of another run than its name says.
         """
         try:
-            form = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_json)
+            text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise _unusable(path, "its text is not UTF-8") from error
+        return cls.read(text, path, path.stem)
+
+    @classmethod
+    def read(cls, text: str, path: Path, identity: str) -> "Trace":
+        """Return the trace of that identity from its text in JSON; the path is that of the file that holds it.
+
+        Raises:
+            ValueError: the text is invalid, or the record of another run.
+        """
+        try:
+            form = json.loads(text, parse_constant=_no_json)
         except ValueError as error:
             raise _unusable(path, str(error)) from error
         except RecursionError as error:
@@ -200,7 +215,7 @@ class Trace:
             raise _unusable(path, "it is no mapping")
         if lacking := [name for name, kind in KINDS.items() if not isinstance(form.get(name), kind)]:
             raise _unusable(path, f"{', '.join(lacking)} missing or of a wrong type")
-        if not identity_of(form["settings"]) == form["identity"] == path.stem:
+        if not identity_of(form["settings"]) == form["identity"] == identity:
             raise _unusable(path, "its name, its identity and its settings do not agree")
         try:
             form.setdefault("uploads", None)

@@ -13,6 +13,7 @@ from phalanx.attacks import Rescale
 from phalanx.experiments.papers.comparison import Comparison
 from phalanx.experiments.papers.experiment import SCALES, Context, reproductions
 from phalanx.experiments.papers.output import flat
+from phalanx.experiments.store import Store
 from phalanx.simulation import Normal
 from phalanx.simulation.latency import Workload
 
@@ -153,7 +154,7 @@ def test_late_clients_alone_hold_two_labels_with_and_without_the_late_path():
 
 def test_the_records_are_those_of_the_runs():
     """A changed setting is another run: the records that the documentation cites would not be of it."""
-    records = {path.stem for path in (Path(__file__).parents[3] / "results/catalyst/records").glob("*.json")}
+    records = {trace.identity for trace in Store(Path(__file__).parents[3] / "results/catalyst").traces()}
     seeds = {table1_mnist: 3, figure2: 3, figure3: 3, late_labels: 5, table1_cifar10: 1, table2: 1, figure7: 1}
     cited = {run.identity for m, n in seeds.items() for seed in range(n) for run in m.runs("quick", seed).values()}
     assert cited <= records

@@ -9,6 +9,7 @@ from papers.client_weighting import described, figure1, figure3, figure4, figure
 from papers.client_weighting.populations import described_sizes, program_sizes
 from phalanx.experiments.papers.experiment import Context, reproductions
 from phalanx.experiments.papers.output import flat
+from phalanx.experiments.store import Store
 from phalanx.weighting import truncation_bound
 
 
@@ -43,7 +44,7 @@ def test_the_runs_are_those_of_the_paper(scale):
 
 def test_the_runs_are_those_of_the_records():
     """A changed hyper-parameter is another run: the records that the documentation cites would not be of it."""
-    records = {path.stem for path in (Path(__file__).parents[3] / "results/client-weighting/records").glob("*.json")}
+    records = {trace.identity for trace in Store(Path(__file__).parents[3] / "results/client-weighting").traces()}
     seeds = {figure5: 3, figure6: 3, ties: 3, described: 1, figure3: 1, figure4: 1}
     runs = [run for module, n in seeds.items() for seed in range(n) for run in module.runs("quick", seed).values()]
     assert {run.identity for run in runs} == records

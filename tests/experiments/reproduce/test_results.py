@@ -11,7 +11,7 @@ from phalanx.cli.reproduce import Options, reproduce
 from phalanx.experiments.papers.experiment import SCALES, form_of, reproductions
 from phalanx.experiments.papers.manifest import Manifest
 from phalanx.experiments.papers.verify import conditions, differences, stored
-from phalanx.experiments.store import Store
+from phalanx.experiments.store import PACKED, Store
 from phalanx.experiments.trace import Trace
 from phalanx.runs.engines import ENGINES, Preferred
 from phalanx.runs.provenance import NUMERICS
@@ -42,7 +42,7 @@ def test_the_manifest_names_the_pages_that_are_there(paper):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_record_can_be_read_and_is_of_a_known_numerics_version(paper):
-    found = [Trace.load(path) for path in (RESULTS / paper / "records").glob("*.json")]
+    found = list(Store(RESULTS / paper).traces())
     assert found
     assert all(0 <= trace.provenance.numerics <= NUMERICS for trace in found)
     assert all(trace.provenance.clean and trace.provenance.commit for trace in found if trace.provenance.numerics)
@@ -60,7 +60,7 @@ def test_every_record_is_of_a_run_that_an_experiment_has(paper):
     ]
     others = (Preferred(engine).form(plan) for plan in plans for engine in OTHERS)
     known = {plan.identity for plan in (*plans, *others) if plan is not None}
-    assert {path.stem for path in (RESULTS / paper / "records").glob("*.json")} <= known
+    assert {trace.identity for trace in Store(RESULTS / paper).traces()} <= known
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_committed_page_is_what_its_records_give(tmp_path, paper, page):
     before, folder = RESULTS / paper, tmp_path / paper
     folder.mkdir()
     shutil.copy(before / "manifest.json", folder)
-    (folder / "records").symlink_to(before / "records")
+    (folder / PACKED).symlink_to(before / PACKED)
     form = max((form for form in FORMS if page.endswith(f"-{form}")), key=len)
     (scale, engine), name = FORMS[form], page.removesuffix(f"-{form}")
     options = Options(

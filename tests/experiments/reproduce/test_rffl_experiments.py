@@ -31,6 +31,7 @@ from phalanx.aggregators import MultiKrum
 from phalanx.experiments.papers.comparison import Comparison
 from phalanx.experiments.papers.experiment import Context, reproductions
 from phalanx.experiments.papers.output import flat
+from phalanx.experiments.store import Store
 from phalanx.experiments.trace import Excluded
 from phalanx.fairness import collaborative_fairness
 from phalanx.models import XuLyuMnistCNN
@@ -144,7 +145,7 @@ def test_multi_krum_averages_four_fifths(number, f, m):
 
 def test_the_runs_are_those_of_the_records(reproduction):
     """A changed hyper-parameter is another run: the records that the documentation cites would not be of it."""
-    records = {path.stem for path in (Path(__file__).parents[3] / "results/rffl/records").glob("*.json")}
+    records = {trace.identity for trace in Store(Path(__file__).parents[3] / "results/rffl").traces()}
     runs = set.union(*(identities(e.exhibit) for e in reproduction.experiments.values()))
     runs |= set.union(*(identities(claims, seed=seed) for seed in range(5)))
     assert records

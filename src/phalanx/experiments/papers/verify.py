@@ -48,7 +48,7 @@ def _kept(experiment: Experiment, scale: Scale, store: Store, form: Form) -> Ite
     before = set[str]()
     for seed in itertools.count():
         plans = {cell: form(plan) for cell, plan in experiment.exhibit.runs(scale, seed).items()}
-        there = {cell: plan for cell, plan in plans.items() if store.path(plan).is_file()}
+        there = {cell: plan for cell, plan in plans.items() if store.holds(plan)}
         found = {plan.identity for plan in there.values()}
         if found == before or not found:  # runs without chance are the same for every seed
             return
