@@ -144,5 +144,6 @@ def coordinator(plan, **options):
         options.pop("roster", roster_of(plan.clients)),
         plan.until,
         timeouts=options.pop("timeouts", QUICK),
+        accept=("no promise",),
     )
     return dataclasses.replace(made, **options)

@@ -1,5 +1,6 @@
 """`examples/flower`, as it is: the apps, their configuration, a federation in process."""
 
+import dataclasses
 import importlib
 import sys
 import tomllib
@@ -12,10 +13,17 @@ import torch
 from flwr.app import Context, RecordDict
 from sklearn.datasets import load_digits
 
-from flower.federations import FIRST_NODE, KEYS, roster_of
+from flower.federations import FIRST_NODE, KEYS, SMALL, at_nodes, coordinator, honest, roster_of, silent
+from phalanx import Record, Until, simulate
+from phalanx.algorithms import FedAvg
+from phalanx.attacks import Gaussian, LazyFreeRider, Mimic, ReportSize, Rescale, SignFlip, Together
+from phalanx.core import InfeasibleError
 from phalanx.data import Dataset
-from phalanx.flower import InProcessGrid, new_key
-from phalanx.flower.demo import deal
+from phalanx.flower import InProcessGrid, client_app, coordinate, new_key
+from phalanx.flower.audit import AUDIT, read
+from phalanx.flower.demo import SAFE, deal, plan_of
+from phalanx.flower.live import lines, status
+from phalanx.promises import Setting, promise
 from phalanx.training.evaluation import evaluate
 from phalanx.training.vector import FlatModule
 
@@ -53,6 +61,97 @@ def test_flower_up_gives_it_data(hospitals, tmp_path):
         held.append(hospitals("client").participant(context).data)
     assert sum(map(len, held)) > 1000
     assert all(data.x.shape[1:] == (64,) and data.classes == 10 for data in held)
+
+
+LIARS = {
+    "size and update": Together(ReportSize(1_000_000), Rescale(-10.0)),
+    "sign": SignFlip(),
+    "scale": Rescale(100.0),
+    "noise": Gaussian(),
+    "copy of the model": LazyFreeRider(),
+}
+
+
+def trained(hospitals, digits, folder, change=lambda app: app, attack=None):
+    """The accuracy after six rounds, and the record; hospital 3 lies."""
+    x, y = digits
+    roster, apps = roster_of(0), {}
+    for i in range(4):
+        rows = slice(i, 1200, 4)
+        key = new_key(folder / f"{i}.pem")
+        np.savez(folder / f"{i}.npz", x=x[rows], y=y[rows])
+        roster = roster.adding(f"hospital-{i}", key.public_key().public_bytes_raw())
+        config = {"key": str(folder / f"{i}.pem"), "data": str(folder / f"{i}.npz")}
+        made = hospitals("client").participant(Context(1, 1, config, RecordDict(), {}))
+        if i == 3 and attack is not None:
+            made = dataclasses.replace(made, attack=attack, memory=folder / "liar")
+        apps[FIRST_NODE + i] = change(client_app(made)) if i == 3 else client_app(made)
+    roster.save(folder / "roster.yaml")
+    run_config = {"roster": str(folder / "roster.yaml"), "folder": str(folder / "run"), "rounds": 6}
+    made = hospitals("server").coordinator(Context(1, 1, {}, RecordDict(), run_config))
+    times = dataclasses.replace(made.timeouts, answer=10.0, enrolment=60.0, poll=0.01, roll_call=0.1)
+    with InProcessGrid(apps) as grid:
+        coordinate(grid, dataclasses.replace(made, timeouts=times))
+    flat = FlatModule(hospitals("plan").model())
+    flat.module.load_state_dict(safetensors.torch.load_file(folder / "run" / "model.safetensors"))
+    test = Dataset(torch.from_numpy(x[1200:]), torch.from_numpy(y[1200:]), 10)
+    return evaluate(flat, flat.read(), test).accuracy, Record.load(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def clean():
+    """The accuracy without a liar; a list that holds it once it is known."""
+    return []
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if number else []) for number, kind in enumerate(LIARS)]
+)
+def test_one_liar_of_four_costs_at_most_five_points(hospitals, digits, tmp_path_factory, clean, kind):
+    if not clean:
+        clean.append(trained(hospitals, digits, tmp_path_factory.mktemp("clean"))[0])
+    accuracy, record = trained(hospitals, digits, tmp_path_factory.mktemp("run"), attack=LIARS[kind])
+    assert accuracy > clean[0] - 0.05
+    assert record.history[0].promise.f == 1, "and that was promised"
+
+
+@pytest.mark.parametrize("kind", [*LIARS, "copy of a client"])
+def test_one_liar_of_four_costs_the_demonstration_at_most_five_points(kind):
+    plan = dataclasses.replace(plan_of(4, 6, asynchronous=False), attack=None, byzantine=0)
+    attack = LIARS.get(kind, Mimic())
+    attacked = simulate(dataclasses.replace(plan, attack=attack, byzantine=1), models=None)
+    assert attacked.summary.final.accuracy > simulate(plan, models=None).summary.final.accuracy - 0.05
+    assert attacked.history[0].promise.f == 1
+
+
+@pytest.mark.parametrize("clients", range(SAFE, 13))
+def test_the_demonstration_promises_to_tolerate_an_attacker(clients):
+    plan = plan_of(clients, 1, asynchronous=False)
+    found = promise(plan.algorithm, Setting(clients, lossy=True, joins=True), f=plan.tolerate)
+    assert found.f == plan.byzantine >= 1
+
+
+@pytest.mark.slow
+def test_a_silent_hospital_costs_at_most_five_points(hospitals, digits, tmp_path_factory, clean):
+    if not clean:
+        clean.append(trained(hospitals, digits, tmp_path_factory.mktemp("clean"))[0])
+    accuracy, record = trained(hospitals, digits, tmp_path_factory.mktemp("run"), silent())
+    assert accuracy > clean[0] - 0.05
+    assert any(3 in step.lost for step in record.history)
+
+
+def test_a_plan_that_promises_nothing_does_not_start_unless_that_is_accepted_by_name(tmp_path):
+    plan = dataclasses.replace(SMALL, algorithm=FedAvg(), until=Until(1))
+    apps = at_nodes(honest(plan, tmp_path / "state"))
+    with InProcessGrid(apps) as grid, pytest.raises(InfeasibleError, match=r"Promises nothing.* accept that by name"):
+        coordinate(grid, coordinator(plan, accept=(), folder=tmp_path / "refused"))
+    assert not any(step.verdicts for step in lines(tmp_path / "refused"))
+    assert status(tmp_path / "refused").phase == "not begun"
+    with InProcessGrid(apps) as grid:
+        coordinate(grid, coordinator(plan, folder=tmp_path / "accepted"))  # by the helper, as the remedy says
+    (event,) = [entry for entry in read(tmp_path / "accepted" / AUDIT) if entry.event == "accepted"]
+    assert event.why.startswith("Promises nothing")
+    assert Record.load(tmp_path / "accepted").config["accept"] == ["no promise"]
 
 
 @pytest.mark.slow

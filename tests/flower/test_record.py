@@ -29,7 +29,7 @@ from phalanx.runs.summary import Population
 PLAN = dataclasses.replace(SMALL, clients=4, until=phalanx.Until(3))
 ATTACKED = dataclasses.replace(PLAN, algorithm=FedAvg(aggregate=Median()), attack=Rescale(-10.0), byzantine=1)
 OF_NO_STEP = {"begun", "enrolled", "turned away", "ended"}
-LEFT_OUT = {"seconds", "wall_seconds", "provenance", "missing", "name"}
+LEFT_OUT = {"promise", "seconds", "wall_seconds", "provenance", "missing", "name"}
 
 
 def progress(step, verdicts=None, invalid=(), lost=(), version=None, enrolled=(0, 1, 2, 3)):

@@ -20,8 +20,9 @@ def coordinator(context: Context) -> Coordinator:
         roster=Path(str(config["roster"])),
         until=int(config["rounds"]),
         folder=Path(str(config["folder"])),
+        tolerate=plan.LIARS,
         guard=Guard(max_norm=100.0),
-        timeouts=Timeouts(answer=120.0, enrolment=180.0, least=2),
+        timeouts=Timeouts(answer=120.0, enrolment=180.0, least=3),
         suspension=Suspension(strikes=3, sentence=24 * 3600.0),
     )
 

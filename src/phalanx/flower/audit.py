@@ -17,6 +17,7 @@ One JSON object per line, in `audit.jsonl` in the folder of the history, each wi
 | lost | a task brought nothing |
 | filtered | the algorithm did not use an update |
 | suspicious | updates of a client stand out again and again, under any rule; it is not excluded for that |
+| accepted | what the operator has accepted by name, such as a plan that promises nothing |
 | warning | a guarantee that the run does not have, or a fault of the coordinator's side |
 | excluded | a verdict that is final: the client takes no part any more |
 | suspended, re-admitted | by strikes and misses; at the end of a sentence, or by the roster |

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from flwr.app import Context
 
+from phalanx.aggregators import Median
 from phalanx.algorithms import AboveNoise, ByzantineCFL, FedAsync
 from phalanx.attacks import Rescale
 from phalanx.core import Until
@@ -28,6 +29,7 @@ from phalanx.runs.plan import Run
 from phalanx.training.sgd import LocalSGD
 
 DIGITS = 10
+SAFE = 4  # clients, from which on the synchronous demonstration tolerates one attacker or more
 PYPROJECT = """[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -69,7 +71,7 @@ def plan_of(clients: int, steps: int, *, asynchronous: bool) -> Run:
     """Return the plan of the demonstration."""
     byzantine = clients // 4
     return Run(
-        algorithm=FedAsync() if asynchronous else ByzantineCFL(threshold=AboveNoise()),
+        algorithm=FedAsync() if asynchronous else ByzantineCFL(threshold=AboveNoise(), aggregate=Median()),
         data=Digits(),
         clients=clients,
         model=MLP((64,)),
@@ -77,6 +79,7 @@ def plan_of(clients: int, steps: int, *, asynchronous: bool) -> Run:
         attack=Rescale(-10.0) if byzantine and not asynchronous else None,
         byzantine=0 if asynchronous else byzantine,
         until=Until(steps=steps),
+        tolerate=byzantine if byzantine and not asynchronous else None,
         suspicion=True,
     )
 
@@ -123,6 +126,7 @@ def coordinator(context: Context) -> Coordinator:
         Path(str(config["roster"])),
         folder=Path(str(config["folder"])),
         prefetch=bool(config["prefetch"]),
+        accept=() if int(config["clients"]) >= SAFE and not config["asynchronous"] else ("no promise",),
         timeouts=Timeouts(answer=float(config["answer"]), enrolment=300.0),
     )
 

@@ -91,6 +91,7 @@ def coordinator_of(
             "influence": plan.influence,
             "tolerate": plan.tolerate,
             "suspicion": plan.suspicion,
+            "accept": ("no promise",),  # of a plan that everybody knows
             "buffers": plan.buffers,
             "reference": made.reference,
             "noise": "stream",

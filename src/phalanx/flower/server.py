@@ -21,7 +21,7 @@ from phalanx.engine.guard import Guard
 from phalanx.engine.lost import LostRounds
 from phalanx.engine.participation import Sampler, everyone
 from phalanx.engine.reference import Train
-from phalanx.flower.audit import AUDIT, Audit
+from phalanx.flower.audit import AUDIT, Audit, Note
 from phalanx.flower.codec import Transfer
 from phalanx.flower.identity import Roster
 from phalanx.flower.lock import exclusive
@@ -79,6 +79,8 @@ class Coordinator:
             as many as the settings tolerate.
         suspicion: whether updates that stand out are noted, and clients that keep sending such are named suspicious.
             Nobody is excluded for it.
+        accept: what the operator accepts by name. "no promise": that the plan tolerates no attacker; without it, such a
+            plan does not start.
         timeouts: how long the server waits.
         suspension: who is suspended.
         transfer: in which form updates travel.
@@ -127,6 +129,7 @@ class Coordinator:
     influence: int | None = None
     tolerate: int | None = None
     suspicion: bool = True
+    accept: tuple[Literal["no promise"], ...] = ()
     noise: Literal["system", "stream"] = "system"
     models: SavedModels = SavedModels()
     inputs: ModelInputs | None = None
@@ -172,6 +175,8 @@ class Coordinator:
             "prefetch": self.prefetch,
             "lost_rounds": configuration(self.lost_rounds, LostRounds),
         }
+        if self.accept:
+            parts["accept"] = list(self.accept)
         if self.influence is not None:
             parts["influence"] = self.influence
         if self.tolerate is not None:
@@ -179,6 +184,35 @@ class Coordinator:
         if self.training.personalizes:
             parts["training"] = configuration(self.training, LocalTraining)
         return {**self.setup, **self.config(dimension), **parts, "engine": ENGINE}
+
+
+@dataclass
+class PromiseCheck:
+    """An observer that ends a run which promises nothing before it trains, unless that is accepted by name.
+
+    Args:
+        accept: what is accepted.
+        note: takes the event.
+    """
+
+    accept: Sequence[str]
+    note: Callable[[Note], None]
+
+    def __call__(self, progress: Progress, /) -> None:
+        """Read the promise.
+
+        Raises:
+            InfeasibleError: nothing is promised, and that is not accepted.
+        """
+        promise = progress.promise
+        if promise is None or promise.f > 0 or progress.step:
+            return
+        if "no promise" not in self.accept:
+            raise InfeasibleError(
+                f"{promise.sentence} A plan that promises nothing does not start. Change it, or accept that by name: "
+                'Coordinator(accept=("no promise",)).'
+            )
+        self.note(Note("accepted", None, promise.sentence))
 
 
 def tell(progress: Progress) -> None:
@@ -269,6 +303,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
         asked=UploadCounter(folder / ASKED if folder else None),
         update_size=len(start),
     )
+    check = PromiseCheck(coordinator.accept, audit.note)
     if not (algorithm.synchronous or coordinator.suspension.interval):
         log.warning("%s", HASTE)
     if resumed is not None:
@@ -287,7 +322,7 @@ def _coordinated(grid: Grid, coordinator: Coordinator) -> AnyState:
             influence=coordinator.influence,
             tolerate=coordinator.tolerate,
             suspicion=coordinator.suspicion,
-            observers=(audit, transport, tell, board, *metrics, *coordinator.observers),
+            observers=(audit, check, transport, tell, board, *metrics, *coordinator.observers),
         )
         session.keep_models()
     return session.state

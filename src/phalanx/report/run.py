@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 KINDS = 40  # largest number of rows in the table of filtered, invalid and lost updates
 
 SETUP = {
+    "accept": "Accepted by the operator",
     "algorithm": "Algorithm",
     "attack": "Attack",
     "byzantine": "Byzantine clients",
