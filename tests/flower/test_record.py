@@ -210,7 +210,7 @@ def test_lines_stand_in_the_order_of_their_time_also_of_those_who_came_before_th
     with InProcessGrid(at_nodes(honest(PLAN, tmp_path))) as grid:
         coordinate(grid, coordinator(PLAN, folder=tmp_path / "run"))
     lines = read(tmp_path / "run" / "audit.jsonl")
-    assert [line.event for line in lines] == [*["enrolled"] * 4, "begun", "ended"]
+    assert [line.event for line in lines] == [*["enrolled"] * 4, "begun", "accepted", "ended"]
     for figure in ("time", "seconds"):
         assert [getattr(line, figure) for line in lines] == sorted(getattr(line, figure) for line in lines)
     assert {line.seconds for line in lines[:4]} == {0.0}
