@@ -39,7 +39,7 @@ def progress(step, verdicts=None, invalid=(), lost=(), version=None, enrolled=(0
 
 
 def told(path):
-    return [(e.event, e.client, e.step, e.why, e.score) for e in read(path)]
+    return [(e.event, e.client, e.step, e.why, e.score) for e in read(path) if e.event != "accepted"]
 
 
 # --- the record
