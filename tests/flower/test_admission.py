@@ -12,12 +12,24 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import phalanx
-from flower.federations import FIRST_NODE, KEYS, QUICK, SMALL, at_nodes, attacked, honest, resigned, roster_of, silent
+from flower.federations import (
+    FIRST_NODE,
+    KEYS,
+    QUICK,
+    SMALL,
+    at_nodes,
+    attacked,
+    coordinator,
+    honest,
+    resigned,
+    roster_of,
+    silent,
+)
 from flower.test_codec import bad_arrays, claiming
-from phalanx import Guard
+from phalanx import Guard, Until
 from phalanx.algorithms import FedAsync, FedAvg
 from phalanx.core import InfeasibleError, StalledError
-from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, codec
+from phalanx.flower import FlowerTransport, InProcessGrid, Suspension, codec, coordinate
 from phalanx.flower.audit import Note
 from phalanx.flower.codec import VECTOR, WORDS, AnswerMessage, Malformed, TaskMessage, answer_content, signing_input
 from phalanx.flower.register import Register
@@ -640,3 +652,25 @@ def test_who_answers_at_once_gets_no_more_turns_than_the_others(tmp_path):
 
     assert share(0.0) > 0.5
     assert share(0.4) < 0.35
+
+
+def test_the_remedy_for_slow_introductions_is_named_and_works(tmp_path):
+    """Nodes that need 1.5 s to say who they are, where they have 0.3 s; then as the message says."""
+    plan = dataclasses.replace(SMALL, algorithm=FedAvg(), clients=3, until=Until(1))
+
+    def slow(app):
+        def node(message, context):
+            if message.metadata.message_type == "query":
+                time.sleep(1.5)
+            return app(message, context)
+
+        return node
+
+    apps = {i: slow(app) for i, app in honest(plan, tmp_path / "state").items()}
+    times = dataclasses.replace(QUICK, introduction=0.3, enrolment=3.0)
+    with InProcessGrid(at_nodes(apps)) as grid, pytest.raises(InfeasibleError, match=r"raise Timeouts\.introduction"):
+        coordinate(grid, coordinator(plan, timeouts=times))
+    with InProcessGrid(at_nodes(apps)) as grid:
+        longer = dataclasses.replace(times, introduction=20.0, enrolment=20.0)
+        state = coordinate(grid, coordinator(plan, timeouts=longer))
+    assert state.version == 1

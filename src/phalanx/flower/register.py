@@ -331,7 +331,10 @@ class Register:
     def _introduced(self, reply: Message | None, task: TaskMessage) -> tuple[Member, object]:
         """Return the client of a node, and the size that it reports; raise Malformed if it is not in the roster."""
         if reply is None:
-            raise Malformed(f"it did not say who it is within {self.timeouts.introduction:g} s")
+            raise Malformed(
+                f"it did not say who it is within {self.timeouts.introduction:g} s (on a slow host, raise "
+                "Timeouts.introduction)"
+            )
         if reply.has_error():
             raise Malformed(failure(reply))
         answer = codec.read_answer(reply.content)
