@@ -77,7 +77,7 @@ def changed(name, value):
     if isinstance(value, float):
         return value / 2 or 0.125
     if isinstance(value, tuple):
-        return (*value, "F1Score" if name == "metrics" else 3)
+        return (*value, {"metrics": "F1Score", "accept": "leak:age"}.get(name, 3))
     return OTHER[name]
 
 

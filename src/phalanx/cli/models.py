@@ -15,19 +15,21 @@ from phalanx.cli.configuration import Draft, parameters
 from phalanx.cli.evaluating import Evaluating
 from phalanx.cli.options import data_dir
 from phalanx.cli.parser import Options
-from phalanx.cli.terminal import TRUTH
+from phalanx.cli.terminal import TRUTH, escape
 from phalanx.core import InfeasibleError
 from phalanx.data import Dataset, Source
 from phalanx.data.table_files import TableFile
+from phalanx.data.tables import Name
 from phalanx.models import TorchModule
 from phalanx.runs.export import FORMATS, Format, as_onnx, tensors_as
 from phalanx.runs.files import write
 from phalanx.runs.models import ModelIndex, ModelInputs, Models
 from phalanx.runs.plan import Run
 from phalanx.runs.record import Record
+from phalanx.runs.schema import ClientRecord
 from phalanx.runs.scores import Scores, scores
 from phalanx.training.evaluation import Score, client_accuracy
-from phalanx.wording import percent, plural
+from phalanx.wording import percent, plural, visible
 
 ROWS = 50  # clients and classes that a table lists, at most
 
@@ -46,7 +48,7 @@ def evaluate_command(options: Options, console: Console) -> int:
         )
     tests = _as_seen(record, plan, test)
     kind = TorchModule(given.module) if given.module else None
-    found = scores(models, test, tests, None if kind is None else lambda: kind.build((), 0), plan.task)
+    found = scores(models, test, tests, None if kind is None else lambda: kind.build((), 0), plan.task.fitted(test))
     _show(record, models, found, test, console)
     return 0
 
@@ -119,7 +121,8 @@ def _show(record: Record, models: Models, found: Scores, test: Dataset, console:
     if not math.isnan(found.model.accuracy):
         console.print(_classes(found.model, honest, test))
     if found.clients:
-        console.print(_clients(record, models.index, found.clients))
+        names = test.reading.owners if test.reading is not None else ()
+        console.print(_clients(record, models.index, found.clients, names))
 
 
 def _add(table: Table, name: str, found: Sequence[Score]) -> None:
@@ -136,30 +139,57 @@ def _share(value: float) -> str:
 def _classes(model: Score, honest: list[Score], test: Dataset) -> Table:
     """Return the accuracy of each class: of the global model, and the mean over honest clients."""
     counts = test.label_counts().tolist()
+    names = test.reading.labels if test.reading is not None else ()
     mean = torch.stack([s.by_class for s in honest or [model]]).mean(0).tolist()
     table = _table("class", "examples", "global model", "honest clients")
     for label, (own, of_clients) in enumerate(zip(model.by_class.tolist(), mean, strict=True)):
         if counts[label] and table.row_count < ROWS:
-            table.add_row(str(label), f"{counts[label]:,}", _share(own), _share(of_clients))
+            table.add_row(
+                escape(str(names[label] if names else label)), f"{counts[label]:,}", _share(own), _share(of_clients)
+            )
     if (more := sum(map(bool, counts)) - table.row_count) > 0:
         table.add_row(f"and {more} more")
     return table
 
 
-def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score]) -> Table:
-    """Return the accuracy of each client's model: on all examples, and under its own distribution of labels."""
+def _clients(record: Record, index: ModelIndex, found: Mapping[int, Score], names: Sequence[Name]) -> Table:
+    """Return the accuracy of each client's model: on all examples, and on its own or under its labels.
+
+    A client has examples of its own where these have its owner.
+    """
     clients = record.summary.clients
-    table = _table("client", "model", "accuracy", "own labels", "truth")
+    own_rows = any(_own_rows(clients.get(i), score, names) is not None for i, score in found.items())
+    table = _table("client", "model", "accuracy", "own examples" if own_rows else "label-reweighted", "truth")
     for i, score in [*found.items()][:ROWS]:
         about = clients.get(i)
         held = torch.tensor(about.classes if about is not None else ())
         fits = len(held) == len(score.by_class) > 0
         own = client_accuracy(score.by_class[None], held[None])[0] if fits else math.nan
+        if own_rows:
+            rows = _own_rows(about, score, names)
+            own = math.nan if rows is None else rows
         truth = "unknown" if about is None or about.byzantine is None else TRUTH[about.byzantine]
-        table.add_row(str(i), index.file(i), _share(score.accuracy), _share(own), truth)
+        named = f"{i} {visible(about.name)}" if about is not None and about.name else str(i)
+        table.add_row(escape(named), index.file(i), _share(score.accuracy), _share(own), truth)
     if len(found) > ROWS:
         table.add_row("", f"and {plural(len(found) - ROWS, 'client')} more")
     return table
+
+
+def _own_rows(about: ClientRecord | None, score: Score, names: Sequence[Name]) -> float | None:
+    """Return the accuracy of a client's model on its own examples; None if none are known.
+
+    Args:
+        about: the client.
+        score: of its model.
+        names: of the owners of the examples, by number, if they have some.
+    """
+    if about is None or about.owner is None:
+        return None
+    if not names:
+        return score.by_owner.get(about.owner)
+    known = [number for number, name in enumerate(names) if str(name) == about.name]
+    return score.by_owner.get(known[0]) if known else None
 
 
 def _table(*headings: str) -> Table:

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from phalanx.data.findings import Finding, merged
 from phalanx.data.tables import Name, TableReading, read_frame
+from phalanx.wording import plural
 
 Inputs = Tensor | Mapping[str, Tensor]  # of a batch, or of all examples; several by name
 NO_LABEL = -100  # marks a position without a label in a sequence; torch's cross_entropy ignores it by default
@@ -47,6 +49,7 @@ class Dataset:
         owners: (n,), int64 from 0, the natural owner of each example (writer, speaker, ...) if it is known; used by
             the partition `Natural`.
         reading: how a table became x and y; None if they are of no table. Not part of the fingerprint.
+        findings: what was suspicious when the examples were read; a run says it before it begins.
 
     Raises:
         ValueError: if an argument is not as described.
@@ -57,6 +60,7 @@ class Dataset:
     classes: int = 0
     owners: Tensor | None = None
     reading: TableReading | None = None
+    findings: tuple[Finding, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_kind()
@@ -192,6 +196,7 @@ class Dataset:
         fields = {"x": x, "y": y, "classes": self.classes, "owners": owners, "reading": self.reading}
         for name, value in fields.items():
             object.__setattr__(part, name, value)
+        object.__setattr__(part, "findings", self.findings)
         return part
 
     def rows(self, indices: Tensor) -> tuple[Inputs, Tensor]:
@@ -210,7 +215,10 @@ class Dataset:
         parts = [x for _, x in sorted(self.inputs.items())]
         for tensor in (*parts, self.y) if self.owners is None else (*parts, self.y, self.owners):
             digest.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            # Torch takes any strides of one element for contiguous, and then refuses to view it as bytes.
+            held = tensor.detach().cpu().contiguous()
+            held = held.clone(memory_format=torch.contiguous_format) if held.numel() == 1 else held
+            digest.update(held.flatten().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> "Dataset":
@@ -227,7 +235,9 @@ class Dataset:
         if dtype == torch.float64 or not wide:
             return self
         warnings.warn("Inputs in float64 are converted to float32, the type of the model.", stacklevel=2)
-        return replace(self, x=each_input(lambda x: x.float() if x.dtype == torch.float64 else x, self.x))
+        found = tuple(one for name, x in self.inputs.items() for one in merged(x.detach().cpu().numpy(), name))
+        x = each_input(lambda x: x.float() if x.dtype == torch.float64 else x, self.x)
+        return replace(self, x=x, findings=(*self.findings, *found))
 
     @classmethod
     def from_torch(
@@ -291,15 +301,17 @@ class Dataset:
         Raises:
             ValueError: if an array does not hold such numbers.
         """
+        _check_unmasked(x, y, owners)
         inputs, labels = _tensor(x, 0), np.asarray(y)
-        holders = None if owners is None else torch.tensor(np.asarray(owners))
+        found = tuple(merged(np.asarray(x))) if inputs.dtype == torch.float32 else ()
+        holders = None if owners is None else torch.tensor(np.array(owners))
         if labels.dtype.kind == "f":
-            return cls(inputs, torch.tensor(labels.astype(np.float32)), classes or 0, holders)
+            return cls(inputs, torch.tensor(labels.astype(np.float32)), classes or 0, holders, findings=found)
         if labels.dtype.kind not in "iub":
             remedy = "Number the classes first: numpy.unique(y, return_inverse=True)[1]."
             raise ValueError(f"Labels must be numbers, got {labels.dtype} of shape {labels.shape}. {remedy}")
         known = int(labels.max(initial=0)) + 1 if classes is None else classes
-        return cls(inputs, torch.tensor(labels.astype(np.int64)), known, holders)
+        return cls(inputs, torch.tensor(labels.astype(np.int64)), known, holders, findings=found)
 
     @classmethod
     def from_pandas(
@@ -331,7 +343,8 @@ class Dataset:
             ValueError: if a column is missing, has missing values, or cannot become numbers.
         """
         read = read_frame(frame, label, owner=owner, drop=drop, class_names=class_names, targets=targets)
-        return cls(read.x, read.y, len(read.reading.labels), read.owners)
+        findings = (*read.findings, *merged(read.x.numpy()))
+        return cls(read.x.float(), read.y, len(read.reading.labels), read.owners, findings=findings)
 
     @classmethod
     def from_huggingface(
@@ -372,6 +385,16 @@ class Dataset:
         if classes is None:
             classes = getattr(dataset.features[label], "num_classes", None)
         return cls(x, torch.from_numpy(y.astype(np.int64)), max(int(y.max()), 0) + 1 if classes is None else classes)
+
+
+def _check_unmasked(*arrays: object) -> None:
+    """Raise `ValueError` if values of an array of NumPy are masked: they are missing."""
+    for array in arrays:
+        if isinstance(array, np.ma.MaskedArray) and (missing := int(np.ma.getmaskarray(array).sum())):
+            raise ValueError(
+                f"{plural(missing, 'value')} of an array are masked, so they are missing. Fill them, by "
+                "array.filled(VALUE), or leave out their rows."
+            )
 
 
 def _rows(indices: Tensor, x: Tensor) -> Tensor:
@@ -424,11 +447,13 @@ def _tensor(item: object, i: int) -> Tensor:
     if isinstance(item, Tensor):
         value = item.detach().cpu()
         return value.to(torch.float32).div_(255) if value.dtype == torch.uint8 else value
+    _check_unmasked(item)
     image = hasattr(item, "getbands")  # a PIL image, recognised without importing PIL
     try:
         array = _pixels(item) if image else np.asarray(item)
     except ValueError as error:  # a ragged list
         raise ValueError(f"Example {i} is not one array of numbers: {error}.") from error
+    array = array.copy() if min(array.strides, default=0) < 0 else array  # which torch refuses
     if array.dtype == np.uint8:
         return torch.tensor(array, dtype=torch.float32).div_(255)
     if array.dtype == np.uint16 and image:

@@ -1,11 +1,14 @@
 """CSV and parquet files as sources of examples.  They are read by pandas: the extra `tables`."""
 
+import csv
 import os
 import re
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from glob import glob
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from phalanx.data.dataset import Dataset
+from phalanx.data.findings import merged
 from phalanx.data.sources import Source
-from phalanx.data.tables import TableReading, is_text, read_frame
+from phalanx.data.tables import Impute, TableReading, TargetScale, is_text, read_frame
 from phalanx.installation import DATA_DIR, installation
 from phalanx.reading import file_digest
 from phalanx.rng import numpy_generator
 from phalanx.wording import plural, shown
 
+FILE = "file of the row"  # a column that names the owner of each row
 WORDS = {  # of pandas' messages
     r".*Expected (\d+) fields in line (\d+), saw (\d+).*": r"line \2 has \3 cells, expected \1. Correct the line, or "
     "the separator.",
@@ -36,7 +41,8 @@ class TableFile(Source):
     Columns of numbers become one input each, columns of text one input of 0 and 1 for each of their values.
 
     Args:
-        path: the file, in the current folder or in the data folder.
+        path: the file, in the current folder or in the data folder. A pattern such as `sites/*.csv` names one file for
+            each owner, who has the file's name.
         label: column of the labels, integers or text; or of the targets, for a task such as `Regression`.
         test: the file of the test part; if not given, `test_share` of the rows are drawn at random.
         test_share: share of each class, or of each owner's rows if there are owners, in the test part, between 0 and 1.
@@ -44,9 +50,11 @@ class TableFile(Source):
         drop: columns that are no inputs, such as a number of the row.
         class_names: the labels in the order of their numbers; the different labels, sorted, if not given.
         standardize: whether to subtract the mean and divide by the standard deviation of the train part, for each
-            column of numbers.
+            column of numbers; the targets of `Regression` are scaled alike in training, and measured in their own unit.
         split_seed: determines which rows are drawn for the test part.
         targets: whether integers in the column of the labels are targets; floating-point numbers always are.
+        impute: what becomes of missing inputs: "refuse"; "median" of the train part, where texts are 0 in each of their
+            inputs; or "indicator", the same with an input more that is 1 where one is missing.
     """
 
     path: str
@@ -59,8 +67,13 @@ class TableFile(Source):
     standardize: bool = True
     split_seed: int = 0
     targets: bool = False
+    impute: Impute = "refuse"
 
     def __post_init__(self) -> None:
+        if _is_pattern(self.path) and self.owner is not None:
+            raise ValueError(
+                f"path {self.path!r} names a file for each owner, and owner is {self.owner!r}. Leave out owner."
+            )
         if not 0 < self.test_share < 1:
             raise ValueError(f"test_share must be between 0 and 1, both excluded, got {self.test_share}.")
 
@@ -73,9 +86,8 @@ class TableFile(Source):
         """
         folder = os.environ.get(DATA_DIR)
         named = {"path": self.path, "test": self.test}
-        places = {name: _place(path, Path(folder) if folder else None) for name, path in named.items() if path}
-        digests = {name: place and file_digest(place) for name, place in places.items()}
-        return {name: digest for name, digest in digests.items() if digest}
+        places = {name: _found(path, Path(folder) if folder else None) for name, path in named.items() if path}
+        return {name: found for name, files in places.items() if files and (found := _digest(files))}
 
     @override
     def load(self, data_dir: Path | None = None) -> tuple[Dataset, Dataset]:
@@ -102,26 +114,21 @@ class TableFile(Source):
 
     def _parts(self, reading: TableReading | None, data_dir: Path | None) -> tuple[Dataset, Dataset]:
         """Return the train and test part; the train part is empty if it is not needed."""
-        pandas = _pandas(type(self).__name__)
+        _pandas(type(self).__name__)  # before a file is looked for
         paths = [self.path] if self.test is None else [self.path, self.test] if reading is None else [self.test]
         frames = [self._frame(path, data_dir) for path in paths]
-        ours, theirs = (set(frame.columns) for frame in (frames[0], frames[-1]))
-        if ours != theirs:
-            raise ValueError(
-                f"{self.path} and {self.test} must have the same columns; only one of them has "
-                f"{', '.join(map(repr, sorted(ours ^ theirs, key=str)))}."
-            )
-        self._check_kinds(frames[0], frames[-1])
-        table = pandas.concat(frames, ignore_index=True)
+        self._check_same(frames[0], frames[-1], self.path, str(self.test))
+        table = _joined(frames)
         try:
             read = read_frame(
                 table,
                 self.label,
-                owner=self.owner,
+                owner=FILE if FILE in table.columns else self.owner,
                 drop=self.drop,
                 class_names=self.class_names,
                 targets=self.targets,
                 reading=reading,
+                impute=self.impute,
             )
         except ValueError as error:
             raise ValueError(f"{' and '.join(paths)}: {error}") from error
@@ -130,22 +137,49 @@ class TableFile(Source):
             tested = self._drawn(labels if read.owners is None else read.owners)
         else:
             tested = torch.arange(len(table)) >= len(table) - len(frames[-1])
-        x, used = read.x, read.reading
-        if self.standardize and reading is None:
-            used = used.standardizing(x[~tested])
-            x = used.scale(x)
-        data = Dataset(x, read.y, len(used.labels), read.owners, used)
+        x, used, findings = read.x, read.reading, read.findings
+        if reading is None:
+            used = self._fitted(used, x[~tested], read.y[~tested])
+        if not self.standardize:
+            findings += tuple(merged(x.numpy()))
+        data = Dataset(used.scale(x), read.y, len(used.labels), read.owners, used, findings)
         return data.of(~tested), data.of(tested)
 
-    def _check_kinds(self, train: Any, test: Any) -> None:
-        """Raise `ValueError` if a column is text in one file and numbers in the other."""
-        for name in train.columns:
-            texts = [path for path, frame in ((self.path, train), (self.test, test)) if is_text(frame[name])]
-            if len(texts) == 1 and name not in self.drop:
-                raise ValueError(
-                    f"Column {name!r} holds text in {texts[0]}, and numbers in the other file of {self.path} and "
-                    f"{self.test}. Write it in the same way in both."
-                )
+    def _fitted(self, reading: TableReading, x: Tensor, y: Tensor) -> TableReading:
+        """Return the reading with what it takes from the inputs and the labels or targets of the train part."""
+        try:
+            reading = reading.filling(x)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
+        if not self.standardize:
+            return reading
+        if not reading.labels:
+            std, mean = torch.std_mean(y.double(), correction=0)
+            if std > 0:
+                reading = replace(reading, target=TargetScale(float(mean), float(std)))
+        return reading.standardizing(x)
+
+    def _check_same(self, ours: Any, theirs: Any, our_path: str, their_path: str) -> None:
+        """Raise `ValueError` if two tables differ in their columns, or in what these hold."""
+        if {*ours.columns} != {*theirs.columns}:
+            only = sorted({*ours.columns} ^ {*theirs.columns}, key=str)
+            raise ValueError(
+                f"{our_path} and {their_path} must have the same columns; only one of them has "
+                f"{', '.join(map(repr, only))}."
+            )
+        for name in ours.columns:
+            texts = [
+                path
+                for path, frame in ((our_path, ours), (their_path, theirs))
+                if is_text(frame[name]) and not frame[name].isna().all()
+            ]
+            if len(texts) == 1 and name not in self.drop and not ours[name].isna().all():
+                other = theirs if texts[0] == our_path else ours
+                if not other[name].isna().all():
+                    raise ValueError(
+                        f"Column {name!r} holds text in {texts[0]}, and numbers in the other file of {our_path} and "
+                        f"{their_path}. Write it in the same way in both."
+                    )
 
     def _drawn(self, groups: Tensor) -> Tensor:
         """Return which examples are for tests: a share of each group, drawn by the stream "test" of `split_seed`."""
@@ -165,19 +199,29 @@ class TableFile(Source):
         return tested
 
     def _frame(self, path: str, data_dir: Path | None) -> Any:
-        """Return the table in a file."""
-        found = _place(path, data_dir)
-        if found is None:
+        """Return the table in a file; of several, with a column `FILE` that names the file of each row."""
+        found = _found(path, data_dir)
+        if not found:
             looked = " or ".join(str(place.absolute()) for place in _places(path, data_dir))
             raise FileNotFoundError(f"{type(self).__name__} finds no file {looked}. Correct the path.")
-        if not found.stat().st_size:
-            raise ValueError(f"{found} is empty. Name a file with a row for each example.")
+        frames = [self._read(file) for file in found]
+        if not _is_pattern(path):
+            return frames[0]
+        for file, frame in zip(found, frames, strict=True):
+            self._check_same(frames[0], frame, found[0].name, file.name)
+        names = _owners(found)
+        return _joined([frame.assign(**{FILE: name}) for name, frame in zip(names, frames, strict=True)])
+
+    def _read(self, file: Path) -> Any:
+        """Return the table in a file that is there."""
+        if not file.stat().st_size:
+            raise ValueError(f"{file} is empty. Name a file with a row for each example.")
         try:
-            return self.read(found)
+            return self.read(file)
         except UnicodeDecodeError as error:
-            raise ValueError(f"{found} is not UTF-8 text. Save it in UTF-8.") from error
-        except (ValueError, OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{found} cannot be read as {type(self).__name__}: {_in_words(str(error))}") from error
+            raise ValueError(f"{file} is not UTF-8 text. Save it in UTF-8.") from error
+        except (ValueError, OSError, EOFError, zlib.error, csv.Error) as error:
+            raise ValueError(f"{file} cannot be read as {type(self).__name__}: {_in_words(str(error))}") from error
 
     @abstractmethod
     def read(self, file: Path) -> Any:
@@ -190,19 +234,60 @@ class CSV(TableFile):
 
     Args:
         separator: what separates columns.
+        decimal: the sign before decimals, "." or ",".
+        thousands: the sign between groups of digits; none if not given.
+        missing: the words for a missing value, such as "?"; an empty cell always is one. If not given, those that are
+            usual: NA, N/A, NaN, None, null and some others.
     """
 
     separator: str = ","
+    decimal: str = "."
+    thousands: str | None = None
+    missing: tuple[str, ...] | None = None
 
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.separator) != 1 or self.separator in '\r\n"':
             raise ValueError(f"separator must be one character, such as ; or a tab, got {self.separator!r}.")
+        if len(self.decimal) != 1 or (self.thousands is not None and len(self.thousands) != 1):
+            raise ValueError(
+                f"decimal and thousands must be one character each, got {self.decimal!r} and {self.thousands!r}."
+            )
+        if self.decimal in (self.separator, self.thousands):
+            raise ValueError(f"decimal, thousands and separator must differ, got {self.decimal!r} twice.")
 
     @override
     def read(self, file: Path) -> Any:
-        return _pandas("CSV").read_csv(file, sep=self.separator, low_memory=False)
+        pandas = _pandas("CSV")
+        from pandas.io.common import get_handle  # noqa: PLC0415  (optional)
+
+        words = None if self.missing is None else ["", *self.missing, *(f" {word}" for word in self.missing)]
+        frame = pandas.read_csv(
+            file,
+            sep=self.separator,
+            decimal=self.decimal,
+            thousands=self.thousands,
+            na_values=words,
+            keep_default_na=words is None,
+            low_memory=False,
+        )
+        with get_handle(file, "r", encoding="utf-8", compression="infer") as opened:
+            _check_cells(csv.reader(opened.handle, delimiter=self.separator))
+        return frame
+
+
+def _check_cells(lines: Any) -> None:
+    """Raise `ValueError` if a line has another number of cells than the first, which names the columns."""
+    width = 0
+    for line in lines:
+        width = width or len(line)
+        if line and len(line) != width:
+            which = "the separator, or " if width == 1 else ""
+            raise ValueError(
+                f"line {lines.line_num} has {plural(len(line), 'cell')}, and the first line, which names the columns, "
+                f"{width}. Correct {which}one of the two"
+            )
 
 
 @dataclass(frozen=True)
@@ -220,6 +305,8 @@ class Parquet(TableFile):
 
 def _in_words(message: str) -> str:
     """Return a message of pandas in plain words, with the remedy."""
+    if message.startswith("line ") and " cell" in message:
+        return f"{message}."
     for pattern, words in WORDS.items():
         if found := re.fullmatch(pattern, message.strip(), re.DOTALL):
             return found.expand(words)
@@ -230,9 +317,44 @@ def _places(path: str, data_dir: Path | None) -> list[Path]:
     return [Path(path), *([Path(data_dir) / path] if data_dir else [])]
 
 
-def _place(path: str, data_dir: Path | None) -> Path | None:
-    """Return where a file is, None if it is nowhere."""
-    return next((place for place in _places(path, data_dir) if place.is_file()), None)
+def _is_pattern(path: str) -> bool:
+    """Return whether a path names several files."""
+    return any(sign in path for sign in "*?[")
+
+
+def _found(path: str, data_dir: Path | None) -> list[Path]:
+    """Return the file of a path, or the files of a pattern, by name; nothing if there are none."""
+    for place in _places(path, data_dir):
+        if place.is_file():
+            return [place]
+        if _is_pattern(path):
+            files = sorted(Path(file) for file in glob(str(place)) if Path(file).is_file())
+            if files:
+                return files
+    return []
+
+
+def _digest(files: Sequence[Path]) -> str:
+    """Return the SHA-256 of a file; of several, that of their names and digests."""
+    if len(files) == 1:
+        return file_digest(files[0]) or ""
+    return sha256("\n".join(f"{file.name} {file_digest(file)}" for file in files).encode()).hexdigest()
+
+
+def _owners(files: Sequence[Path]) -> list[str]:
+    """Return a name for the owner of each file: the file's without its ending, if these differ."""
+    stems = [file.stem for file in files]
+    return stems if len({*stems}) == len(stems) else [file.name for file in files]
+
+
+def _joined(frames: Sequence[Any]) -> Any:
+    """Return the rows of all tables; a column that is empty in one of them has the kind of the others."""
+    kinds = {name: frame[name].dtype for frame in frames for name in frame.columns if not frame[name].isna().all()}
+    for frame in frames:
+        empty = [name for name in frame.columns if frame[name].isna().all() and name in kinds]
+        for name in empty:
+            frame[name] = frame[name].astype("Float64" if kinds[name].kind in "iuf" else kinds[name])
+    return _pandas("A table").concat(frames, ignore_index=True)
 
 
 def _pandas(name: str) -> Any:

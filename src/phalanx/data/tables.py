@@ -7,18 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from phalanx.data.findings import Finding, as_number_column, is_number, leaks, near
+
 MOST_VALUES = 100  # of a column of text that becomes one-hot: with more it is an identifier, or a sentence
 
 SOME_VALUES = 20  # of a column of text: with more, most of them numbers, it is one of numbers with a mistake
 
 Name = str | int
+
+
+Impute = Literal["refuse", "median", "indicator"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,24 @@ class InputColumn:
         value: the text for which the input is 1, and 0 for every other; None: the column holds numbers.
         mean: what is subtracted from a number.
         deviation: what it is divided by then.
+        fill: the number in place of a missing value, as in the table; None: missing values are refused.
+        gap: whether the input is 1 where the value is missing, and 0 elsewhere.
     """
 
     name: Name
     value: str | None = None
     mean: float = 0.0
     deviation: float = 1.0
+    fill: float | None = None
+    gap: bool = False
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """The mean and the standard deviation of targets in training, in their own unit."""
+
+    mean: float
+    deviation: float
 
 
 @dataclass(frozen=True)
@@ -45,10 +62,14 @@ class TableReading:
     Args:
         columns: of the inputs, in their order; those of one column of text follow each other.
         labels: by number of the class; empty for targets.
+        owners: by number of the owner; empty if the rows have none.
+        target: mean and deviation of the targets in training; None for labels, or if nothing is scaled.
     """
 
     columns: tuple[InputColumn, ...]
     labels: tuple[Name, ...] = ()
+    owners: tuple[Name, ...] = ()
+    target: TargetScale | None = None
 
     def inputs(self, frame: Any) -> Tensor:
         """Return the inputs of each row of a pandas `DataFrame`, (n, inputs), float32; other columns are not used.
@@ -57,47 +78,77 @@ class TableReading:
             TypeError: `frame` is no `DataFrame`.
             ValueError: a column is missing or has missing values, cannot become numbers, or holds an unknown text.
         """
+        return self.scale(self.raw(frame))
+
+    def raw(self, frame: Any) -> Tensor:
+        """Return the inputs of each row as they are in the table, (n, inputs), float64; NaN where one is missing.
+
+        Errors as for `inputs`.
+        """
         _check_frame(frame)
         by_name = [(name, [*of]) for name, of in groupby(self.columns, key=attrgetter("name"))]
-        names = [name for name, _ in by_name]
-        _check_names(list(frame.columns), names)
-        _check_complete(frame[names])
-        blocks = [_block(frame[name], of) for name, of in by_name]
-        return self.scale(torch.from_numpy(np.concatenate(blocks, axis=1)))
+        _check_names(list(frame.columns), [name for name, _ in by_name])
+        _check_complete(frame[[name for name, of in by_name if of[0].fill is None]], rows=len(frame))
+        return torch.from_numpy(np.concatenate([_block(frame[name], of) for name, of in by_name], axis=1))
 
     def scale(self, x: Tensor) -> Tensor:
-        """Return inputs with their numbers scaled, of inputs that are as in the table."""
-        numbers = self._numbers
+        """Return inputs with gaps filled and numbers scaled, float32, of inputs that are as in the table, float64."""
+        x, numbers = self._filled(x), self._numbers
         scales = [(self.columns[j].mean, self.columns[j].deviation) for j in numbers]
         if {*scales} <= {(0.0, 1.0)}:
-            return x
+            return x.float()
         mean, deviation = torch.tensor(scales, dtype=torch.float64).unbind(1)
         scaled = x.clone()
-        scaled[:, numbers] = ((x[:, numbers].double() - mean) / deviation).float()
-        return scaled
+        scaled[:, numbers] = (x[:, numbers] - mean) / deviation
+        return scaled.float()
 
     def standardizing(self, x: Tensor) -> "TableReading":
         """Return a reading that gives the numbers among such inputs mean 0 and standard deviation 1."""
         if not self._numbers:
             return self
-        std, mean = torch.std_mean(x[:, self._numbers].double(), dim=0, correction=0)
+        std, mean = torch.std_mean(self._filled(x)[:, self._numbers], dim=0, correction=0)
         columns = [*self.columns]
         for j, m, s in zip(self._numbers, mean.tolist(), torch.where(std > 0, std, 1.0).tolist(), strict=True):
             columns[j] = replace(columns[j], mean=m, deviation=s)
         return replace(self, columns=tuple(columns))
 
+    def filling(self, x: Tensor) -> "TableReading":
+        """Return a reading that fills missing numbers with the median of such inputs.
+
+        Raises:
+            ValueError: a column has no number among these.
+        """
+        columns = [*self.columns]
+        for j, column in enumerate(columns):
+            if column.fill is not None and column.value is None and not column.gap:
+                known = x[:, j][~x[:, j].isnan()]
+                if not len(known):
+                    raise ValueError(f"Column {column.name!r} has no value in training. Drop it.")
+                columns[j] = replace(column, fill=float(known.quantile(0.5)))
+        return replace(self, columns=tuple(columns))
+
+    def _filled(self, x: Tensor) -> Tensor:
+        """Return inputs with their gaps filled."""
+        fills = {j: column.fill for j, column in enumerate(self.columns) if column.fill is not None}
+        if not fills:
+            return x
+        filled, fill = x.clone(), torch.tensor([*fills.values()], dtype=torch.float64)
+        filled[:, [*fills]] = torch.where(x[:, [*fills]].isnan(), fill, x[:, [*fills]])
+        return filled
+
     @property
     def _numbers(self) -> list[int]:
-        return [j for j, column in enumerate(self.columns) if column.value is None]
+        return [j for j, column in enumerate(self.columns) if column.value is None and not column.gap]
 
 
 class Columns(NamedTuple):
     """The parts of a `Dataset` that were read from a table."""
 
-    x: Tensor  # (n, inputs), float32
+    x: Tensor  # (n, inputs), float64, as in the table
     y: Tensor  # (n,), int64; or float32, if they are targets
     owners: Tensor | None  # (n,), int64
     reading: TableReading
+    findings: tuple[Finding, ...] = ()
 
 
 def read_frame(
@@ -109,6 +160,7 @@ def read_frame(
     class_names: Sequence[Name] | None = None,
     targets: bool = False,
     reading: TableReading | None = None,
+    impute: Impute = "refuse",
 ) -> Columns:
     """Return the inputs, labels and owners of a table.
 
@@ -120,6 +172,8 @@ def read_frame(
         class_names: the labels in the order of their numbers; the different labels, sorted, if not given.
         targets: whether integers in the column of the labels are targets; floating-point numbers always are.
         reading: of another table, whose inputs and classes these become; `class_names` and `targets` do not count then.
+        impute: whether missing inputs are refused, or become the median ("median"), also with an input of 0 and 1 that
+            says so ("indicator"). Of text, each of its inputs is 0.
 
     Raises:
         TypeError: if `frame` is no `DataFrame`.
@@ -132,17 +186,38 @@ def read_frame(
     if len(set(named)) < len(named):
         raise ValueError(f"label, owner and drop must be different columns, got {', '.join(map(repr, named))}.")
     used = [name for name in names if name not in drop]
-    _check_complete(frame[used])
+    gaps = reading is None and impute != "refuse"
+    _check_complete(frame[[name for name in used if name in (label, owner) or not (gaps or reading)]], rows=len(frame))
     inputs = [name for name in used if name not in (label, owner)]
     if not inputs:
         raise ValueError(f"There is no column for the inputs, only {names}. Add one, or name fewer in drop.")
     if reading is not None:
         class_names, targets = reading.labels or None, not reading.labels
     y, labels = _labels(frame[label], label, class_names, targets=targets, again=reading is not None)
-    owners = None if owner is None else torch.from_numpy(np.unique(_values(frame[owner]), return_inverse=True)[1])
-    if reading is None:
-        reading = TableReading(tuple(each for name in inputs for each in _input_columns(frame[name], name)), labels)
-    return Columns(reading.inputs(frame), y, owners, reading)
+    holders, owners = tuple[Name, ...](), None
+    if owner is not None:
+        known, numbers = np.unique(_values(frame[owner]), return_inverse=True)
+        holders, owners = tuple(known.tolist()), torch.from_numpy(numbers)
+    if reading is not None:
+        return Columns(reading.raw(frame), y, owners, replace(reading, owners=holders))
+    columns = tuple(each for name in inputs for each in _input_columns(frame[name], name, impute))
+    reading = TableReading(columns, labels, holders)
+    x = reading.raw(frame)
+    return Columns(x, y, owners, reading, _findings(frame, inputs, label, owner, y if labels else None))
+
+
+def _findings(
+    frame: Any, inputs: Sequence[Name], label: str, owner: str | None, labels: Tensor | None
+) -> tuple[Finding, ...]:
+    """Return what is suspicious about the columns of a table."""
+    texts = [name for name in inputs if is_text(frame[name])]
+    found = [one for name in texts for one in near(_known(frame[name]), str(name), "Texts")]
+    named = {"Labels": label, **({"Owners": owner} if owner is not None else {})}
+    for what, name in named.items():
+        if is_text(frame[name]):
+            found += near(_known(frame[name]), name, what)
+    columns = {str(name): _values(frame[name]) if name in texts else _numbers(frame[name]) for name in inputs}
+    return (*found, *leaks(columns, None if labels is None else labels.numpy()))
 
 
 def _check_frame(frame: Any) -> None:
@@ -162,12 +237,15 @@ def _check_names(names: Sequence[Any], wanted: Sequence[Any]) -> None:
         raise ValueError(f"Columns must have different names, got {', '.join(twice)} more than once. Rename them.")
 
 
-def _check_complete(frame: Any) -> None:
-    """Raise `ValueError` if values are missing."""
+def _check_complete(frame: Any, *, rows: int) -> None:
+    """Raise `ValueError` if values are missing, or the table has no rows."""
     if gaps := {name: int(count) for name, count in frame.isna().sum().items() if count}:
         listed = ", ".join(f"{name!r} ({count})" for name, count in gaps.items())
-        raise ValueError(f"Values are missing in {listed} of {len(frame)} rows. Fill them, or drop rows or columns.")
-    if not len(frame):
+        raise ValueError(
+            f"Values are missing in {listed} of {rows} rows. Fill them, set impute, or drop rows or columns. If a "
+            "word such as None or NA is a value here, list in missing only the words that are none."
+        )
+    if not rows:
         raise ValueError("The table has no rows. Give it a row for each example.")
 
 
@@ -191,6 +269,8 @@ def _labels(
                 "convert the column to integers or text."
             )
         return torch.from_numpy(column.to_numpy(dtype=np.float32, copy=True)), ()
+    if is_text(column) and not again and class_names is None and (why := as_number_column(_known(column))):
+        raise ValueError(f"Column {name!r} {why}")
     values = _values(column).tolist()
     known = _known(column) if class_names is None else [*map(str, class_names)] if is_text(column) else [*class_names]
     number = {value: k for k, value in enumerate(known)}
@@ -206,16 +286,20 @@ def _labels(
     return torch.tensor([number[value] for value in values]), tuple(int(k) if isinstance(k, bool) else k for k in known)
 
 
-def _input_columns(column: Any, name: Name) -> list[InputColumn]:
+def _input_columns(column: Any, name: Name, impute: Impute) -> list[InputColumn]:
     """Return the inputs that a column becomes: one if it holds numbers, else one for each of its texts."""
     if column.dtype.kind not in "iufbO":
         raise ValueError(
             f"Column {name!r} holds {column.dtype}, expected numbers or text. Convert it to numbers, or drop it."
         )
+    fill = None if impute == "refuse" else 0.0
+    gap = [InputColumn(name, gap=True, fill=0.0)] if impute == "indicator" and column.isna().any() else []
     if not is_text(column):
-        return [InputColumn(name)]
+        return [InputColumn(name, fill=fill), *gap]
     known = _known(column)
-    words = [value for value in known if not _is_number(value)]
+    if why := as_number_column(known):
+        raise ValueError(f"Column {name!r} {why}")
+    words = [value for value in known if not is_number(value)]
     if words and len(known) > SOME_VALUES and 2 * len(words) < len(known):
         raise ValueError(
             f"Column {name!r} holds numbers and text, such as {words[0]!r}. Correct it, drop it, or make it numbers."
@@ -225,42 +309,43 @@ def _input_columns(column: Any, name: Name) -> list[InputColumn]:
             f"Column {name!r} has {len(known):,} different texts, and at most {MOST_VALUES} become inputs of 0 and 1. "
             "Drop it, or turn it into numbers."
         )
-    return [InputColumn(name, value) for value in known]
+    if not known:
+        raise ValueError(f"Column {name!r} is empty. Drop it.")
+    return [*(InputColumn(name, value, fill=fill) for value in known), *gap]
 
 
-def _block(column: Any, wanted: Sequence[InputColumn]) -> npt.NDArray[np.float32]:
-    """Return the inputs that are wanted of a column, (n, inputs): numbers, or 1 where a row has a text, else 0."""
+def _block(column: Any, wanted: Sequence[InputColumn]) -> npt.NDArray[np.float64]:
+    """Return the inputs that are wanted of a column, (n, inputs), as in the table; NaN where one is missing.
+
+    They are numbers, or 1 where a row has a text, else 0; and 1 where a value is missing, else 0.
+    """
     name, text = wanted[0].name, is_text(column)
-    if text != (wanted[0].value is not None):
+    empty = column.isna().to_numpy()
+    if text != (wanted[0].value is not None) and not empty.all():
         raise ValueError(
             f"Column {name!r} holds {'text' if text else 'numbers'}, expected {'numbers' if text else 'text'}. "
             "Write it as in the table that the model was trained on."
         )
-    if text:
-        known = [each.value for each in wanted]
-        if unknown := sorted({*_values(column).tolist()} - {*known}):
+    gaps = np.repeat(empty[:, None].astype(np.float64), sum(each.gap for each in wanted), axis=1)
+    if wanted[0].value is not None:
+        known = [each.value for each in wanted if not each.gap]
+        values = _values(column)
+        if unknown := sorted({*values[~empty].tolist()} - {*known}):
             raise ValueError(
                 f"Column {name!r} holds {unknown[0]!r}, which is none of {', '.join(map(repr, known))}. Leave out "
                 "such rows: the model was not trained on them."
             )
-        return np.asarray(_values(column)[:, None] == np.asarray(known)[None], dtype=np.float32)
+        found = np.asarray((values[:, None] == np.asarray(known)[None]) & ~empty[:, None], dtype=np.float64)
+        return np.concatenate([found, gaps], axis=1)
+    numbers = _numbers(column)
     with np.errstate(over="ignore"):
-        numbers = np.asarray(column.to_numpy(dtype=np.float32))
-    if bad := int((~np.isfinite(numbers)).sum()):
+        beyond = ~np.isfinite(numbers.astype(np.float32)) & ~empty
+    if bad := int(beyond.sum()):
         raise ValueError(
             f"Column {name!r} holds numbers that are infinite, or beyond 3.4e38, in {bad} of {len(numbers)} rows. "
             "Drop these rows or the column, or write it in other units."
         )
-    return numbers[:, None]
-
-
-def _is_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return np.concatenate([numbers[:, None], gaps], axis=1)
 
 
 def is_text(column: Any) -> bool:
@@ -273,6 +358,14 @@ def _values(column: Any) -> npt.NDArray[Any]:
     return np.asarray(column.astype(str) if is_text(column) else column, dtype=str if is_text(column) else None)
 
 
+def _numbers(column: Any) -> npt.NDArray[np.float64]:
+    """Return the numbers of a column, float64; NaN where one is missing."""
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
 def _known(column: Any) -> list[Any]:
     """Return the values that a column can have: its categories in their order, or those that it has, sorted."""
-    return list(map(str, column.cat.categories)) if hasattr(column, "cat") else np.unique(_values(column)).tolist()
+    if hasattr(column, "cat"):
+        return list(map(str, column.cat.categories))
+    known: list[Any] = np.unique(_values(column.dropna())).tolist()
+    return known

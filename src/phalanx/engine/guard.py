@@ -7,9 +7,11 @@ reports an impossible number of examples is not enrolled.  The run goes on witho
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,6 +52,7 @@ class Guard:
     max_norm: float = 1e15
     max_staleness: int | None = None
     max_size: int = 1_000_000_000
+    unable: ClassVar[Mapping[int, str]] = MappingProxyType({})  # by client that cannot train, why
 
     def __post_init__(self) -> None:
         if not 0 < self.max_norm < 1e18:
@@ -59,10 +62,19 @@ class Guard:
         if self.max_size < 1:
             raise ValueError(f"max_size must be at least 1, got {self.max_size}.")
 
+    def excusing(self, unable: Mapping[int, str]) -> "Guard":
+        """Return a guard that does not let in these clients, which cannot train, each with the reason."""
+        other = copy(self)
+        object.__setattr__(other, "unable", unable)
+        return other
+
     def enroll(self, reported: Mapping[int, object]) -> tuple[dict[int, int], dict[int, str]]:
         """Return the sizes of the valid clients, in order of id, and the reasons why the others are not enrolled."""
         sizes, invalid = dict[int, int](), dict[int, str]()
         for client in sorted(reported):
+            if client in self.unable:
+                invalid[client] = self.unable[client]
+                continue
             size = _integer(reported[client])
             if size is None:
                 invalid[client] = f"reports {_short(reported[client])} examples, which is not an integer"

@@ -115,12 +115,17 @@ class TraceLike(Protocol):
 
 
 def received_accuracy(record: Record) -> dict[int, float]:
-    """Return the accuracy of each honest client's model on the whole test set at the end of a run.
+    """Return the accuracy of each honest client's model at the end of a run.
+
+    It is that on the client's own test examples where clients own some (`DataRecord.client_tests`), and else that on
+    the whole test set.
 
     Raises:
         InfeasibleError: the record has no such figure.
     """
-    measured = [m.received_accuracy for step in record.history if (m := step.metrics) and m.received_accuracy]
+    own = record.summary.data is not None and record.summary.data.client_tests == "own"
+    field = "client_accuracy" if own else "received_accuracy"
+    measured = [found for step in record.history if (m := step.metrics) and (found := getattr(m, field))]
     if not measured:
         raise InfeasibleError(
             f"The record of {record.name} does not say what each client received: no step has received_accuracy. "

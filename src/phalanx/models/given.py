@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
 from phalanx.models.model import Model
+from phalanx.wording import shown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,7 +26,7 @@ class GivenModule(Model):
         module: the module. It maps a batch of examples to logits, as `Model.build` says.
 
     Raises:
-        ValueError: if the module has parameters that have no size yet.
+        ValueError: if the module has parameters that have no size yet, or cannot be copied.
     """
 
     module: nn.Module
@@ -36,12 +37,12 @@ class GivenModule(Model):
                 f"A module must know its size before the first batch, got lazy parameters {lazy}. "
                 "Run one batch through it first, or use the layers that are not lazy."
             )
-        object.__setattr__(self, "module", deepcopy(self.module))
+        object.__setattr__(self, "module", _copied(self.module))
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return a copy of the module; neither argument is used."""
-        return deepcopy(self.module).train()
+        return _copied(self.module).train()
 
     @cached_property
     def canonical(self) -> dict[str, str]:
@@ -77,3 +78,16 @@ class GivenModule(Model):
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self.module.parameters())
         return f"GivenModule({type(self.module).__name__} of {count:,} parameters)"
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Return a copy of a module; raise `ValueError` if it cannot be copied."""
+    try:
+        return deepcopy(module)
+    except Exception as error:  # of somebody's class
+        said = shown(str(error).strip().rstrip("."), 200)
+        raise ValueError(
+            f"{type(module).__name__} cannot be copied: {type(error).__name__}: {said}. Where it uses "
+            "torch.nn.utils.weight_norm, take torch.nn.utils.parametrizations.weight_norm; or name a function that "
+            'builds it: TorchModule("package.module.function").'
+        ) from error

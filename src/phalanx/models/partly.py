@@ -63,6 +63,8 @@ class LoRA(Model):
         rank: of the adapters.
         alpha: factor of the adapters, times their rank.
         base: type of the parameters that are not trained; "bfloat16" halves their memory. For models of texts.
+        train: patterns of the names of parameters that are trained whole beside the adapters, such as those of a new
+            head: ["classifier.*"].
     """
 
     model: Model
@@ -70,6 +72,7 @@ class LoRA(Model):
     rank: int = 4
     alpha: int = 8
     base: Literal["float32", "bfloat16"] = "float32"
+    train: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rank < 1 or not self.alpha > 0:
@@ -80,7 +83,7 @@ class LoRA(Model):
         """See `Model.build`.
 
         Raises:
-            ValueError: no layer has such a name.
+            ValueError: no layer, or no parameter to train, has such a name.
             ModuleNotFoundError: peft is not installed.
         """
         try:
@@ -90,7 +93,10 @@ class LoRA(Model):
         module = self.model.build(shape, classes).to(getattr(torch, self.base))
         settings = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=list(self.layers))
         adapted: nn.Module = inject_adapter_in_model(settings, module)
-        train_only(adapted, ("*.lora_A.*", "*.lora_B.*"))
+        names = [name for name, _ in adapted.named_parameters()]
+        if unknown := [pattern for pattern in self.train if not any(fnmatchcase(name, pattern) for name in names)]:
+            raise ValueError(f"No parameter has a name like {', '.join(unknown)}. Choose some of: {', '.join(names)}.")
+        train_only(adapted, ("*.lora_A.*", "*.lora_B.*", *self.train))
         for parameter in adapted.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()

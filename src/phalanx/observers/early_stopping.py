@@ -1,13 +1,15 @@
 """Early stopping: a run ends when a metric has not improved for some evaluations."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from phalanx.core import Progress, Stop
+from phalanx.core import InfeasibleError, Progress, Stop
 from phalanx.runs.schema import StepRecord
+from phalanx.training.evaluation import Metrics
 
 Metric = Literal["accuracy", "loss", "worst_client_accuracy", "attack_success"]
-LOWER = ("loss", "attack_success")  # metrics that improve when they fall
+LOWER = ("loss", "attack_success", "perplexity", "Error", "Distance", "Loss")  # ends of metrics that improve by falling
 
 
 class EarlyStopping:
@@ -18,21 +20,26 @@ class EarlyStopping:
 
     Args:
         patience: number of evaluations in a row without an improvement after which the run stops, at least 1.
-        metric: "accuracy" or "worst_client_accuracy", which should rise, "loss" or "attack_success", which should fall.
+        metric: "accuracy" or "worst_client_accuracy", which should rise, "loss" or "attack_success", which should fall;
+            or a metric of the run's task, such as "AUROC": one whose name ends in Error, Distance or Loss should fall.
+            None: the accuracy, or the loss if the task has no accuracy.
+
+    Raises:
+        InfeasibleError: when the run begins, if its evaluation does not have the metric.
         least: by how much the metric must be better than its best value to count as an improvement.
     """
 
-    def __init__(self, patience: int, metric: Metric = "accuracy", least: float = 0.0) -> None:
+    def __init__(self, patience: int, metric: Metric | str | None = None, least: float = 0.0) -> None:
         if patience < 1:
             raise ValueError(f"patience must be at least 1, got {patience}.")
-        if metric not in get_args(Metric):
-            raise ValueError(f"metric must be one of {', '.join(get_args(Metric))}, got {metric!r}.")
         if not least >= 0:
             raise ValueError(f"least must be at least 0, got {least}.")
         self.patience, self.metric, self.least = patience, metric, least
+        self._watched = metric
         self._forget()
 
     def _forget(self) -> None:
+        self._watched = self.metric
         self._best: float | None = None
         self._at = self._without = 0  # the step of the best value, and evaluations since
 
@@ -40,10 +47,11 @@ class EarlyStopping:
         """See `Observer`."""
         if progress.step == 0:  # of this run, or of the next one that it is given to
             self._forget()
-        self._note(progress.step, getattr(progress.metrics, self.metric, None))
+        if progress.metrics is not None:
+            self._note(progress.step, self._value(progress.metrics))
         if self._without >= self.patience:
             found = "was never finite" if self._best is None else f"was best after step {self._at} ({self._best:.4g})"
-            name = self.metric.replace("_", " ")
+            name = str(self._watched).replace("_", " ")
             raise Stop(f"early stopping: the {name} {found} and did not improve in {self.patience} evaluations")
 
     def catch_up(self, history: Sequence[StepRecord], /) -> None:
@@ -51,14 +59,28 @@ class EarlyStopping:
         self._forget()
         for step in history:
             if step.metrics is not None:
-                value = getattr(step.metrics, self.metric)
+                value = self._value(step.metrics)
                 self._note(step.step, float("nan") if value is None else value)
+
+    def _value(self, measured: Metrics) -> float | None:
+        """Return the metric that is watched; raise `InfeasibleError` if the first evaluation does not have it."""
+        known = {name: getattr(measured, name) for name in get_args(Metric)} | dict(measured.extra)
+        if self._watched is None:
+            defined = known["accuracy"] is not None and not math.isnan(known["accuracy"])
+            self._watched = "accuracy" if defined or known["loss"] is None else "loss"
+        names = [name for name, value in known.items() if value is not None]
+        if self._watched not in (names if self._best is None and not self._without else known):
+            raise InfeasibleError(
+                f"Early stopping watches {self._watched!r}, which this run does not measure. It measures "
+                f"{', '.join(names)}."
+            )
+        return known.get(self._watched)
 
     def _note(self, step: int, value: float | None) -> None:
         """Take in an evaluation; None is none."""
         if value is None:
             return
-        sign = -1 if self.metric in LOWER else 1
+        sign = -1 if str(self._watched).endswith(LOWER) else 1
         if value == value and (self._best is None or sign * (value - self._best) > self.least):  # noqa: PLR0124  (NaN)
             self._best, self._at, self._without = value, step, 0
         else:

@@ -126,6 +126,8 @@ def _promised(ledger: Ledger) -> Iterator[str]:
     if summary.promise is not None:
         yield summary.promise.text[0]
         yield summary.promise.audit
+    for finding in summary.findings:
+        yield f"Before the first step: {finding}"
     for remark in summary.remarks:
         yield f"Warning: {remark}"
     if lost := lost_rounds(ledger.record.history):

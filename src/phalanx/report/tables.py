@@ -133,7 +133,9 @@ def tiles(ledger: Ledger) -> tuple[tuple[str, Cell, str], ...]:
     best = summary.best
     note = "" if best.accuracy is None else f"best {percent(best.accuracy)}, step {best.step}"
     attackers, honest = ledger.of(BYZANTINE), ledger.of(HONEST)
-    out = [("final accuracy", row["accuracy"], note), ("worst client", row["worst"], "on its own mix of classes")]
+    own = summary.data is not None and summary.data.client_tests == "own"
+    basis = "on its own test examples" if own else "label-reweighted"
+    out = [("final accuracy", row["accuracy"], note), ("worst client", row["worst"], basis)]
     if summary.final.accuracy is None and summary.final.loss is not None:
         out = [("final loss", row["loss"], "mean over honest clients")]
     if attackers:

@@ -137,6 +137,7 @@ def html(record: "Record") -> str:
         "unused updates": _unused(record),
         "reported": _reported(record),
         "promise": summary.promise.text[0] if summary.promise is not None else "",
+        "found before": " ".join(summary.findings),
         "took": f"{summary.wall_seconds:.1f} s",
     }
     left, top = 'style="text-align:left"', 'style="vertical-align:top"'

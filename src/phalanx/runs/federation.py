@@ -1,6 +1,6 @@
 """The clients, data and model of a run, ready to train in this process."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,18 +13,30 @@ from phalanx.algorithms.hidden import hiding
 from phalanx.core import AnyState, InfeasibleError, Progress, Vector
 from phalanx.data import Dataset
 from phalanx.engine import promised
+from phalanx.engine.guard import Guard
 from phalanx.promises import Promise, preprocess_of
 from phalanx.rng import borrowed, numpy_generator
 from phalanx.runs.accounting import example_epsilons
 from phalanx.runs.models import ModelInputs, Served
 from phalanx.runs.plan import Run
+from phalanx.runs.preflight import preflight, sitting_out
 from phalanx.runs.schema import ClientRecord, DataRecord, FilteredShares, StepRecord
 from phalanx.runs.summary import Population, detection, exclusions, filtered, invalid_updates, not_enrolled, suspicions
 from phalanx.simulation import Availability, Latency, Simulation
 from phalanx.simulation.executor import Blueprint, Executor, ExecutorFactory
 from phalanx.training.compiled import CompiledNetwork
-from phalanx.training.evaluation import FineTuning, Metrics, Score, evaluate_each, least_loss, metrics_of
+from phalanx.training.evaluation import (
+    FineTuning,
+    Metrics,
+    Score,
+    evaluate_each,
+    labels_of_owners,
+    least_loss,
+    metrics_of,
+    pooled,
+)
 from phalanx.training.sgd import ServerTraining
+from phalanx.training.task import check_metrics
 from phalanx.training.vector import FlatModule, check_size
 from phalanx.weighting import Truncate
 
@@ -60,6 +72,7 @@ class Federation:
         self.model = self._built(train)
         self.start = self.model.read()
         self.train, self.test = (part.for_model(self.model.dtype).to(self.device) for part in (train, test))
+        self.task = plan.task.fitted(self.train)
         rng = numpy_generator(plan.seed, "partition")
         own, rest = self._reserved(len(train))
         dealt_out = train.of(rest) if len(own) else train
@@ -73,18 +86,22 @@ class Federation:
         self.data, self.kept = [own for own, _ in divided], [kept for _, kept in divided]
         self.tests = {group: self.seen(group, self.test) for group in self.group}
         self.holdings = torch.stack([part.label_counts().cpu() for part in held])
+        self.owner = owners_of(dealt, self.test)
         self.byzantine = plan.attackers()
         self.honest = [i for i in range(plan.population) if i not in self.byzantine]
         attacked = plan.attack if self.byzantine else None
         self.goals = {group: attacked.goal(test) if attacked else None for group, test in self.tests.items()}
         self._try_out()
-        trainer = plan.training.trainer(self.model, plan.task, plan.seed)
+        self.sitting_out = sitting_out(self, dict(enumerate(self.data)))
+        self.guard: Guard = plan.guard.excusing(self.sitting_out)
+        self.remarks = preflight(self)
+        trainer = plan.training.trainer(self.model, self.task, plan.seed)
         self.few = self.train.of(torch.arange(min(3, len(self.train)), device=self.train.y.device))
         trainer.try_out(self.few)
         fast = plan.training.engine == "compiled" and self.model.convolutional  # of others torch's is nearly as fast
         self.network = CompiledNetwork(self.model) if fast else None
         epochs = plan.evaluation.local_epochs
-        self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, plan.task) if epochs else None
+        self.tuning = FineTuning(self.model, plan.training, epochs, plan.seed, self.task) if epochs else None
         self.reference = ServerTraining(trainer, self.train.of(own.to(self.device))) if len(own) else None
         self.transport = Simulation(
             plan.algorithm,
@@ -106,7 +123,7 @@ class Federation:
     def promise(self) -> Promise:
         """What the run promises, by the sizes that its clients report."""
         plan = self.plan
-        sizes, refused = plan.guard.enroll(self.transport.enroll())
+        sizes, refused = self.guard.enroll(self.transport.enroll())
         if not sizes:
             raise InfeasibleError(f"No client can take part: {'; '.join(refused.values())}")
         until, f = plan.until.limit, plan.tolerate
@@ -122,7 +139,7 @@ class Federation:
 
     def _most_examples(self, reported: Mapping[int, object]) -> dict[int, int]:
         """Return the number of examples that the weight of each enrolled client counts: its truncated size."""
-        sizes, _ = self.plan.guard.enroll(reported)
+        sizes, _ = self.guard.enroll(reported)
         truncate = preprocess_of(self.plan.algorithm)
         if not isinstance(truncate, Truncate) or not sizes:
             return {}
@@ -133,7 +150,7 @@ class Federation:
     def _elsewhere(self, executors: ExecutorFactory) -> Callable[[Mapping[int, Dataset]], Executor]:
         """Return a function from the clients' data to the executor that trains them elsewhere."""
         plan, outputs = self.plan, self.plan.task.outputs(self.train)
-        blueprint = Blueprint(plan.model, self.train.shape, outputs, plan.buffers, plan.training, plan.seed, plan.task)
+        blueprint = Blueprint(plan.model, self.train.shape, outputs, plan.buffers, plan.training, plan.seed, self.task)
         return partial(executors.executor, blueprint, exact=plan.algorithm.exact_losses)
 
     def _reserved(self, examples: int) -> tuple[Int[Tensor, "s"], Int[Tensor, "r"]]:
@@ -176,7 +193,10 @@ class Federation:
             where = f" at each of {positions[0]} positions, so {(len(few), *wanted)}" if len(wanted) > 1 else ""
             raise ValueError(
                 f"{self.plan.model} must give {outputs} scores for each of {len(few)} examples{where}, gave {gave}."
+                + ("" if isinstance(scores, torch.Tensor) else " Wrap it in a module that returns the tensor.")
             )
+        if isinstance(scores, torch.Tensor):
+            check_metrics(self.task, scores, few)
 
     def measure(self, progress: Progress) -> Metrics | None:
         """Return the figures of a state; None if no evaluation is due."""
@@ -205,11 +225,29 @@ class Federation:
         by_client: dict[int, Score] = {i: scores[vector.data_ptr(), self.group[i]] for i, vector in served.items()}
         success = sum(wishes) / len(wishes) if wishes else None
         accuracy, loss = self._by_group(by_client)
-        found = metrics_of(by_client, self.holdings, success)
+        found = metrics_of(by_client, self.holdings, success, self.owner)
+        if self.owner is not None and self.plan.groups is None and len(distinct) > 1:
+            whole = self._on_own(served)
+            found = msgspec.structs.replace(found, accuracy=whole.accuracy, loss=whole.loss, extra=whole.extra)
         return msgspec.structs.replace(found, group_accuracy=accuracy, group_loss=loss, chosen=chosen)
 
+    def _on_own(self, served: Mapping[int, Vector]) -> Score:
+        """Return the score of models that differ, each on the test examples of the clients that are served it."""
+        assert self.owner is not None
+        assert self.test.owners is not None
+        labels = labels_of_owners(self.test)
+        clients = dict[int, list[int]]()
+        for i, vector in served.items():
+            clients.setdefault(vector.data_ptr(), []).append(i)
+        found, sizes = dict[Hashable, Score](), dict[Hashable, int]()
+        for place, of in clients.items():
+            owners = torch.tensor([self.owner[i] for i in of], device=self.test.owners.device)
+            (found[place],) = self._scores([served[of[0]]], self.test.of(torch.isin(self.test.owners, owners)))
+            sizes[place] = int(labels[owners.cpu()].sum())
+        return pooled(found, sizes)
+
     def _scores(self, models: Collection[Vector], data: Dataset) -> list[Score]:
-        return evaluate_each(self.model, models, data, self.plan.task, self.network)
+        return evaluate_each(self.model, models, data, self.task, self.network)
 
     def _by_group(self, scores: Mapping[int, Score]) -> tuple[dict[int, float], dict[int, float]]:
         """Return accuracy and loss of each group of clients, the means over its honest ones; empty without groups."""
@@ -274,7 +312,23 @@ class Federation:
     def _best(self, client: int, models: Mapping[int, Vector]) -> int:
         """Return the number of the model with the least loss on a client's validation data; at a tie the last one."""
         served = {k: self.transport.model_of(client, model) for k, model in models.items()}
-        return least_loss(self.model, served, self.kept[client], self.plan.task)
+        return least_loss(self.model, served, self.kept[client], self.task)
+
+
+def owners_of(parts: Sequence[Dataset], test: Dataset) -> dict[int, int] | None:
+    """Return the owner of each client's examples; None unless each has one of its own, with examples in the test part.
+
+    Args:
+        parts: examples of each client.
+        test: the test part.
+    """
+    if test.owners is None or any(part.owners is None or not len(part) for part in parts):
+        return None
+    found = [[*{*part.owners.tolist()}] for part in parts if part.owners is not None]
+    single = [owners[0] for owners in found if len(owners) == 1]
+    if len({*single}) < len(parts) or not {*single} <= {*test.owners.tolist()}:
+        return None
+    return dict(enumerate(single))
 
 
 def _traced(**parts: Latency | Availability | None) -> dict[str, str]:
@@ -299,9 +353,13 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
     """Return the clients, the exclusions, the unused updates, and their agreement with the truth."""
     excluded, invalid, absent = exclusions(history), invalid_updates(history), not_enrolled(history)
     suspicious, byzantine = suspicions(history), federation.byzantine
+    reading = federation.train.reading
+    names = reading.owners if reading is not None else ()
     private = example_epsilons(federation.plan.training, [len(part) for part in federation.data], history)
     clients = {
         i: ClientRecord(
+            name=str(names[federation.owner[i]]) if federation.owner and names else "",
+            owner=federation.owner[i] if federation.owner else None,
             reported=_whole(federation.transport.reported[i]),
             size=len(part),
             classes=tuple(federation.holdings[i].tolist()),
@@ -323,6 +381,8 @@ def population(federation: Federation, history: Sequence[StepRecord]) -> Populat
         train=len(federation.train),
         test=len(federation.test),
         fingerprint=federation.fingerprint,
+        client_tests="label-reweighted" if federation.owner is None else "own",
+        classes=tuple(map(str, reading.labels)) if reading is not None else (),
     )
     return Population(clients, detection(excluded.keys(), byzantine), unused, data=data)
 

@@ -82,6 +82,8 @@ class Run:
         until: when the run ends; in Python also a number of steps.
         evaluation: when models are evaluated.
         seed: source of all randomness.
+        accept: findings before the first step that are meant, CODE:NAME each, such as "leak:age"; the error that stops
+            the run says which. An accepted error is a remark of its record.
     """
 
     algorithm: Algorithm = FedAvg()
@@ -113,6 +115,7 @@ class Run:
     until: Until = Until()
     evaluation: Evaluation = Evaluation()
     seed: int = 0
+    accept: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.until, int) and not isinstance(self.until, bool):
@@ -120,6 +123,8 @@ class Run:
         if isinstance(self.model, nn.Module):
             object.__setattr__(self, "model", GivenModule(self.model))
         check_fields(self, REMEDIES)
+        if wrong := [key for key in self.accept if ":" not in key]:
+            raise ValueError(f"accept must hold findings as CODE:NAME, such as 'leak:age', got {wrong[0]!r}.")
         if self.clients < 1:
             raise ValueError(f"clients must be at least 1, got {self.clients}.")
         if not 0 < self.participation <= 1:

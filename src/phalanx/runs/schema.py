@@ -166,7 +166,8 @@ class ClientRecord(SchemaPart, frozen=True, kw_only=True):
     """The record of one client at the end of a run.  Unknown fields, as of real clients, are None or empty.
 
     Args:
-        name: in the roster of a deployment.
+        name: in the roster of a deployment; in a simulation, of the owner of its examples.
+        owner: number of the owner of its examples in the test part; None if it is not the one owner of some.
         reported: number of examples that the client reports; None if it is no whole number.
         size: number of examples that it holds.
         classes: number of labels of each class that it holds.
@@ -182,6 +183,7 @@ class ClientRecord(SchemaPart, frozen=True, kw_only=True):
     """
 
     name: str = ""
+    owner: int | None = None
     reported: int | None = None
     size: int | None = None
     classes: tuple[int, ...] = ()
@@ -263,12 +265,17 @@ class DataRecord(SchemaPart, frozen=True, kw_only=True):
         train: number of training examples.
         test: number of test examples.
         fingerprint: SHA-256 by part: "train", "test", and files of traces.
+        client_tests: what accuracies of clients are of: "own", the test examples that each client owns; or all test
+            examples, each class weighted by the client's number of its labels ("label-reweighted").
+        classes: the labels by number, of a table; empty if they have no names.
     """
 
     name: str
     train: int
     test: int
     fingerprint: Mapping[str, str] = {}
+    client_tests: Literal["own", "label-reweighted"] = "label-reweighted"
+    classes: tuple[str, ...] = ()
 
 
 class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
@@ -284,7 +291,7 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
         seconds: on the run's clock; virtual ones in a simulation.
         wall_seconds: time that it took to compute.
         dimension: number of parameters of the model.
-        final: the last evaluation.
+        final: the last evaluation; without figures if the run failed.
         best: the highest accuracy.
         clients: by client.
         detection: how well the excluded agree with the Byzantine clients; None if it is not known who is Byzantine.
@@ -296,6 +303,7 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
         config_digest: SHA-256 of the configuration.
         remarks: what the run warned of, a sentence each.
         promise: what it promised, with its audit; None if it was recorded before runs had promises.
+        findings: remarks on its data, its model and its clients before the first step, a sentence each.
     """
 
     name: str
@@ -319,6 +327,7 @@ class Summary(SchemaPart, frozen=True, kw_only=True, tag_field="schema", tag=SCH
     config_digest: str
     remarks: tuple[str, ...] = ()
     promise: PromiseRecord | None = None
+    findings: tuple[str, ...] = ()
 
 
 # JSON

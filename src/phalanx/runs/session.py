@@ -44,6 +44,7 @@ from phalanx.runs.files import write
 from phalanx.runs.history import History, Measure
 from phalanx.runs.models import CARD, THE_LAST, ModelKeeper, SavedModels
 from phalanx.runs.plan import Run
+from phalanx.runs.preflight import ACCEPTED
 from phalanx.runs.provenance import conditions, provenance
 from phalanx.runs.record import HISTORY, Record
 from phalanx.runs.schema import StepRecord
@@ -342,6 +343,9 @@ def simulate(
     begun = time.perf_counter()
     folder, data_dir = None if folder is None else Path(folder), None if data_dir is None else Path(data_dir)
     federation = Federation(plan, data_dir, device, executors)
+    for remark in federation.remarks:
+        if not remark.endswith(ACCEPTED):
+            warnings.warn(remark, stacklevel=2)
     origin = Origin(plan.identity, source(plan), VERSION, federation.fingerprint, conditions(federation.device))
     info = RunInfo(
         name or plan.title,
@@ -351,6 +355,7 @@ def simulate(
         len(federation.start),
         provenance(federation.device, engine=plan.training.engine),
         texts=federation.test.y.ndim == 2 and federation.test.classes > 0,
+        findings=federation.remarks,
     )
     session = Session(
         info,
@@ -395,7 +400,7 @@ def _carry_out(federation: Federation, session: Session, observers: Sequence[Obs
             federation.start,
             until=plan.until,
             sample=plan.sampler,
-            guard=plan.guard,
+            guard=federation.guard,
             reference=federation.reference,
             lost_rounds=plan.lost_rounds,
             influence=plan.influence,

@@ -50,6 +50,7 @@ class RunInfo(NamedTuple):
         dimension: number of parameters of the model.
         provenance: versions, sources and machine.
         texts: whether the examples are sequences of labels, so that the exponential of the loss is a perplexity.
+        findings: remarks on its data and its model before the first step.
     """
 
     name: str
@@ -59,6 +60,7 @@ class RunInfo(NamedTuple):
     dimension: int
     provenance: Provenance
     texts: bool = False
+    findings: tuple[str, ...] = ()
 
 
 class Population(NamedTuple):
@@ -86,7 +88,7 @@ def record_of(
         seconds=history[-1].seconds,
         wall_seconds=round(wall_seconds, 3),
         dimension=info.dimension,
-        final=_final(final, texts=info.texts),
+        final=FinalMetrics() if how.status == "failed" else _final(final, texts=info.texts),
         best=BestAccuracy(accuracy=best.accuracy, step=best.step),
         **population._asdict(),
         provenance=info.provenance,
@@ -94,6 +96,7 @@ def record_of(
         config_digest=digest(plain(info.config)),
         remarks=tuple(remark for step in history for remark in step.remarks),
         promise=_promise(history),
+        findings=info.findings,
     )
     return Record(info.config, history, summary)
 

@@ -1,7 +1,7 @@
 """Evaluation of models: accuracy, loss, accuracy for each client, success of an attack."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from phalanx.core import ClientReport, Vector
-from phalanx.data.dataset import Dataset, Inputs
+from phalanx.data.dataset import NO_LABEL, Dataset, Inputs
 from phalanx.rng import stream
 from phalanx.training.compiled import CompiledNetwork
 from phalanx.training.gradient import same_bits
@@ -35,6 +35,7 @@ class Score(NamedTuple):
     loss: float  # mean per label; of cross-entropy in nats, and its exponential is the perplexity
     by_class: Float[Tensor, "classes"]  # accuracy on the labels of each class; NaN for a class without labels
     extra: Mapping[str, float] = {}  # the other metrics of the task, by name
+    by_owner: Mapping[int, float] = {}  # accuracy on the examples of each owner; empty if there are none
 
 
 def evaluate(model: FlatModule, vector: Vector, data: Dataset, task: Task = CLASSIFICATION) -> Score:
@@ -74,7 +75,7 @@ def evaluate_each(
     found = list[Score]()
     for vector in vectors:
         model.load(vector)
-        measures, total, right = Measures(task, data), list[Tensor](), list[Tensor]()
+        measures, total, right, hits = Measures(task, data), list[Tensor](), list[Tensor](), list[Tensor]()
         with torch.inference_mode():
             for x, y in parts:
                 outputs = _outputs(model, x) if network is None else network(x)
@@ -82,12 +83,36 @@ def evaluate_each(
                 measures.add(outputs, y)
                 if data.classes and (correct := task.correct(outputs, y)) is not None:
                     right.append(torch.bincount(correct, minlength=data.classes))
+                if data.owners is not None and (found_right := task.hits(outputs, y)) is not None:
+                    hits.append(found_right)
         loss = float(sum(total)) / labels
         known = len(right) == len(parts)
-        hits = sum(right[1:], right[0]).cpu() if known else unknown
-        accuracy = int(hits.sum()) / labels if known else math.nan
-        found.append(Score(accuracy, loss, hits / counts, measures.results(loss)))
+        of_class = sum(right[1:], right[0]).cpu() if known else unknown
+        accuracy = int(of_class.sum()) / labels if known else math.nan
+        by_owner = _by_owner(hits, data) if len(hits) == len(parts) else {}
+        found.append(Score(accuracy, loss, of_class / counts, measures.results(loss), by_owner))
     return found
+
+
+def _by_owner(hits: list[Tensor], data: Dataset) -> dict[int, float]:
+    """Return the accuracy on the examples of each owner; one without labels is left out.
+
+    Args:
+        hits: number of labels of each example that are predicted correctly, batch by batch.
+        data: the examples.
+    """
+    labels = labels_of_owners(data)
+    assert data.owners is not None
+    right = torch.bincount(data.owners.cpu(), torch.cat(hits).cpu().double(), minlength=len(labels))
+    return {o: r / n for o, (r, n) in enumerate(zip(right.tolist(), labels.tolist(), strict=True)) if n}
+
+
+def labels_of_owners(data: Dataset) -> Int[Tensor, "owners"]:
+    """Return the number of labels of each owner's examples; of targets, the number of examples."""
+    assert data.owners is not None
+    several = data.classes > 0 and data.y.ndim > 1
+    labels = (data.y != NO_LABEL).flatten(1).sum(1) if several else torch.ones(len(data), dtype=torch.int64)
+    return torch.bincount(data.owners.cpu(), labels.cpu().double()).long()
 
 
 def _outputs(model: FlatModule, x: Inputs) -> Any:
@@ -140,6 +165,26 @@ def least_loss(model: FlatModule, candidates: Mapping[int, Vector], data: Datase
 def _at_once(data: Dataset) -> int:
     """Return the number of examples to evaluate at once, fewer if they have many scores, such as texts."""
     return min(BATCH, max(1, SCORES // (max(data.classes, 1) * data.y[0].numel())))
+
+
+def pooled(scores: Mapping[Hashable, Score], labels: Mapping[Hashable, int]) -> Score:
+    """Return the score of several models on all of their examples together.
+
+    Metrics other than accuracy and loss are means, weighted by the number of labels.
+
+    Args:
+        scores: of each model, on its own examples.
+        labels: their number, by model.
+    """
+    whole = sum(labels[key] for key in scores)
+
+    def mean(values: Mapping[Hashable, float]) -> float:
+        return sum(value * labels[key] for key, value in values.items()) / whole
+
+    names = next(iter(scores.values())).extra
+    extra = {name: mean({key: score.extra[name] for key, score in scores.items()}) for name in names}
+    accuracy, loss = ({key: getattr(s, name) for key, s in scores.items()} for name in ("accuracy", "loss"))
+    return Score(mean(accuracy), mean(loss), torch.empty(0, dtype=torch.float64), extra)
 
 
 def client_accuracy(by_class: Float[Tensor, "m classes"], holdings: Int[Tensor, "m classes"]) -> list[float]:
@@ -232,12 +277,15 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """The figures of one evaluation.  None: not measured, or not finite.
 
     Args:
-        accuracy: share of the test labels that the served model predicts; mean over honest clients.
+        accuracy: share of the test labels that the served model predicts; mean over honest clients. Where clients are
+            served different models and own test examples, each model is tested on those of its clients alone.
         loss: mean loss of the same; cross-entropy is in nats per label.
-        worst_client_accuracy: the smallest of `client_accuracy`, of clients that hold examples.
+        worst_client_accuracy: the smallest of `client_accuracy`.
         attack_success: accuracy on the attack's goal, of the models that honest clients are served.
         received_accuracy: by honest client, the accuracy of its model on the whole test set.
-        client_accuracy: by honest client, the accuracy of its model under its own distribution of labels.
+        client_accuracy: by honest client, the accuracy of its model on its own test examples, where each client is the
+            owner of some (`DataRecord.client_tests` is "own"). Elsewhere it is label-reweighted: that on all test
+            examples, each class weighted by the client's number of its labels.
         class_accuracy: by class, the mean over honest clients, where an attack has a goal and classes are few.
         group_accuracy: by group of clients, the mean accuracy over its honest ones.
         group_loss: by group of clients, the mean loss over its honest ones.
@@ -258,16 +306,25 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     extra: Mapping[str, float | None] = {}
 
 
-def metrics_of(scores: Mapping[int, Score], holdings: Int[Tensor, "clients classes"], success: float | None) -> Metrics:
+def metrics_of(
+    scores: Mapping[int, Score],
+    holdings: Int[Tensor, "clients classes"],
+    success: float | None,
+    owner: Mapping[int, int] | None = None,
+) -> Metrics:
     """Return the metrics of one evaluation, without those of groups and choices.
 
     Args:
         scores: score of the model of each honest client.
         holdings: number of labels of each class that each client holds, a row for each id.
         success: accuracy on the goal of the attack; None if it has none.
+        owner: by client, the owner of its examples; None if clients are not owners of test examples.
     """
     ranked = {i: score for i, score in scores.items() if not math.isnan(score.accuracy)}
-    own = _own(ranked, holdings) if ranked else {}
+    if owner is not None:
+        own = {i: score.by_owner.get(owner[i], math.nan) for i, score in ranked.items()}
+    else:
+        own = _own(ranked, holdings) if ranked else {}
     names = next(iter(scores.values())).extra
     known = [accuracy for accuracy in own.values() if not math.isnan(accuracy)]
     return Metrics(

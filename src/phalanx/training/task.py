@@ -8,7 +8,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from phalanx.data import NO_LABEL, Dataset
 from phalanx.installation import installation
+from phalanx.wording import shown
 
 
 class Task(ABC):
@@ -63,6 +64,10 @@ class Task(ABC):
         """Return the labels of the batch that are predicted correctly, (c,), int64; None if there is no accuracy."""
         return None
 
+    def hits(self, outputs: Tensor, y: Tensor) -> Tensor | None:
+        """Return the number of labels of each example that are predicted correctly, (B,); None if it is not known."""
+        return None
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the predictions and labels as torchmetrics takes them."""
         return outputs, y
@@ -74,6 +79,10 @@ class Task(ABC):
     def derived(self, loss: float) -> dict[str, float]:
         """Return metrics that follow from the mean loss."""
         return {}
+
+    def fitted(self, data: Dataset) -> "Task":
+        """Return the task with what it takes from how the table of these examples was read."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,11 @@ class Classification(Task):
         return y[outputs.argmax(1) == y]
 
     @override
+    def hits(self, outputs: Tensor, y: Tensor) -> Tensor | None:
+        right = outputs.argmax(1) == y
+        return right.long() if y.ndim == 1 else right.flatten(1).sum(1)
+
+    @override
     def options(self, data: Dataset) -> Mapping[str, object]:
         return {"task": "multiclass", "num_classes": data.classes, "ignore_index": NO_LABEL}
 
@@ -155,6 +169,10 @@ class NextToken(Classification):
         return super().correct(outputs.movedim(-1, 1), y)
 
     @override
+    def hits(self, outputs: Tensor, y: Tensor) -> Tensor | None:
+        return super().hits(outputs.movedim(-1, 1), y)
+
+    @override
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return outputs.movedim(-1, 1), y
 
@@ -167,17 +185,47 @@ class NextToken(Classification):
 class Regression(Task):
     """Targets that are numbers, float of shape (n,) or (n, k).  There is no accuracy.
 
+    A model is trained on (target - mean) / deviation, and predicts its outputs times `deviation` plus `mean`.
+    Evaluations are in the unit of the targets.
+
     Args:
         error: "squared", "absolute", or "huber" (squared up to 1, linear from there); the mean over all targets.
         metrics: more metrics; see `Task`.
+        mean: what is subtracted from targets; of a table file that of its train part, if it is standardized.
+        deviation: what they are divided by then, above 0; likewise.
     """
 
     error: Literal["squared", "absolute", "huber"] = "squared"
     metrics: tuple[str, ...] = ()
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and 0 < self.deviation < math.inf):
+            raise ValueError(
+                f"mean must be finite, and deviation finite and above 0, got {self.mean} and {self.deviation}."
+            )
+
+    @property
+    def unscaled(self) -> bool:
+        """Whether targets are taken as they are."""
+        return (self.mean, self.deviation) == (0.0, 1.0)
+
+    @override
+    def fitted(self, data: Dataset) -> "Task":
+        scale = None if data.reading is None else data.reading.target
+        return replace(self, mean=scale.mean, deviation=scale.deviation) if scale and self.unscaled else self
 
     @override
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        outputs, y = self.scores(outputs, y)
+        scaled = y if self.unscaled else ((y.double() - self.mean) / self.deviation).to(y.dtype)
+        return self._error(*_like(outputs, scaled))
+
+    @override
+    def total(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return self._error(*self.scores(outputs, y)).double() * self.count(y)
+
+    def _error(self, outputs: Tensor, y: Tensor) -> Tensor:
         if self.error == "squared":
             return F.mse_loss(outputs, y)
         return F.l1_loss(outputs, y) if self.error == "absolute" else F.huber_loss(outputs, y)
@@ -197,8 +245,8 @@ class Regression(Task):
     @override
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """See `Task`; (B, 1) is as good as (B,)."""
-        outputs = outputs.float() if outputs.dtype == torch.bfloat16 else outputs  # which rounds 1001 to 1000
-        return outputs.reshape(y.shape), y.to(outputs.dtype)
+        outputs, y = _like(outputs, y)
+        return outputs if self.unscaled else outputs * self.deviation + self.mean, y
 
 
 @dataclass(frozen=True)
@@ -244,6 +292,12 @@ class MultiLabel(Task):
         return {"task": "multilabel", "num_labels": data.y.shape[1]}
 
 
+def _like(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs in the shape of the targets, and these in the type of the outputs."""
+    outputs = outputs.float() if outputs.dtype == torch.bfloat16 else outputs  # which rounds 1001 to 1000
+    return outputs.reshape(y.shape), y.to(outputs.dtype)
+
+
 def _targets(data: Dataset, task: str) -> int:
     """Return the number of targets of an example; raise `ValueError` if it has labels of classes."""
     if data.classes:
@@ -267,7 +321,9 @@ class Measures:
 
     def __init__(self, task: Task, data: Dataset) -> None:
         self.task = task
-        self.known = {name: _metric(name, task.options(data)).to(data.y.device) for name in task.metrics}
+        self.absent = undefined(task, data)
+        made = {name: _metric(name, task.options(data), each=name in self.absent) for name in task.metrics}
+        self.known = {name: metric.to(data.y.device) for name, metric in made.items()}
 
     def add(self, outputs: Tensor, y: Tensor) -> None:
         """Add a batch."""
@@ -280,13 +336,60 @@ class Measures:
         """Return the metrics by name; NaN if the loss is."""
         if not math.isfinite(loss):
             return dict.fromkeys((*self.known, *self.task.derived(0.0)), math.nan)
-        with warnings.catch_warnings():  # a class without examples, which torchmetrics leaves out
+        return {name: self._result(name, metric) for name, metric in self.known.items()} | self.task.derived(loss)
+
+    def _result(self, name: str, metric: Any) -> float:
+        """Return a metric; the mean over the classes for which it is defined, if it is not for some; NaN for none."""
+        with warnings.catch_warnings():  # what is undefined is left out, and said before the run
             warnings.simplefilter("ignore", UserWarning)
-            return {name: float(metric.compute()) for name, metric in self.known.items()} | self.task.derived(loss)
+            found = metric.compute()
+        if name in self.absent:
+            kept = torch.ones(len(found), dtype=torch.bool, device=found.device)
+            kept[[*self.absent[name]]] = False
+            found = found[kept].mean()
+        return float(found)
 
 
-def _metric(name: str, options: Mapping[str, object]) -> Any:
-    """Return a metric of torchmetrics by the name of its class, or any by its import path."""
+BOTH, PRESENT = ("AUROC",), ("AveragePrecision", "Recall", "Accuracy", "Specificity")  # what a class needs
+
+
+def undefined(task: Task, data: Dataset) -> dict[str, tuple[int, ...]]:
+    """Return, by metric of a task, the classes or labels for which it is undefined on some examples.
+
+    A curve of the rates of true and false positives needs examples with and without a label; a rate of true positives
+    needs some with it.  torchmetrics has 0 there.
+    """
+    if not task.metrics or not len(data):
+        return {}
+    if data.classes:
+        counts, n = data.label_counts(), len(data.labels)
+    elif isinstance(task, MultiLabel):
+        counts, n = (data.y > 0.5).sum(0), len(data)
+    else:
+        return {}
+    empty, full = (counts == 0).tolist(), (counts == n).tolist()
+    found = dict[str, tuple[int, ...]]()
+    for name in task.metrics:
+        last = name.rpartition(".")[2]
+        both = last.endswith(BOTH)
+        if not both and not last.endswith(PRESENT):
+            continue
+        lacking = (
+            full if last.endswith("Specificity") else [e or (both and f) for e, f in zip(empty, full, strict=True)]
+        )
+        if any(lacking):
+            found[name] = tuple(c for c, lacks in enumerate(lacking) if lacks)
+    return found
+
+
+def _metric(name: str, options: Mapping[str, object], *, each: bool = False) -> Any:
+    """Return a metric of torchmetrics by the name of its class, or any by its import path.
+
+    Args:
+        name: of the class.
+        options: of torchmetrics' classes; a class gets those that it knows.
+        each: whether it is measured for each class, where it has an average over classes.
+    """
     module, _, last = name.rpartition(".")
     try:
         kind = getattr(import_module(module or "torchmetrics"), last)
@@ -296,9 +399,43 @@ def _metric(name: str, options: Mapping[str, object]) -> Any:
         raise ValueError(f"The metric {name!r} needs torchmetrics: {installation('tasks')}.") from error
     except AttributeError as error:
         raise ValueError(f"{module or 'torchmetrics'} has no metric {last!r}. Give the name of a class.") from error
-    offered = {**options, "average": "macro"}
+    except Exception as error:  # an installed package that does not import
+        said = shown(f"{type(error).__name__}: {error}", 200)
+        raise ValueError(
+            f"The metric {name!r} needs {module or 'torchmetrics'}, which is there and cannot be imported: {said}. "
+            "Reinstall it. If torchvision is named here, it was built for another torch: reinstall or remove it."
+        ) from error
+    offered = {**options, "average": "none" if each else "macro"}
     taken = inspect.signature(kind.__new__ if "task" in inspect.signature(kind.__new__).parameters else kind).parameters
     try:
         return kind(**{key: value for key, value in offered.items() if key in taken})
     except (TypeError, ValueError) as error:
         raise ValueError(f"The metric {name!r} cannot be made for these data: {error}") from error
+
+
+def check_metrics(task: Task, outputs: Tensor, data: Dataset) -> None:
+    """Raise `ValueError` if a metric of a task does not take the outputs of a model, or is no single number.
+
+    Args:
+        task: the task.
+        outputs: of a model for these examples.
+        data: a few examples.
+    """
+    predicted, labels = task.scores(outputs, data.y)
+    for name in task.metrics:
+        metric = _metric(name, task.options(data)).to(data.y.device)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                metric.update(predicted, labels)
+                found = metric.compute()
+            single = isinstance(found, Tensor) and found.numel() == 1
+            why = "" if single else "it is no single number"
+        except Exception as error:  # of somebody's class
+            why = shown(str(error).strip().rstrip("."), 200) or type(error).__name__
+        if why:
+            binary = " For two classes, take its multiclass form, such as F1Score." if "Binary" in name else ""
+            raise ValueError(
+                f"The metric {name!r} does not fit outputs of shape {tuple(predicted.shape)} and labels of shape "
+                f"{tuple(labels.shape)}: {why}.{binary} Choose another metric."
+            )

@@ -105,10 +105,15 @@ class FlatModule:
         ]
 
     def outputs(self, x: Tensor | Mapping[str, Tensor]) -> Any:
-        """Return the outputs for a batch; several inputs are keyword arguments."""
+        """Return the outputs for a batch; several inputs are keyword arguments.
+
+        Of outputs with `logits`, as models of the `transformers` library give them, these are returned.
+        """
         if isinstance(x, Tensor):
-            return self.module(self._arranged_input(x))
-        return self.module(**{name: self._arranged_input(part) for name, part in x.items()})
+            found = self.module(self._arranged_input(x))
+        else:
+            found = self.module(**{name: self._arranged_input(part) for name, part in x.items()})
+        return found if isinstance(found, Tensor) else getattr(found, "logits", found)
 
     def _arranged_input(self, x: Tensor) -> Tensor:
         if self._in_rows:

@@ -1,0 +1,115 @@
+"""The check before the first step: what would make the result of a run wrong, and what may be meant.
+
+It reads what is in memory already, and passes a few examples through the model.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from phalanx.core import InfeasibleError
+from phalanx.data import Dataset
+from phalanx.data.findings import Finding, clipped, unseen
+from phalanx.models import LoRA
+from phalanx.training.task import Regression, Task, undefined
+from phalanx.training.trial import diverges, gradients, targets_apart, trains_on_one
+
+if TYPE_CHECKING:
+    from phalanx.runs.federation import Federation
+
+
+ACCEPTED = " (accepted)"  # ends the sentence of an accepted error
+HEADS = frozenset({"classifier", "score", "head", "heads", "fc", "pooler"})  # in names of parameters
+
+
+def preflight(federation: "Federation") -> tuple[str, ...]:
+    """Return the remarks on a run that has not begun, a sentence each.
+
+    Raises:
+        InfeasibleError: its result would be wrong, and the run does not accept that.
+    """
+    plan = federation.plan
+    return judged(findings(federation), plan.accept)
+
+
+def judged(found: Iterable[Finding], accept: Collection[str]) -> tuple[str, ...]:
+    """Return the sentences of remarks, and of errors that are accepted.
+
+    Args:
+        found: what was found.
+        accept: the keys of accepted findings.
+
+    Raises:
+        InfeasibleError: there is an error that is not accepted; the message says how it would be.
+    """
+    listed = clipped([*found])
+    if errors := [one for one in listed if one.error and one.key not in accept]:
+        keys = json.dumps([one.key for one in errors], ensure_ascii=False)
+        sentences = " ".join(one.sentence for one in errors)
+        raise InfeasibleError(f"{sentences} If that is meant: --accept '{keys}' (in Python accept).")
+    kept = [one for one in listed if one.error or one.key not in accept]  # an accepted remark is not repeated
+    return tuple(f"{one.sentence}{ACCEPTED}" if one.error else one.sentence for one in kept)
+
+
+def findings(federation: "Federation") -> Iterator[Finding]:
+    """Yield what was found about the data, the model and the clients of a run."""
+    plan, train, test = federation.plan, federation.train, federation.test
+    yield from train.findings
+    yield from _labels(train, test)
+    yield from _metrics(federation.task, test)
+    if isinstance(federation.task, Regression) and federation.task.unscaled:
+        yield from targets_apart(train.y)
+    if len(train):
+        yield from gradients(federation.model, federation.task, train, plan.seed)
+    yield from _heads(federation)
+    if isinstance(federation.task, Regression) and len(train):
+        yield from diverges(federation.model, plan.training, federation.task, train, plan.seed)
+    for client, why in federation.sitting_out.items():
+        yield Finding("sits_out", str(client), f"Client {client} sits out: {why}.", error=False)
+
+
+def _heads(federation: "Federation") -> Iterator[Finding]:
+    """Yield the heads that adapters of low rank leave at their initial values."""
+    model = federation.plan.model
+    if not isinstance(model, LoRA) or model.train:
+        return
+    for name, parameter in federation.model.module.named_parameters():
+        words = {*name.replace("_", ".").split(".")}
+        if not parameter.requires_grad and words & HEADS and name.endswith("weight") and parameter.ndim > 1:
+            yield Finding(
+                "head",
+                name,
+                f"LoRA does not train {name!r}. If that is a new head, add it to train: "
+                f'["{name.removesuffix("weight")}*"].',
+                error=False,
+            )
+
+
+def _labels(train: Dataset, test: Dataset) -> Iterator[Finding]:
+    """Yield the labels of the test part that never occur in training; not of texts, whose words are many."""
+    if train.classes and train.y.ndim == 1:
+        names = train.reading.labels if train.reading is not None else ()
+        yield from unseen(train.label_counts().tolist(), test.label_counts().tolist(), names)
+
+
+def _metrics(task: Task, test: Dataset) -> Iterator[Finding]:
+    """Yield the metrics of a task that are undefined for some classes of the test part."""
+    names = test.reading.labels if test.reading is not None else ()
+    for metric, classes in undefined(task, test).items():
+        listed = ", ".join(repr(names[c]) if names else str(c) for c in classes[:5])
+        yield Finding(
+            "metric",
+            metric,
+            f"{metric} is undefined for class {listed}, as the test part has no such row, or no other: it is the mean "
+            "over the other classes.",
+            error=False,
+        )
+
+
+def sitting_out(federation: "Federation", data: Mapping[int, Dataset]) -> dict[int, str]:
+    """Return the clients that cannot train, with the reason."""
+    single = [client for client, held in data.items() if len(held) == 1]
+    if not single or trains_on_one(federation.model, data[single[0]], federation.plan.seed):
+        return {}
+    why = "it holds one example, and the model takes statistics of a batch, which need two"
+    return dict.fromkeys(single, why)
