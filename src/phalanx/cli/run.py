@@ -25,6 +25,7 @@ from phalanx.rng import numpy_generator
 from phalanx.runs.checkpoint import Checkpoint, peek
 from phalanx.runs.engines import ENGINES, fastest, variants, with_engine
 from phalanx.runs.federation import Federation
+from phalanx.runs.learning import stuck
 from phalanx.runs.models import SavedModels
 from phalanx.runs.plan import Run
 from phalanx.runs.record import CONFIG, REPORT, SUMMARY, Record
@@ -205,19 +206,20 @@ def _carry_out(
     with notice, _executors(execution) as executors, progress.progress_bar(console) as bar:
         for name, plan in plans.items():
             observers = [_where_it_goes_on(plan, console), progress.follow(bar, plan, name)]
-            records.append(
-                simulate(
-                    plan,
-                    name=name,
-                    folder=folders[name],
-                    data_dir=data_dir(execution.data_dir),
-                    device=execution.device,
-                    observers=observers,
-                    checkpoint=Checkpoint(resume=not execution.again),
-                    executors=executors if execution.ray or _spreads(plan, execution) else None,
-                    models=SavedModels(execution.keep_best, execution.model_gigabytes, execution.best_by),
-                )
+            record = simulate(
+                plan,
+                name=name,
+                folder=folders[name],
+                data_dir=data_dir(execution.data_dir),
+                device=execution.device,
+                observers=observers,
+                checkpoint=Checkpoint(resume=not execution.again),
+                executors=executors if execution.ray or _spreads(plan, execution) else None,
+                models=SavedModels(execution.keep_best, execution.model_gigabytes, execution.best_by),
             )
+            if said := stuck(record, plan):
+                console.print(f"[yellow]Warning:[/] {escape(said)}", soft_wrap=True)
+            records.append(record)
     return records
 
 
